@@ -1,0 +1,65 @@
+# make quickstart     set up, train the embedded default, evaluate it
+# make test           set up, run the tests
+# make check          set up; lint, format, types, tests
+# PYTHON=python3.12 before or after any of them chooses another interpreter; each version has an environment of its own.
+
+PYTHON ?= python3
+# Two test processes already fill two cores; more than four gain little, since compilation itself is threaded.
+TEST_FLAGS ?= -n logical --maxprocesses=4 --dist=loadfile
+QUICKSTART ?= runs/quickstart
+
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VENV := .venv-$(VERSION)
+BIN := $(VENV)/bin
+PINS := requirements/$(if $(filter 3.11,$(VERSION)),py311,py312).txt
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test lint types check clean print-python
+
+help:
+	@echo "make quickstart   train the embedded default to the end, print test BLEU and translations"
+	@echo "make test         run the tests"
+	@echo "make check        lint, format, types, tests"
+	@echo "make setup        only create the environment ($(VENV))"
+	@echo "make clean        remove environments and caches (never runs/)"
+	@echo "Add PYTHON=python3.12 to choose an interpreter; now it is $(PYTHON) ($(VERSION))."
+
+quickstart: setup
+	$(BIN)/transformer-jax train --config=configs/quickstart.py --workdir=$(QUICKSTART)
+	$(BIN)/transformer-jax evaluate --workdir=$(QUICKSTART) --split=test
+
+test: setup
+	$(BIN)/python -m pytest $(TEST_FLAGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+check: lint types test
+
+setup: $(STAMP)
+
+print-python:
+	@echo $(BIN)/python
+
+# Made anew whenever a pin or the package's description changes; written last, so an interrupted set-up is done again.
+$(STAMP): $(PINS) pyproject.toml Makefile
+	@case "$(VERSION)" in \
+	  3.11|3.12|3.13) ;; \
+	  "") echo "make: $(PYTHON) was not found; install Python 3.11, 3.12 or 3.13, or say which: make PYTHON=/path/to/python" >&2; exit 2 ;; \
+	  *) echo "make: $(PYTHON) is Python $(VERSION); 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12" >&2; exit 2 ;; \
+	esac
+	@echo "Setting up $(VENV) from $(PINS); about a minute, once."
+	@$(PYTHON) -m venv $(VENV)
+	@# Compiling what is imported, when it is imported, is faster than compiling all of TensorFlow now.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r $(PINS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+clean:
+	rm -rf .venv-3.* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find transformer_jax tests configs -name __pycache__ -type d -prune -exec rm -rf {} +

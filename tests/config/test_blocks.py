@@ -1,0 +1,74 @@
+"""What each block refuses, and the combinations that only the whole can see."""
+
+import pytest
+
+from transformer_jax.config import ConfigError, from_dict
+
+REFUSED = [
+    ({"seed": -1}, "seed: -1 must not be negative"),
+    ({"data": {"source": "csv"}}, "data.source: 'csv' is not one of grammar, copy, reverse, text, tfds"),
+    ({"data": {"source": "text"}}, "data.directory: must name the folder with the text files"),
+    ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
+    (
+        {"data": {"source": "text", "directory": "x", "source_language": "de"}},
+        "data.target_language: is 'de', the same as data.source_language; state a direction",
+    ),
+    ({"tokenizer": {"vocabulary_size": 4}}, "tokenizer.vocabulary_size: 4 is too small; 4 ids are special"),
+    (
+        {"batching": {"accumulation_steps": 3}},
+        "batching.accumulation_steps: 3 does not divide batching.row_multiple=8",
+    ),
+    (
+        {"model": {"num_heads": 7}},
+        "model.num_heads: d_model=512 is not divisible by num_heads=7; change one or set model.d_key",
+    ),
+    ({"model": {"num_heads": 0}}, "model.num_heads: 0 must be above 0"),
+    ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
+    ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be at least 0 and below 1"),
+    ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
+    ({"training": {"patience": -1}}, "training.patience: must not be negative; 0 turns it off"),
+    ({"decoding": {"beam_width": 0}}, "decoding.beam_width: 0 must be above 0"),
+    ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),
+    ({"mesh": {"tensor": 0}}, "mesh.tensor: 0 must be above 0, or -1 for all devices that are left"),
+    (
+        {"tokenizer": {"joint": False}},
+        "model.tying: 'all' shares the source and target embeddings, which needs tokenizer.joint=True; "
+        "or use output or none",
+    ),
+    (
+        {"batching": {"tokens_per_update": 1000}},
+        "batching.tokens_per_update: 1000 is less than batching.row_multiple=8 rows of 257 positions; "
+        "raise it to 2056 or lower data.max_*_tokens",
+    ),
+    (
+        {"mesh": {"data": 2, "fsdp": 3}},
+        "batching.row_multiple: 8 rows do not divide into 6 parts "
+        "(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of 6",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), REFUSED, ids=[message.partition(":")[0] for _, message in REFUSED])
+def test_an_impossible_setting_is_refused_with_its_remedy(values, message):
+    with pytest.raises(ConfigError) as raised:
+        from_dict(values)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model": {"num_heads": 7, "d_key": 64, "d_value": 64}},
+        {"tokenizer": {"joint": False}, "model": {"tying": "output"}},
+        {"batching": {"tokens_per_update": 1000}, "data": {"max_source_tokens": 100, "max_target_tokens": 124}},
+        {"mesh": {"data": 2, "fsdp": 4}},
+        {"data": {"source": "copy", "source_language": "en", "target_language": "en"}},
+    ],
+)
+def test_the_remedies_work(values):
+    from_dict(values)
+
+
+def test_head_sizes_follow_the_width_unless_stated():
+    assert from_dict({}).model.head_key_size == 64
+    assert from_dict({"model": {"d_value": 16}}).model.head_value_size == 16

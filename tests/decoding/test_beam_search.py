@@ -1,0 +1,183 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.decoding import Hypotheses, beam_search, hypothesis_ids
+from transformer_jax.sequence_types import DecodeCache
+
+
+@pytest.fixture(scope="module")
+def search(lookup_model):
+    """Beam search over tables, compiled once for each shape and width."""
+
+    @functools.partial(jax.jit, static_argnames=("max_length", "beam_width", "num_results"))
+    def compiled(cache, max_lengths, alpha, **static):
+        return beam_search(lookup_model.step, cache, max_lengths=max_lengths, length_penalty=alpha, **static)
+
+    def run(tables, limits, *, max_length, beam_width, alpha=0.6, num_results=None) -> Hypotheses:
+        cache = lookup_model.make_cache(tables, beam_width, max_length)
+        static = {"max_length": max_length, "beam_width": beam_width, "num_results": num_results}
+        return jax.device_get(compiled(cache, jnp.asarray(limits, jnp.int32), jnp.float32(alpha), **static))
+
+    return run
+
+
+def ids_with_eos(found: Hypotheses, sentence: int, rank: int) -> tuple[int, ...]:
+    return tuple(int(token) for token in found.ids[sentence, rank, : found.lengths[sentence, rank]])
+
+
+def assert_same_hypotheses(lookup_model, found: Hypotheses, sentence: int, expected) -> None:
+    for rank, hypothesis in enumerate(expected):
+        assert ids_with_eos(found, sentence, rank) == hypothesis.ids
+        assert lookup_model.is_close(found.scores[sentence, rank], hypothesis.score)
+        assert lookup_model.is_close(found.log_probs[sentence, rank], hypothesis.log_prob)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+def test_a_wide_beam_equals_exhaustive_search(lookup_model, search, alpha):
+    tables = lookup_model.random_tables(4, 6, seed=1)
+    limits = [4, 3, 2, 1]
+    found = search(tables, limits, max_length=4, beam_width=81, alpha=alpha)
+    for sentence, limit in enumerate(limits):
+        expected = lookup_model.exhaustive_search(tables[sentence], limit, alpha)
+        assert len(expected) == sum(3**length for length in range(limit))
+        assert_same_hypotheses(lookup_model, found, sentence, expected)
+        assert (found.lengths[sentence, len(expected) :] == 0).all()
+        assert (found.ids[sentence, len(expected) :] == PAD_ID).all()
+        assert (found.scores[sentence, len(expected) :] == -np.inf).all()
+
+
+def test_the_length_penalty_changes_what_wins(lookup_model, search):
+    tables = lookup_model.random_tables(8, 6, seed=1)
+    short, long = (search(tables, [8] * 8, max_length=8, beam_width=4, alpha=alpha) for alpha in (0.0, 1.5))
+    assert long.lengths[:, 0].sum() > short.lengths[:, 0].sum()
+    np.testing.assert_allclose(long.scores, long.log_probs / ((5 + long.lengths) / 6.0) ** 1.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("eos_bias", [-3.0, 0.0, 3.0])
+def test_early_stop_changes_nothing(lookup_model, search, eos_bias):
+    tables = lookup_model.random_tables(12, 9, seed=3, eos_bias=eos_bias)
+    limits = [10, 9, 8, 7, 6, 5, 10, 10, 3, 2, 10, 10]
+    found = search(tables, limits, max_length=10, beam_width=3)
+    for sentence, limit in enumerate(limits):
+        expected = lookup_model.plain_beam_search(tables[sentence], limit, 0.6, 3)
+        assert_same_hypotheses(lookup_model, found, sentence, expected)
+    best = search(tables, limits, max_length=10, beam_width=3, num_results=1)
+    np.testing.assert_array_equal(best.ids, found.ids[:, :1])
+    np.testing.assert_array_equal(best.scores, found.scores[:, :1])
+
+
+def test_search_stops_early(lookup_model):
+    """Where EOS is nearly certain the step runs a few times, not ``max_length`` times; for one result, once."""
+    calls = []
+
+    def counted_step(token_ids, cache):
+        jax.debug.callback(lambda: calls.append(None))
+        return lookup_model.step(token_ids, cache)
+
+    tables = lookup_model.random_tables(2, 9, eos_bias=12.0)
+    counts = []
+    for num_results in (1, 3):
+        calls.clear()
+        cache = lookup_model.make_cache(tables, 3, 30)
+        options = {"max_length": 30, "beam_width": 3, "length_penalty": 0.6, "num_results": num_results}
+        jax.block_until_ready(beam_search(counted_step, cache, max_lengths=jnp.array([30, 0]), **options))
+        jax.effects_barrier()
+        counts.append(len(calls))
+    assert counts[0] == 1
+    assert 1 < counts[1] < 10
+
+
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+def test_one_beam_is_greedy_search(lookup_model, search, alpha):
+    """It ends at the first EOS, also where the penalty would prefer what its second choice leads to."""
+    tables = lookup_model.random_tables(40, 9, seed=5, scale=4.0)
+    limits = [12] * 36 + [4, 3, 2, 1]
+    found = search(tables, limits, max_length=12, beam_width=1, alpha=alpha)
+    for sentence, limit in enumerate(limits):
+        assert ids_with_eos(found, sentence, 0) == lookup_model.greedy_search(tables[sentence], limit)
+
+
+def test_the_result_does_not_depend_on_the_batch(lookup_model, search):
+    tables = lookup_model.random_tables(6, 9, seed=7, eos_bias=1.0)
+    limits = np.array([12, 5, 9, 2, 12, 1])
+    together = search(tables, limits, max_length=12, beam_width=4)
+    order = np.array([4, 2, 0, 5, 3, 1])
+    shuffled = search(tables[order], limits[order], max_length=12, beam_width=4)
+    padded_tables = np.concatenate([tables[:1] * 0, tables, tables[:2]])
+    padded = search(padded_tables, [0, *limits, 0, 0], max_length=12, beam_width=4)
+    wider = search(tables, limits, max_length=15, beam_width=4)
+    for field in Hypotheses._fields:
+        expected = getattr(together, field)
+        np.testing.assert_array_equal(getattr(shuffled, field), expected[order])
+        np.testing.assert_array_equal(getattr(padded, field)[1:7], expected)
+        assert not np.isnan(getattr(padded, field)).any()
+    np.testing.assert_array_equal(wider.ids[:, :, :12], together.ids)
+    for sentence, limit in enumerate(limits):
+        alone = search(tables[sentence : sentence + 1], [limit], max_length=12, beam_width=4)
+        np.testing.assert_array_equal(alone.ids[0], together.ids[sentence])
+        np.testing.assert_array_equal(alone.scores[0], together.scores[sentence])
+
+
+@pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
+def test_the_result_does_not_depend_on_the_number_of_devices(lookup_model, search):
+    tables = lookup_model.random_tables(8, 9, seed=7, eos_bias=1.0)
+    limits = np.array([12, 5, 9, 2, 12, 1, 0, 7])
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    one = search(tables, limits, max_length=12, beam_width=4)
+    many = search(jax.device_put(tables, by_row), limits, max_length=12, beam_width=4)
+    for field in Hypotheses._fields:
+        np.testing.assert_array_equal(getattr(many, field), getattr(one, field))
+
+
+def test_padding_rows_take_no_step(lookup_model, search):
+    found = search(lookup_model.random_tables(2, 9), [0, -3], max_length=5, beam_width=2)
+    assert (found.ids == PAD_ID).all() and (found.lengths == 0).all() and (found.scores == -np.inf).all()
+    assert hypothesis_ids(found, 0) == []
+
+
+def test_hypotheses_are_well_formed(lookup_model, search):
+    tables = lookup_model.random_tables(8, 9, seed=9, eos_bias=-1.0)
+    tables[:, :, [PAD_ID, BOS_ID]] += 8.0  # the model wants what must never be generated
+    limits = np.array([9, 8, 7, 6, 5, 4, 3, 50])
+    found = search(tables, limits, max_length=9, beam_width=4)
+    assert found.ids.dtype == np.int32
+    for sentence, limit in enumerate(np.minimum(limits, 9)):
+        hypotheses = [ids_with_eos(found, sentence, rank) for rank in range(4)]
+        assert len(set(hypotheses)) == 4
+        assert (np.diff(found.scores[sentence]) <= 0).all()
+        for rank, ids in enumerate(hypotheses):
+            assert 1 <= len(ids) <= limit
+            assert ids.index(EOS_ID) == len(ids) - 1
+            assert not {PAD_ID, BOS_ID} & set(ids)
+            assert (found.ids[sentence, rank, len(ids) :] == PAD_ID).all()
+            expected = lookup_model.scored(tables[sentence], ids, 0.6)
+            assert lookup_model.is_close(found.log_probs[sentence, rank], expected.log_prob)
+            assert lookup_model.is_close(found.scores[sentence, rank], expected.score)
+            assert hypothesis_ids(found, sentence, rank) == list(ids[:-1])
+
+
+def test_impossible_continuations_give_no_nan(lookup_model, search):
+    tables = lookup_model.random_tables(1, 6)
+    tables[:, :, 4:] = -np.inf
+    found = search(tables, [3], max_length=3, beam_width=4)
+    assert [ids_with_eos(found, 0, rank) for rank in range(4)].count(()) == 1
+    assert not np.isnan(found.scores).any() and not np.isnan(found.log_probs).any()
+
+
+def test_impossible_sizes_are_named(lookup_model):
+    cache = lookup_model.make_cache(lookup_model.random_tables(2, 6), 3, 4)
+    call = functools.partial(beam_search, lookup_model.step, max_lengths=jnp.array([4, 4]), length_penalty=0.6)
+    with pytest.raises(ValueError, match="num_results=4"):
+        call(cache, max_length=4, beam_width=3, num_results=4)
+    with pytest.raises(ValueError, match="max_length=0"):
+        call(cache, max_length=0, beam_width=3)
+    with pytest.raises(ValueError, match=r"per_beam\['history'\] has shape \(2, 3, 5, 2\)"):
+        call(cache, max_length=4, beam_width=2)
+    with pytest.raises(ValueError, match=r"per_beam\['lengths'\] has shape \(2,\)"):
+        call(DecodeCache({"lengths": jnp.zeros(2)}, {}), max_length=4, beam_width=2)

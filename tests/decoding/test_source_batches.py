@@ -1,0 +1,41 @@
+import numpy as np
+
+from transformer_jax.decoding.source_batches import padded_width, source_batches
+
+
+def test_literal_batch():
+    (batch,) = source_batches([[5, 2], [6, 7, 2]], batch_tokens=16)
+    assert batch.indices.tolist() == [1, 0]
+    assert batch.ids.tolist() == [[6, 7, 2, 0, 0, 0, 0, 0], [5, 2, 0, 0, 0, 0, 0, 0]]
+
+
+def test_every_sentence_comes_once_and_whole():
+    random = np.random.default_rng(0)
+    sources = [random.integers(4, 99, size=length) for length in random.integers(1, 60, size=200)]
+    sources.append(random.integers(4, 99, size=700))
+    seen = {}
+    for indices, ids in source_batches(sources, batch_tokens=512, row_multiple=4):
+        assert ids.shape[0] % 4 == 0
+        assert ids.size <= 512 or ids.shape[0] == 4
+        assert (ids[len(indices) :] == 0).all()
+        for row, index in enumerate(indices):
+            assert index not in seen
+            seen[index] = ids[row][ids[row] != 0]
+    assert len(seen) == len(sources)
+    assert all((seen[index] == source).all() for index, source in enumerate(sources))
+
+
+def test_shapes_are_few():
+    sources = [[9] * (1 + index % 250) for index in range(5000)]
+    shapes = {batch.ids.shape for batch in source_batches(sources, batch_tokens=4096)}
+    assert len(shapes) < 20
+
+
+def test_one_sentence_is_one_row():
+    (batch,) = source_batches([[9, 9, 2]], batch_tokens=4096)
+    assert batch.ids.shape == (1, 8)
+    assert list(source_batches([], batch_tokens=4096)) == []
+
+
+def test_widths_hold_their_sentences():
+    assert all(length <= padded_width(length) <= max(length * 1.25 + 8, 8) for length in range(500))

@@ -1,0 +1,88 @@
+import json
+import logging
+import math
+
+import pytest
+
+from transformer_jax.config import DataError
+from transformer_jax.evaluation import score_translations
+
+LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]
+
+
+def test_the_reference_itself_scores_100():
+    scores = score_translations(LINES, LINES)
+    assert [scores.bleu, scores.chrf, scores.bleu_lowercase] == pytest.approx([100, 100, 100])
+    assert scores.brevity_penalty == 1
+    assert scores.hypothesis_tokens == scores.reference_tokens == 5 + 9 + 6
+    assert (scores.num_sentences, scores.num_references) == (3, 1)
+
+
+def test_literal_bleu():
+    """7 of 8 words, 6 of 7 pairs, 5 of 6 triples and 4 of 5 quadruples, and one word too few (Papineni et al. 2002)."""
+    scores = score_translations(["a b c d e f g z"], ["a b c d e f g h i"])
+    assert scores.precisions == pytest.approx((100 * 7 / 8, 100 * 6 / 7, 100 * 5 / 6, 100 * 4 / 5))
+    assert scores.brevity_penalty == pytest.approx(math.exp(1 - 9 / 8))
+    assert scores.bleu == pytest.approx(100 * math.exp(1 - 9 / 8) * (7 / 8 * 6 / 7 * 5 / 6 * 4 / 5) ** 0.25)
+
+
+def test_signatures_say_what_was_measured():
+    scores = score_translations([line.upper() for line in LINES], LINES)
+    assert scores.bleu < 5 and scores.bleu_lowercase == pytest.approx(100)
+    assert scores.bleu_signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert scores.bleu_lowercase_signature.startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
+    assert scores.chrf_signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+
+
+def test_several_references_are_streams():
+    other = ["Das ist ein Häuschen.", "Ein Kind klettert.", "Zwei Männer gehen nach Hause."]
+    mixed = [LINES[0], other[1], LINES[2]]
+    scores = score_translations(mixed, [LINES, other])
+    assert scores.bleu == pytest.approx(100)
+    assert scores.num_references == 2 and scores.bleu_signature.startswith("nrefs:2|")
+    assert score_translations(mixed, [LINES]).bleu < 100
+    assert score_translations(mixed, [LINES]) == score_translations(mixed, LINES)
+
+
+def test_an_empty_hypothesis_counts():
+    scores = score_translations(["", *LINES[1:]], LINES)
+    assert scores.num_sentences == 3
+    assert scores.brevity_penalty < 1
+    nothing = score_translations(["", "", ""], LINES)
+    assert nothing.bleu == 0 and nothing.hypothesis_tokens == 0 and "0.00" in nothing.table()
+
+
+def test_an_empty_reference_counts():
+    scores = score_translations(LINES, [LINES[0], "", LINES[2]])
+    assert scores.num_sentences == 3
+    assert scores.hypothesis_tokens - scores.reference_tokens == 9
+    assert scores.bleu < 100
+
+
+def test_wrong_input_is_named():
+    with pytest.raises(DataError, match="2 hypotheses but 3 lines in reference 1 of 1"):
+        score_translations(LINES[:2], LINES)
+    with pytest.raises(DataError, match="3 hypotheses but 2 lines in reference 2 of 2"):
+        score_translations(LINES, [LINES, LINES[:2]])
+    with pytest.raises(DataError, match="0 hypotheses"):
+        score_translations([], [])
+    with pytest.raises(DataError, match="0 hypotheses"):
+        score_translations([], [[], []])
+
+
+def test_text_that_looks_tokenised_is_pointed_out_in_the_table(caplog):
+    tokenized = ["ein Haus ."] * 200
+    with caplog.at_level(logging.WARNING):
+        scores = score_translations(tokenized, tokenized)
+    assert not caplog.records
+    assert scores.tokenized_endings == 200 and "look tokenised" in scores.table()
+    assert "look tokenised" not in score_translations(LINES, LINES).table()
+
+
+def test_json_and_table_hold_the_scores():
+    scores = score_translations(LINES, LINES)
+    record = json.loads(json.dumps(scores.to_json()))
+    assert record["bleu"] == scores.bleu and record["chrf_signature"] == scores.chrf_signature
+    lines = scores.table().split("\n")
+    assert lines[0] == f"BLEU             100.00  {scores.bleu_signature}"
+    assert all(line == line.rstrip() for line in lines)

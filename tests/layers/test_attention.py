@@ -1,0 +1,75 @@
+"""Scaled dot-product and multi-head attention against their equations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.layers.attention import MultiHeadAttention, scaled_dot_product_attention
+
+
+def random(key: int, *shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(key), shape)
+
+
+def test_equation_1_in_plain_numpy():
+    query, key, value = random(0, 2, 2, 3, 4), random(1, 2, 2, 5, 4), random(2, 2, 2, 5, 6)
+    mask = np.ones((2, 3, 5), bool)
+    mask[1, :, 3:] = False
+    output, weights = scaled_dot_product_attention(query, key, value, jnp.asarray(mask))
+    for row in range(2):
+        for head in range(2):
+            scores = np.asarray(query[row, head] @ key[row, head].T) / 4**0.5
+            exponentials = np.exp(scores) * mask[row]
+            expected = exponentials / exponentials.sum(-1, keepdims=True)
+            np.testing.assert_allclose(weights[row, head], expected, atol=1e-6)
+            np.testing.assert_allclose(output[row, head], expected @ np.asarray(value[row, head]), atol=1e-5)
+
+
+def test_masked_positions_get_no_weight_and_rows_sum_to_one():
+    mask = jnp.array([[[True, True, False]]])
+    _, weights = scaled_dot_product_attention(random(0, 1, 1, 1, 4), 100 * random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), mask)
+    assert weights[0, 0, 0, 2] == 0.0
+    assert float(weights.sum()) == pytest.approx(1.0)
+
+
+def test_a_row_that_may_attend_nowhere_is_finite():
+    output, _ = scaled_dot_product_attention(
+        random(0, 1, 1, 1, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), jnp.zeros((1, 1, 3), bool)
+    )
+    assert np.isfinite(output).all()
+
+
+def test_weights_are_returned_before_dropout():
+    arguments = random(0, 1, 1, 2, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), jnp.ones((1, 2, 3), bool)
+    _, kept = scaled_dot_product_attention(*arguments)
+    output, weights = scaled_dot_product_attention(*arguments, drop_weights=jnp.zeros_like)
+    np.testing.assert_array_equal(weights, kept)
+    assert not output.any()
+
+
+def test_heads_are_concatenated_and_projected():
+    attention = MultiHeadAttention(num_heads=2, key_size=3, value_size=5, d_model=8)
+    queries, memory, mask = random(0, 2, 4, 8), random(1, 2, 6, 8), jnp.ones((2, 4, 6), bool)
+    variables = attention.init(jax.random.key(2), queries, memory, mask, train=False)
+    kernels = variables["params"]
+    assert {name: kernel.shape for name, kernel in kernels.items()} == {
+        "query": (8, 2, 3),
+        "key": (8, 2, 3),
+        "value": (8, 2, 5),
+        "output": (2, 5, 8),
+    }
+    heads = []
+    for head in range(2):
+        query, key, value = (queries @ kernels["query"][:, head], memory @ kernels["key"][:, head], memory @ kernels["value"][:, head])
+        heads.append(jax.nn.softmax(query @ key.swapaxes(1, 2) / 3**0.5) @ value)
+    expected = jnp.concatenate(heads, axis=-1) @ kernels["output"].reshape(10, 8)
+    np.testing.assert_allclose(attention.apply(variables, queries, memory, mask, train=False), expected, atol=1e-5)
+
+
+def test_xavier_counts_heads_as_one_matrix():
+    attention = MultiHeadAttention(num_heads=8, key_size=16, value_size=16, d_model=128)
+    tokens, mask = jnp.zeros((1, 1, 128)), jnp.ones((1, 1, 1), bool)
+    kernels = attention.init(jax.random.key(0), tokens, tokens, mask, train=False)["params"]
+    for kernel in kernels.values():
+        assert float(jnp.abs(kernel).max()) == pytest.approx((6 / 256) ** 0.5, rel=1e-2)

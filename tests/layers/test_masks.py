@@ -1,0 +1,19 @@
+"""Masks as matrices of 0 and 1."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.layers.masks import causal_mask, prefix_mask, segment_mask
+
+
+def test_causal():
+    np.testing.assert_array_equal(causal_mask(3)[0], [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
+
+
+def test_segments_see_their_own_sentence_and_never_padding():
+    mask = segment_mask(jnp.array([[1, 1, 2, 0]]), jnp.array([[1, 2, 2, 0]]))
+    np.testing.assert_array_equal(mask[0], [[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]])
+
+
+def test_prefix():
+    np.testing.assert_array_equal(prefix_mask(jnp.int32(1), 4), [[[1, 1, 0, 0]]])

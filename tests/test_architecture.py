@@ -1,0 +1,222 @@
+"""The house keeps its shape: floors, doors of heavy dependencies, sizes, names. Read from the source, not from memory."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "transformer_jax"
+FILES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file in sorted((ROOT / folder).rglob("*.py"))]
+
+# What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
+# The order is that of the floors; a name is looked up by its longest prefix.
+FOUNDATION = {"array_types", "sequence_types", "config"}
+FLOORS: dict[str, set[str]] = {
+    "config": set(),
+    "array_types": set(),
+    "sequence_types": {"array_types"},
+    "data": FOUNDATION,
+    "layers": FOUNDATION,
+    "models": FOUNDATION | {"layers"},
+    "training": FOUNDATION,
+    "checkpoints": FOUNDATION | {"training.state"},
+    "run_directory": FOUNDATION,
+    "decoding": FOUNDATION,
+    "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
+    "visualization": FOUNDATION,
+    "reporting": FOUNDATION,
+    "jax_runtime": set(),
+}
+# From here on each floor may use every one below it.
+for floor in ("tasks", "loop", "training_session", "commands"):
+    FLOORS[floor] = set(FLOORS)
+FLOORS["__main__"] = {"config", "commands"}
+
+# Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.
+DOORS: dict[str, set[str]] = {
+    "ml_collections": {"config"},
+    "tensorflow": {"data.pipeline", "data.tfds_source"},
+    "tensorflow_datasets": {"data.tfds_source"},
+    "sentencepiece": {"data"},
+    "flax": {"layers", "models"},
+    "optax": {"training"},
+    "orbax": {"checkpoints"},
+    "sacrebleu": {"evaluation"},
+    "matplotlib": {"visualization"},
+    "rich": {"reporting", "data"},
+    "tensorboardX": {"reporting"},
+    "absl": {"commands", "__main__"},
+}
+
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def module_name(file: Path) -> str:
+    """``transformer_jax/data/pipeline.py`` is ``data.pipeline``; a package is named like its folder."""
+    parts = file.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Every imported module with its line, inside functions too; ``from a import b`` gives ``a`` and ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield base, node.lineno
+            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def within(name: str, allowed: set[str]) -> bool:
+    """Whether a dotted name is one of ``allowed`` or inside it."""
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in allowed)
+
+
+def parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+
+
+def floor_violations(module: str, tree: ast.AST) -> list[str]:
+    """The imports of a module that reach up, or sideways into another floor."""
+    owner = module.partition(".")[0]
+    if not owner:
+        return []
+    allowed = FLOORS[owner] | {owner}
+    found = []
+    for name, line in imported(tree):
+        if name.startswith("."):
+            found.append(f"line {line}: write the whole name, transformer_jax...., so that a reader can search for it")
+        if not name.startswith("transformer_jax."):
+            continue
+        inner = name.removeprefix("transformer_jax.")
+        # `from transformer_jax.data import tokenizers` also names the folder: it counts by what is taken from it.
+        is_way = any(prefix.startswith(f"{inner}.") for prefix in allowed)
+        if not within(inner, allowed) and not is_way and inner != "__version__":
+            found.append(f"line {line}: {owner} must not import {inner}")
+    return found
+
+
+def door_violations(module: str, tree: ast.AST) -> list[str]:
+    """The heavy dependencies that a module imports without being their door."""
+    found = []
+    for name, line in imported(tree):
+        dependency = name.partition(".")[0]
+        if dependency in DOORS and not within(module, DOORS[dependency]):
+            found.append(f"line {line}: {dependency} belongs in {', '.join(sorted(DOORS[dependency]))}")
+        if dependency in ("jax", "jaxtyping") and within(module, {"config"}):
+            found.append(f"line {line}: config/ does without {dependency}: errors come before JAX starts")
+    return found
+
+
+def by_name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("file", FILES, ids=by_name)
+def test_imports_only_lower_floors(file):
+    assert floor_violations(module_name(file), parse(file)) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=by_name)
+def test_heavy_dependencies_come_in_by_their_door(file):
+    assert door_violations(module_name(file), parse(file)) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "seen"),
+    [
+        ("layers.attention", "from transformer_jax.models.transformer import Transformer", True),
+        ("layers.attention", "def f():\n    import transformer_jax.data.pipeline", True),
+        ("layers.attention", "from transformer_jax.layers.masks import causal", False),
+        ("layers.attention", "from ..models import transformer", True),
+        ("evaluation.scores", "from transformer_jax.data.tokenizers import Tokenizer", False),
+        ("evaluation.scores", "from transformer_jax.data import tokenizers", False),
+        ("evaluation.scores", "from transformer_jax.data import pipeline", True),
+        ("checkpoints", "from transformer_jax.training.step import make_train_step", True),
+        ("config.data", "from transformer_jax.array_types import PAD_ID", True),
+        ("loop", "from transformer_jax.commands.train import run", True),
+        ("decoding.beam_search", "import tensorflow as tf", True),
+        ("data.tokenizers", "def f():\n    import tensorflow as tf", True),
+        ("data.pipeline", "def f():\n    import tensorflow as tf", False),
+        ("training.step", "import flax.linen as nn", True),
+        ("config.data", "import jax", True),
+    ],
+)
+def test_the_rules_see_what_they_forbid(module, source, seen):
+    tree = ast.parse(source)
+    assert bool(floor_violations(module, tree) + door_violations(module, tree)) is seen
+
+
+def test_every_part_of_the_package_has_a_floor():
+    parts = {module_name(file).partition(".")[0] for file in FILES} - {""}
+    assert parts <= set(FLOORS)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "configs").glob("*.py")), ids=by_name)
+def test_recipes_import_only_ml_collections_and_each_other(file):
+    siblings = {recipe.stem for recipe in file.parent.glob("*.py")}
+    assert all(within(name, {"ml_collections"} | siblings) for name, _ in imported(parse(file)))
+
+
+def test_nobody_imports_experiments_or_tests():
+    for file in FILES:
+        assert not any(within(name, {"experiments", "tests"}) for name, _ in imported(parse(file))), file
+
+
+def test_names_say_what_is_inside():
+    parts = {part.removesuffix(".py") for file in FILES for part in file.relative_to(PACKAGE).parts}
+    assert parts.isdisjoint(VAGUE_NAMES)
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=by_name)
+def test_no_monsters(file):
+    assert len(file.read_text(encoding="utf-8").split("\n")) <= MAX_FILE_LINES
+    for node in ast.walk(parse(file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= MAX_FUNCTION_LINES, f"{node.name}, line {node.lineno}, has {length} lines"
+
+
+@pytest.mark.parametrize("file", FILES, ids=by_name)
+def test_nothing_read_from_disk_can_run_code(file):
+    tree = parse(file)
+    names = {name.partition(".")[0] for name, _ in imported(tree)}
+    assert names.isdisjoint({"pickle", "cloudpickle", "dill", "shelve", "marshal"})
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            assert not (isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")), f"line {node.lineno}"
+            pickles = [word.arg for word in node.keywords if word.arg == "allow_pickle"]
+            assert not pickles, f"line {node.lineno}"
+
+
+WITHOUT_TENSORFLOW = ["config", "data.tokenizers", "decoding", "evaluation", "models", "training", "tasks", "commands"]
+
+
+def existing_modules(name: str) -> list[str]:
+    """The modules at or below a dotted name of the package."""
+    place = PACKAGE.joinpath(*name.split("."))
+    files = [place.with_suffix(".py")] if place.with_suffix(".py").exists() else sorted(place.rglob("*.py"))
+    return [".".join(filter(None, ["transformer_jax", module_name(file)])) for file in files]
+
+
+def test_inference_never_imports_tensorflow():
+    modules = [module for name in WITHOUT_TENSORFLOW for module in existing_modules(name)]
+    program = (
+        f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
+        "print([name for name in ('tensorflow', 'tensorflow_datasets') if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[]"

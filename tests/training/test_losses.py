@@ -1,0 +1,40 @@
+"""Label-smoothed cross entropy as sums."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+
+LOGITS = jax.random.normal(jax.random.key(0), (2, 3, 7))
+LABELS = jnp.array([[1, 2, 0], [6, 5, 4]])
+WEIGHTS = jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_it_is_the_cross_entropy_with_the_smoothed_distribution(smoothing):
+    sums = label_smoothed_cross_entropy(LOGITS, LABELS, WEIGHTS, smoothing)
+    target = (1 - smoothing) * jax.nn.one_hot(LABELS, 7) + smoothing / 7
+    expected = -(target * jax.nn.log_softmax(LOGITS)).sum(-1)
+    assert float(sums.loss) == pytest.approx(float((expected * WEIGHTS).sum()), rel=1e-5)
+    assert float(sums.tokens) == 5
+
+
+def test_nll_is_never_smoothed_and_correct_counts_the_most_likely():
+    logits = jnp.zeros((1, 2, 4)).at[0, 0, 3].set(5.0).at[0, 1, 1].set(5.0)
+    sums = label_smoothed_cross_entropy(logits, jnp.array([[3, 2]]), jnp.ones((1, 2)), 0.3)
+    expected = -jax.nn.log_softmax(logits)[0, [0, 1], [3, 2]].sum()
+    assert float(sums.nll) == pytest.approx(float(expected), rel=1e-5)
+    assert float(sums.correct) == 1
+
+
+def test_extreme_logits_stay_finite():
+    sums = label_smoothed_cross_entropy(LOGITS * 1e4, LABELS, WEIGHTS, 0.1)
+    assert all(np.isfinite(value) for value in sums)
+
+
+def test_sums_add():
+    one = label_smoothed_cross_entropy(LOGITS, LABELS, WEIGHTS, 0.1)
+    rows = [label_smoothed_cross_entropy(LOGITS[i : i + 1], LABELS[i : i + 1], WEIGHTS[i : i + 1], 0.1) for i in range(2)]
+    np.testing.assert_allclose(LossSums.zero() + rows[0] + rows[1], one, rtol=1e-5)

@@ -1,0 +1,154 @@
+"""The step: the same update whatever the devices and the accumulation."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import ConfigError, MeshConfig, OptimizerConfig, TransformerConfig
+from transformer_jax.models.build import build_model
+from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.training.finiteness import first_non_finite
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+from transformer_jax.training.optimizers import RULES, make_optimizer
+from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, require_rows_divide
+from transformer_jax.training.step import compile_train_step, initial_state, make_train_step
+
+VOCABULARY = 24
+MODEL = build_model(
+    TransformerConfig(
+        num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=32, num_heads=4, dropout=0.0, embedding_dropout=0.0
+    ),
+    VOCABULARY,
+    VOCABULARY,
+)
+
+
+def rows(seed: int, shortest: int) -> Tokens:
+    """Eight rows of quite different lengths: a mean of per-device means would show."""
+    generator = np.random.default_rng(seed)
+    ids = generator.integers(4, VOCABULARY, (8, 7)).astype(np.int32)
+    lengths = generator.permutation(np.array([shortest, 1, 7, 2, 7, 1, 3, 7]))
+    ids[np.arange(7)[None, :] >= lengths[:, None]] = 0
+    return Tokens.from_ids(ids)
+
+
+BATCH = Batch(rows(0, 5), rows(1, 6))
+
+
+def loss(params: dict, batch: Batch, key: jax.Array) -> LossSums:
+    logits = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key})
+    return label_smoothed_cross_entropy(logits, batch.target.ids, (batch.target.segments != 0).astype(jnp.float32), 0.1)
+
+
+def init(key: jax.Array) -> dict:
+    return MODEL.init(key, *BATCH, train=False)["params"]
+
+
+def updated(mesh_config: MeshConfig, num_devices: int, accumulation: int = 1, name: str = "adamw"):
+    """The state after two updates."""
+    mesh = make_mesh(mesh_config, jax.devices()[:num_devices])
+    # A large epsilon, so that Adam does not blow rounding of tiny gradients up to whole steps.
+    optimizer = make_optimizer(OptimizerConfig(name=name, epsilon=1e-3), lambda step: 0.1)
+    state = initial_state(init, optimizer, 0, mesh)
+    step = compile_train_step(make_train_step(loss, optimizer, accumulation), state, mesh)
+    for _ in range(2):
+        state, metrics = step(state, put_batch(BATCH, mesh))
+    return jax.device_get(state), jax.device_get(metrics)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return updated(MeshConfig(data=1), 1)
+
+
+CASES = {
+    "2 devices": (MeshConfig(data=2), 2, 1),
+    "8 devices": (MeshConfig(data=8), 8, 1),
+    "4 parts": (MeshConfig(data=1), 1, 4),
+    "2 devices, 4 parts": (MeshConfig(data=2), 2, 4),
+    "fsdp and tensor": (MeshConfig(data=2, fsdp=2, tensor=2), 8, 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_update_on_any_mesh_and_with_any_accumulation(case, reference):
+    state, metrics = updated(*CASES[case])
+    expected, expected_metrics = reference
+    np.testing.assert_allclose(metrics.sums, expected_metrics.sums, rtol=1e-5)
+    for found, wanted in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected.params), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+    state = initial_state(init, optimizer, 0, mesh)
+
+    def mean_loss(params: dict) -> jax.Array:
+        sums = loss(params, BATCH, jax.random.key(0))
+        return sums.loss / sums.tokens
+
+    gradient = jax.grad(mean_loss)(state.params)
+    expected = sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(gradient)) ** 0.5
+    _, metrics = make_train_step(loss, optimizer)(state, BATCH)
+    assert float(metrics.gradient_norm) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_optimizer_state_lives_with_its_parameters(name):
+    mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
+    state = initial_state(init, make_optimizer(OptimizerConfig(name=name), lambda step: 0.1), 0, mesh)
+    table = state.params["source_embedding"]["table"]
+    assert table.addressable_shards[0].data.shape == (VOCABULARY // 2, 8)
+    if name != "adafactor":
+        moments = [leaf for leaf in jax.tree.leaves(state.optimizer_state) if leaf.shape == table.shape]
+        assert len(moments) == 2
+        assert all(moment.sharding == table.sharding for moment in moments)
+
+
+def test_an_update_that_is_not_finite_is_withheld():
+    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+    state = initial_state(init, optimizer, 0, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+
+    def broken(params: dict, batch: Batch, key: jax.Array) -> LossSums:
+        sums = loss(params, batch, key)
+        return sums._replace(loss=sums.loss * jnp.inf)
+
+    new_state, metrics = make_train_step(broken, optimizer)(state, BATCH)
+    assert not metrics.finite
+    assert int(new_state.step) == 1
+    for new, old in zip(jax.tree.leaves(new_state.params), jax.tree.leaves(state.params), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_the_first_tensor_that_is_not_finite_is_named():
+    tree = {"z": {"b": np.ones(2), "a": np.array([1.0, np.nan])}, "a": np.array([np.inf])}
+    assert first_non_finite(tree) == "z/a"
+    assert first_non_finite({"a": np.ones(3)}) is None
+
+
+def test_randomness_depends_on_the_step_alone():
+    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+    state = initial_state(init, optimizer, 0, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+    data = partial(jax.random.key_data)
+    later = state._replace(step=state.step + 3)
+    assert not np.array_equal(data(state.dropout_key()), data(later.dropout_key()))
+    np.testing.assert_array_equal(data(later.dropout_key()), data(later._replace(params={}).dropout_key()))
+
+
+def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
+    with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*data=8; data=-1,fsdp=2"):
+        make_mesh(MeshConfig(data=3))
+    with pytest.raises(ConfigError, match="mesh.tensor: 8 does not divide a dimension of 4"):
+        optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+        initial_state(init, optimizer, 0, make_mesh(MeshConfig(data=1, tensor=8)))
+    with pytest.raises(ConfigError, match="batching.row_multiple: 8 rows .* multiple of 16"):
+        require_rows_divide(8, 2, make_mesh(MeshConfig()))
+
+
+def test_a_parameter_without_a_rule_is_an_error():
+    with pytest.raises(KeyError, match="params/strange/thing"):
+        partition_of("params/strange/thing", (3, 4))

@@ -1,0 +1,40 @@
+import json
+
+import pytest
+from matplotlib.image import imread
+
+from transformer_jax.config import DataError
+from transformer_jax.visualization import draw_curves
+from transformer_jax.visualization.curves import read_series
+
+
+def write_metrics(file, records, end="\n"):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(json.dumps(record) for record in records) + end)
+    return file
+
+
+def test_series_of_a_resumed_run(tmp_path):
+    records = [{"update": 1, "loss": 9.0}, {"update": 2, "loss": 8, "bleu": 3}, {"update": 2, "loss": 7.0}, {}]
+    file = write_metrics(tmp_path / "metrics.jsonl", records, end='\n{"update": 3, "lo')
+    assert read_series(file, ["loss", "bleu"], "update") == {"loss": ([1, 2], [9.0, 7.0]), "bleu": ([2], [3.0])}
+
+
+def test_a_picture_of_two_runs(tmp_path):
+    records = [{"update": 1, "loss": 2.0, "bleu": 1.0}]
+    runs = [write_metrics(tmp_path / name / "metrics.jsonl", records) for name in "ab"]
+    one = imread(draw_curves(runs[0], ["loss"], tmp_path / "one.png"))
+    two = imread(draw_curves(runs, ["loss", "bleu"], tmp_path / "two.png", title="a and b"))
+    assert abs(two.shape[1] - 2 * one.shape[1]) <= 2
+    assert two[:, :, 0].min() < 0.3
+
+
+def test_problems_are_named(tmp_path):
+    good = write_metrics(tmp_path / "metrics.jsonl", [{"update": 1, "loss": 2.0}])
+    broken = write_metrics(tmp_path / "broken.jsonl", [{"update": 1}], end='\nnonsense\n{"update": 2}\n')
+    with pytest.raises(DataError, match="'bleu'; it has update, loss"):
+        draw_curves(good, ["bleu"], tmp_path / "curves.png")
+    with pytest.raises(DataError, match=r"broken\.jsonl, line 2"):
+        draw_curves(broken, ["loss"], tmp_path / "curves.png")
+    with pytest.raises(DataError, match="no such file"):
+        draw_curves(tmp_path / "missing.jsonl", ["loss"], tmp_path / "curves.png")

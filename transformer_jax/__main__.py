@@ -1,0 +1,54 @@
+"""The command line, ``transformer-jax COMMAND [--flag=value ...]``, also ``python -m transformer_jax``."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from transformer_jax import __version__
+from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.help import command_help, overview
+from transformer_jax.commands.registry import load_command
+from transformer_jax.config import ConfigError, DataError
+
+USER_ERROR = 2
+HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return run_command(arguments)
+    except (ConfigError, DataError) as error:
+        print(f"transformer-jax: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has seen enough; without this, flushing at exit would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def run_command(arguments: list[str]) -> int:
+    """Runs the command that the arguments name.
+
+    Raises:
+        ConfigError, DataError: what the user can mend.
+    """
+    if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
+        print(overview() if len(arguments) < 2 else command_help(arguments[1], load_command(arguments[1])))
+        return 0
+    name, *rest = arguments
+    if name == "--version":
+        print(__version__)
+        return 0
+    module = load_command(name)
+    if any(argument in HELP_FLAGS for argument in rest):
+        print(command_help(name, module))
+        return 0
+    return module.run(parse_flags(module.define_flags, rest))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The alphabet of dimensions and the special token ids that every module agrees on.
+
+One letter a dimension, everywhere: ``B`` batch rows, ``S`` source positions, ``T`` target positions, ``L`` positions of
+either side, ``Q`` query positions, ``M`` key ("memory") positions, ``D`` model width, ``H`` heads, ``K`` head size, ``F``
+feed-forward width, ``V`` vocabulary, ``W`` beam width. They appear in the annotations below (``Float[Array, "B T D"]``),
+in einsum strings (``'BTD,DHK->BTHK'``) and as suffixes where a shape changes from line to line (``query_BTHK``).
+"""
+
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Int, PyTree
+
+PAD_ID = 0
+BOS_ID = 1
+EOS_ID = 2
+UNK_ID = 3
+NUM_SPECIAL_IDS = 4
+
+# Batches are numpy arrays until they are put on devices.
+AnyArray = Array | np.ndarray
+
+TokenIds = Int[AnyArray, "B L"]
+AttentionMask = Bool[Array, "B Q M"]
+Hidden = Float[Array, "B L D"]
+Logits = Float[Array, "B T V"]
+
+__all__ = [
+    "BOS_ID",
+    "EOS_ID",
+    "NUM_SPECIAL_IDS",
+    "PAD_ID",
+    "UNK_ID",
+    "AnyArray",
+    "Array",
+    "AttentionMask",
+    "Bool",
+    "Float",
+    "Hidden",
+    "Int",
+    "Logits",
+    "PyTree",
+    "TokenIds",
+]

@@ -1,0 +1,166 @@
+"""Checkpoints with Orbax: written in the background, restored onto any mesh, averaged; the newest sound one is found."""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.training.state import TrainState
+
+# What selects the best checkpoint.
+METRIC = "bleu"
+
+Progress = dict[str, Any]
+"""JSON that travels with a state: the loop's counters, the config, the tokenizers' fingerprint."""
+
+
+class CheckpointError(RuntimeError):
+    """There is no checkpoint that serves. The message names the folder and what is there."""
+
+
+class Checkpoints:
+    """The checkpoints of one run: the last ``keep_last``, and the ``keep_best`` with the highest validation BLEU.
+
+    Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON). Writing is asynchronous;
+    a folder gets its final name only when it is complete, so a killed process leaves nothing half-written under it.
+    """
+
+    def __init__(self, directory: Path, *, keep_last: int = 5, keep_best: int = 1, read_only: bool = False) -> None:
+        # Orbax tells its user nothing that this class does not.
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        self._directory = Path(directory).absolute()
+        best = BestN(get_metric_fn=lambda metrics: metrics[METRIC], n=keep_best, keep_checkpoints_without_metrics=False)
+        self._options = ocp.CheckpointManagerOptions(
+            preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best]),
+            best_fn=lambda metrics: metrics[METRIC],
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
+        )
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        if not self._options.read_only:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        return ocp.CheckpointManager(self._directory, options=self._options)
+
+    def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:
+        """Starts to write ``state`` under its step; does nothing if that step is already there."""
+        step = int(state.step)
+        if step in self.steps():
+            return
+        rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
+        items = ocp.args.Composite(
+            params=ocp.args.StandardSave(state.params),
+            rest=ocp.args.StandardSave(rest),
+            progress=ocp.args.JsonSave(progress),
+        )
+        self._manager.save(step, args=items, metrics=None if bleu is None else {METRIC: bleu}, force=True)
+
+    def wait(self) -> None:
+        """Returns when everything that was saved is on disk."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits for writing to finish and lets go of the folder."""
+        self._manager.close()
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def best_step(self) -> int | None:
+        """The step with the highest validation BLEU, None when none was scored."""
+        scored = {step: self._manager.metrics(step) for step in self.steps()}
+        scored = {step: metrics[METRIC] for step, metrics in scored.items() if metrics}
+        return max(scored, key=lambda step: (scored[step], step)) if scored else None
+
+    def select(self, which: str) -> int:
+        """The step that ``best``, ``last`` or a number means.
+
+        Raises CheckpointError when there is none.
+        """
+        steps = self.steps()
+        if not steps:
+            raise CheckpointError(f"{self._directory}: no checkpoint yet")
+        if which == "last":
+            return steps[-1]
+        if which == "best":
+            best = self.best_step()
+            return steps[-1] if best is None else best
+        if which.isdigit() and int(which) in steps:
+            return int(which)
+        raise CheckpointError(f"{self._directory}: no checkpoint {which!r}; there are best, last, {steps}")
+
+    def steps_to_average(self, which: str, count: int) -> list[int]:
+        """The ``count`` newest steps up to the one that ``which`` means, oldest first; step 0, untrained, is never among them.
+
+        Raises CheckpointError when there are fewer.
+        """
+        newest = self.select(which)
+        if count == 1:
+            return [newest]
+        trained = [step for step in self.steps() if 0 < step <= newest]
+        if len(trained) < count:
+            raise CheckpointError(f"{self._directory}: {count} checkpoints to average, but up to {newest} there are {trained}")
+        return trained[-count:]
+
+    def restore(self, step: int, like: TrainState) -> tuple[TrainState, Progress]:
+        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs)."""
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
+        params = abstract.pop("params")
+        items = ocp.args.Composite(
+            params=ocp.args.StandardRestore(params),
+            rest=ocp.args.StandardRestore(abstract),
+            progress=ocp.args.JsonRestore(),
+        )
+        restored = self._manager.restore(step, args=items)
+        return TrainState(params=restored["params"], **restored["rest"]), restored["progress"]
+
+    def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
+        """The newest checkpoint that can be read, and a sentence about each newer one that could not.
+
+        Unreadable ones are moved aside, to ``damaged-STEP`` beside the checkpoints; nothing is deleted.
+        Raises CheckpointError when there is no readable one.
+        """
+        complaints = []
+        for step in reversed(self.steps()):
+            try:
+                return *self.restore(step, like), complaints
+            # Whatever a damaged file makes of the reader: Orbax, tensorstore and json each raise their own kinds.
+            except Exception as error:
+                reason = str(error).strip().splitlines()[0][:200]
+                complaints.append(f"checkpoint {step} is damaged ({reason}); moved to {self._set_aside(step)}")
+        raise CheckpointError(f"{self._directory}: no readable checkpoint. " + " ".join(complaints))
+
+    def progress(self, step: int) -> Progress:
+        """The JSON saved with ``step``."""
+        args = ocp.args.Composite(progress=ocp.args.JsonRestore())
+        return self._manager.restore(step, args=args)["progress"]
+
+    def restore_params(self, step: int, like: PyTree) -> PyTree:
+        """The parameters of ``step`` alone, with the shapes and the shardings of ``like``."""
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        args = ocp.args.Composite(params=ocp.args.StandardRestore(abstract))
+        return self._manager.restore(step, args=args)["params"]
+
+    def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
+        """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
+        total = self.restore_params(steps[0], like)
+        for step in steps[1:]:
+            total = jax.tree.map(jnp.add, total, self.restore_params(step, like))
+        return jax.tree.map(lambda leaf: leaf / len(steps), total)
+
+    def _set_aside(self, step: int) -> Path:
+        self._manager.close()
+        target = self._directory.parent / f"damaged-{step}"
+        shutil.rmtree(target, ignore_errors=True)
+        (self._directory / str(step)).rename(target)
+        self._manager = self._open()
+        return target

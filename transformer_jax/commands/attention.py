@@ -1,0 +1,50 @@
+"""Draw the attention weights of a translation, every layer and head, as a picture.
+
+Example:
+    transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
+    transformer-jax attention --workdir=runs/m30k --text="Two dogs play." --kind=encoder --output=dogs.png
+
+The sentence is translated by the run's search; the weights are those of a forward pass over that translation, or over
+--translation=TEXT if given.
+"""
+
+from absl import flags
+
+from transformer_jax.commands.evaluate import define_run_flags, run_config
+from transformer_jax.config import ConfigError
+
+KINDS = {"cross": "cross_attention", "encoder": "encoder", "decoder": "decoder"}
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_run_flags(values)
+    flags.DEFINE_string("text", None, "the sentence to translate", flag_values=values, required=True)
+    flags.DEFINE_string("translation", None, "look at this translation instead of the model's own", flag_values=values)
+    flags.DEFINE_string("output", None, "the picture (default: attention-KIND.png in the run directory)", flag_values=values)
+    meaning = "cross: target to source; encoder: source to source; decoder: target to target"
+    flags.DEFINE_enum("kind", "cross", list(KINDS), meaning, flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Draws; 0."""
+    config = run_config(values)
+    if not values.text.strip():
+        raise ConfigError("--text: is empty; give a sentence")
+    from pathlib import Path
+
+    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.tasks.alignment import attention_of_pair
+    from transformer_jax.tasks.trained_run import open_trained_run
+    from transformer_jax.visualization.attention_maps import draw_attention
+
+    start_jax(config.data.cache_directory)
+    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
+    translation = values.translation
+    if translation is None:
+        translation = trained.translator.translate(trained.params, [values.text])[0][0].text
+    weights, rows, columns = attention_of_pair(trained, values.text, translation, values.kind)
+    path = Path(values.output or Path(values.workdir) / f"attention-{values.kind}.png")
+    draw_attention(weights, rows, columns, path, title=f"{values.text}  →  {translation}")
+    print(f"{values.text}\n{translation}\n{path}")
+    return 0

@@ -1,0 +1,65 @@
+"""Print the settings of a recipe or a run, every one of them, or the difference from another.
+
+Example:
+    transformer-jax config --config=configs/multi30k.py:tiny --config.model.dropout=0.2
+    transformer-jax config --config=configs/multi30k.py:tiny --against=runs/multi30k
+
+Each line is a setting that --config.KEY=VALUE changes. Nothing is started and JAX is not loaded.
+"""
+
+import json
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
+from transformer_jax.config import ExperimentConfig, difference, flatten, resolve, to_json
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_config_flag(values)
+    flags.DEFINE_string(
+        "against", None, "another recipe or run directory: print only the difference", flag_values=values
+    )
+    flags.DEFINE_boolean("json", False, "print JSON, as in the config.json of a run", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Prints; always 0."""
+    config = resolve_config(values)
+    if values.against is None:
+        print(json.dumps(to_json(config), indent=2, ensure_ascii=False) if values.json else settings_text(config))
+        return 0
+    changes = difference(resolve(values.against), config)
+    if values.json:
+        print(json.dumps({key: {"against": left, "config": right} for key, left, right in changes}, indent=2))
+    else:
+        print(difference_text(changes, values.against, values.config))
+    return 0
+
+
+def settings_text(config: ExperimentConfig) -> str:
+    """One ``key = value`` line a setting, sorted, aligned within a block, blocks apart."""
+    flat = flatten(config)
+    single = [f"{key} = {_shown(flat[key])}" for key in sorted(flat) if "." not in key]
+    paragraphs = ["\n".join(single)]
+    for block in sorted({key.partition(".")[0] for key in flat if "." in key}):
+        keys = sorted(key for key in flat if key.startswith(f"{block}."))
+        width = max(map(len, keys))
+        paragraphs.append("\n".join(f"{key:<{width}} = {_shown(flat[key])}" for key in keys))
+    return "\n\n".join(paragraphs)
+
+
+def difference_text(changes: list[tuple[str, object, object]], left: str, right: str) -> str:
+    """A line a setting that differs: ``model.d_ff  2048 -> 1024``, under a heading that says which is which."""
+    if not changes:
+        return f"No difference between {left} and {right}."
+    width = max(len(key) for key, _, _ in changes)
+    count = f"{len(changes)} setting{'s differ' if len(changes) > 1 else ' differs'}"
+    lines = [f"{key:<{width}} = {_shown(before)} -> {_shown(after)}" for key, before, after in changes]
+    return "\n".join([f"{count}, {left} -> {right}:", *lines])
+
+
+def _shown(value: object) -> str:
+    """A value as it is written after ``--config.KEY=``; an empty text is shown by its quotes."""
+    return str(value) if value != "" else "''"

@@ -1,0 +1,80 @@
+"""Translate a whole split with a trained model and score it against the raw references.
+
+Example:
+    transformer-jax evaluate --workdir=runs/m30k --split=test
+    transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
+
+Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
+Decoding settings can be changed; everything else is the run's.
+"""
+
+import json
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
+
+CHECKPOINT_MEANING = "best (validation BLEU), last, or the number of an update"
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_run_flags(values)
+    flags.DEFINE_string("split", "test", "train, validation, test, or a name that the data has", flag_values=values)
+    flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
+    flags.DEFINE_string("output", None, "folder for the results (default: the run directory)", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Scores; 0."""
+    config = run_config(values)
+    from pathlib import Path
+
+    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.run_directory import write_json
+    from transformer_jax.tasks.trained_run import open_trained_run
+    from transformer_jax.tasks.translation import TranslationTask
+
+    start_jax(config.data.cache_directory)
+    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
+    task = TranslationTask(config, trained.tokenizers, trained.mesh)
+    step, averaged = trained.steps[-1], len(trained.steps)
+    report, hypotheses = task.evaluate(trained.params, values.split, step=step, averaged=averaged)
+
+    name = f"{step}" if averaged == 1 else f"{step}-average{averaged}"
+    folder = Path(values.output or values.workdir)
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / f"evaluation-{report.split}-{name}"
+    write_json(stem.with_suffix(".json"), report.to_json())
+    stem.with_suffix(".txt").write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+    for pair, hypothesis in zip(task.pairs(report.split, values.examples), hypotheses, strict=False):
+        print(f"source      {pair.source}\ntranslation {hypothesis}\nreference   {pair.target}\n")
+    print(json.dumps(report.to_json()) if values.json else report.table())
+    print(f"\ntranslations: {stem}.txt\nscores: {stem}.json")
+    return 0
+
+
+def define_run_flags(values: flags.FlagValues) -> None:
+    """The flags of every command that uses a trained model."""
+    flags.DEFINE_string("workdir", None, "folder of the run", flag_values=values, required=True)
+    flags.DEFINE_string("checkpoint", "best", CHECKPOINT_MEANING, flag_values=values)
+    flags.DEFINE_integer("average", 1, "average the parameters of so many checkpoints", flag_values=values, lower_bound=1)
+    flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
+    define_override_flag(values)
+
+
+def run_config(values: flags.FlagValues) -> ExperimentConfig:
+    """The settings of the run, with the overrides of the command line.
+
+    Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
+    """
+    from transformer_jax.run_directory import RunDirectory
+
+    RunDirectory(values.workdir).require_run()
+    saved = load_run_config(values.workdir)
+    config = resolve_config(values, base=saved)
+    for key, before, _ in difference(saved, config):
+        if not key.startswith(("decoding.", "mesh.", "data.")):
+            raise ConfigError(f"--config.{key}: the trained model has {before!r}; only decoding, mesh and data can change")
+    return config

@@ -1,0 +1,111 @@
+"""Flags of a command: absl's, on values of their own, with ``--config=RECIPE`` and ``--config.KEY=VALUE`` among them.
+
+The convention is that of ``ml_collections.config_flags``. Its own parser is not used, because it can override only what the
+recipe happens to state, and ends in a traceback for a misspelled key.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+
+from absl import flags
+
+from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
+from transformer_jax.config.keys import type_of
+
+CONFIG_FLAG = "config"
+# Where --config.KEY=VALUE is kept as KEY=VALUE, in the order of the command line.
+OVERRIDE_FLAG = "config_override"
+OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
+
+
+def define_config_flag(values: flags.FlagValues, required: bool = True) -> None:
+    """Lets the command take ``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
+    meaning = "a recipe, for example configs/multi30k.py:tiny, or the directory of a run"
+    flags.DEFINE_string(CONFIG_FLAG, None, meaning, flag_values=values, required=required)
+    define_override_flag(values)
+
+
+def define_override_flag(values: flags.FlagValues) -> None:
+    """Lets the command take ``--config.KEY=VALUE`` alone, for settings that change those of a run."""
+    flags.DEFINE_multi_string(OVERRIDE_FLAG, [], OVERRIDE_MEANING, flag_values=values)
+
+
+def overrides_of(values: flags.FlagValues) -> list[tuple[str, str]]:
+    """The overrides of the command line: ``[("decoding.beam_width", "5"), ...]``."""
+    return [(key, text) for key, _, text in (item.partition("=") for item in values.config_override)]
+
+
+def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = None) -> ExperimentConfig:
+    """The settings that the flags state: the recipe (or ``base``, the settings of a run) with the overrides applied.
+
+    Raises:
+        ConfigError: whatever is wrong with the recipe, its settings or the overrides.
+    """
+    if base is not None:
+        return from_dict(apply_overrides(to_dict(base), overrides_of(values)))
+    source = values.config
+    if not source:
+        raise ConfigError("--config: give a recipe, for example configs/quickstart.py, or the directory of a run")
+    return resolve(source, overrides_of(values))
+
+
+def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Sequence[str]) -> flags.FlagValues:
+    """The values of a command's flags, read from its arguments (without the command's name).
+
+    Raises:
+        ConfigError: an unknown flag, a value that does not fit, a required flag left out, or a stray argument.
+    """
+    values = flags.FlagValues()
+    define_flags(values)
+    try:
+        rest = values(["transformer-jax", *_rewritten(arguments, values)])
+    except flags.UnrecognizedFlagError as error:
+        near = difflib.get_close_matches(error.flagname, set(values) - {OVERRIDE_FLAG}, n=1)
+        hint = f"; did you mean --{near[0]}?" if near else "; --help lists the flags"
+        raise ConfigError(f"--{error.flagname}: unknown flag{hint}") from None
+    except flags.Error as error:
+        missing = [
+            name for name in values if values[name].value is None and f"--{name} must have a value" in str(error)
+        ]
+        problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
+        raise ConfigError(problem.removeprefix("flag ")) from None
+    if len(rest) > 1:
+        raise ConfigError(f"unexpected argument {rest[1]!r}; flags are written --name=value")
+    return values
+
+
+def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[str]:
+    """The arguments as absl knows them.
+
+    ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
+    ``--n-best`` is another way to write ``--n_best``.
+    """
+    remaining = iter(arguments)
+    for argument in remaining:
+        name, equals, text = argument.partition("=")
+        dashless = name.removeprefix("-").removeprefix("-")
+        negated = dashless.startswith("noconfig.")
+        if not name.startswith("-") or not (negated or dashless.startswith("config.")):
+            flag = dashless.replace("-", "_")
+            yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument
+            continue
+        key = dashless.partition(".")[2]
+        if OVERRIDE_FLAG not in values:
+            raise ConfigError(f"{name}: this command takes no settings; --help lists its flags")
+        if negated and (equals or type_of(key) is not bool):
+            raise ConfigError(
+                f"{name}: only a setting that is True or False can be negated; write --config.{key}=VALUE"
+            )
+        if not equals:
+            text = _value_of_bare(name, key, negated, remaining)
+        yield f"--{OVERRIDE_FLAG}={key}={text}"
+
+
+def _value_of_bare(name: str, key: str, negated: bool, remaining: Iterator[str]) -> str:
+    """The value of a setting given without ``=``: true or false for a bool, else the argument that follows."""
+    if type_of(key) is bool:
+        return str(not negated)
+    text = next(remaining, None)
+    if text is None:
+        raise ConfigError(f"{name}: a value is missing; write {name}=VALUE")
+    return text

@@ -1,0 +1,68 @@
+"""The text of ``transformer-jax --help`` and ``transformer-jax COMMAND --help``."""
+
+import inspect
+import textwrap
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import OVERRIDE_FLAG, OVERRIDE_MEANING
+from transformer_jax.commands.registry import COMMANDS, CommandModule
+
+WIDTH = 100
+
+
+def overview() -> str:
+    """The list of commands, one line each."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Sequence transduction with attention: train, evaluate, translate, look.",
+            "",
+            "Usage: transformer-jax COMMAND [--flag=value ...]",
+            "",
+            *lines,
+            "",
+            "transformer-jax COMMAND --help says more about a command, with an example.",
+            "Try: transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart",
+        ]
+    )
+
+
+def command_help(name: str, module: CommandModule) -> str:
+    """The docstring of a command, then its flags with their defaults."""
+    values = flags.FlagValues()
+    module.define_flags(values)
+    described = [_describe(values[flag]) for flag in sorted(values)]
+    described.append(("--help", "show this and exit"))
+    usage = f"Usage: transformer-jax {name} [--flag=value ...]"
+    parts = [
+        usage,
+        inspect.cleandoc(module.__doc__ or ""),
+        "Flags:\n" + "\n".join(_paragraph(*item) for item in described),
+    ]
+    return "\n\n".join(parts)
+
+
+def _describe(flag: flags.Flag) -> tuple[str, str]:
+    """How a flag is written, and what it means; absl shows the default as text, None where there is none."""
+    if flag.name == OVERRIDE_FLAG:
+        return "--config.KEY=VALUE", OVERRIDE_MEANING
+    written = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_placeholder(flag)}"
+    default = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
+    meaning = " ".join(str(flag.help).split())
+    # absl writes the choices of an enum once more in front of the meaning.
+    return written, meaning.removeprefix(f"<{_placeholder(flag)}>: ") + default
+
+
+def _placeholder(flag: flags.Flag) -> str:
+    """The word that stands for the value: the choices of an enum, a number, a list, else VALUE."""
+    choices = getattr(flag.parser, "enum_values", None)
+    if choices:
+        return "|".join(choices)
+    return {"int": "N", "float": "NUMBER", "multi string": "VALUE"}.get(flag.flag_type(), "VALUE")
+
+
+def _paragraph(head: str, text: str) -> str:
+    """A flag on its own line, what it means indented below."""
+    return f"  {head}\n" + textwrap.fill(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

@@ -1,0 +1,48 @@
+"""Every command by its name, with the line that ``transformer-jax`` alone prints; nothing is imported until it is used."""
+
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from absl import flags
+
+from transformer_jax.config import ConfigError
+
+
+class Command(NamedTuple):
+    """Where a command lives, and what it does in a few words."""
+
+    module: str
+    summary: str
+
+
+@runtime_checkable
+class CommandModule(Protocol):
+    """What a command module must have; the form is documented in ``transformer_jax.commands``."""
+
+    __doc__: str | None
+    define_flags: Callable[[flags.FlagValues], None]
+    run: Callable[[flags.FlagValues], int]
+
+
+COMMANDS = {
+    "train": Command("transformer_jax.commands.train", "train a model, or go on with a run that stopped"),
+    "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
+    "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
+    "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
+    "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
+}
+
+
+def load_command(name: str) -> CommandModule:
+    """Imports the module of a command.
+
+    Raises:
+        ConfigError: there is no such command, with the nearest one.
+    """
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
+        raise ConfigError(f"{name!r} is not a command; {hint}")
+    return importlib.import_module(COMMANDS[name].module)

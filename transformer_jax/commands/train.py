@@ -1,0 +1,54 @@
+"""Train a model, or go on with a run that stopped.
+
+Example:
+    transformer-jax train --config=configs/multi30k.py:tiny --config.data.directory=multi30k --workdir=runs/m30k
+    transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart --config.training.num_updates=500
+
+The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
+Where it already holds a run with the same settings, training goes on from its newest checkpoint, to the bit. SIGINT (Ctrl-C)
+and SIGTERM save and end; the same command goes on.
+"""
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
+
+# Settings that may change when a run goes on: they alter neither the model nor the order of its updates.
+CHANGEABLE = ("training.num_updates", "training.log_every", "training.patience", "training.keep_last", "training.keep_best")
+CHANGEABLE_BLOCKS = ("decoding.", "mesh.")
+CHANGEABLE_DATA = ("data.directory", "data.cache_directory", "batching.prefetch_batches")
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_config_flag(values)
+    flags.DEFINE_string("workdir", None, "folder of the run; made if it is not there", flag_values=values, required=True)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Trains; 0 when finished, out of patience, or stopped by a signal with everything saved; 1 when the loss diverged."""
+    config = resolve_config(values)
+    require_same_run(config, values.workdir)
+    from transformer_jax.training_session import train
+
+    return train(config, values.workdir)
+
+
+def require_same_run(config: ExperimentConfig, workdir: str) -> None:
+    """Raises ConfigError, with the differences, when ``workdir`` holds a run that ``config`` cannot continue."""
+    from transformer_jax.run_directory import RunDirectory
+
+    run_directory = RunDirectory(workdir)
+    if not run_directory.config.is_file():
+        return
+    changes = difference(load_run_config(workdir), config)
+    clashes = [change for change in changes if not _may_change(change[0])]
+    if clashes:
+        lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
+        text = "\n".join(lines)
+        raise ConfigError(f"--workdir: {workdir} holds a run with other settings; use another folder, or these:\n{text}")
+
+
+def _may_change(key: str) -> bool:
+    return key in CHANGEABLE + CHANGEABLE_DATA or key.startswith(CHANGEABLE_BLOCKS)

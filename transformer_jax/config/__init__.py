@@ -1,0 +1,39 @@
+"""Settings of a run: frozen, validated dataclasses, and the strict crossing from ml_collections into them.
+
+Nothing here imports JAX: a wrong setting is found before any device is touched.
+"""
+
+from transformer_jax.config.crossing import difference, flatten, from_dict, to_dict
+from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
+from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.errors import ConfigError, DataError
+from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
+from transformer_jax.config.overrides import apply_overrides
+from transformer_jax.config.recipes import load_recipe
+from transformer_jax.config.saved import from_json, load_run_config, resolve, to_json
+
+__all__ = [
+    "BatchingConfig",
+    "ConfigError",
+    "DataConfig",
+    "DataError",
+    "DecodingConfig",
+    "ExperimentConfig",
+    "MeshConfig",
+    "OptimizerConfig",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "TransformerConfig",
+    "apply_overrides",
+    "difference",
+    "flatten",
+    "from_dict",
+    "from_json",
+    "load_recipe",
+    "load_run_config",
+    "resolve",
+    "to_dict",
+    "to_json",
+]

@@ -1,0 +1,28 @@
+"""What settings are checked with: each check raises ConfigError naming the key and the remedy."""
+
+from transformer_jax.config.errors import ConfigError
+
+
+def require(condition: bool, key: str, problem: str) -> None:
+    """Raises ConfigError naming ``key`` unless ``condition`` holds."""
+    if not condition:
+        raise ConfigError(f"{key}: {problem}")
+
+
+def require_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raises ConfigError unless ``value`` is one of ``choices``."""
+    require(value in choices, key, f"{value!r} is not one of {', '.join(choices)}")
+
+
+def require_positive(block: str, settings: object, *names: str) -> None:
+    """Raises ConfigError unless every named field of ``settings`` is above zero."""
+    for name in names:
+        value = getattr(settings, name)
+        require(value > 0, f"{block}.{name}", f"{value} must be above 0")
+
+
+def require_fraction(block: str, settings: object, *names: str) -> None:
+    """Raises ConfigError unless every named field of ``settings`` lies in [0, 1)."""
+    for name in names:
+        value = getattr(settings, name)
+        require(0 <= value < 1, f"{block}.{name}", f"{value} must be at least 0 and below 1")

@@ -1,0 +1,99 @@
+"""Settings of the data: sentence pairs, tokenizer, batches."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import require, require_choice, require_positive
+
+DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
+TOKENIZERS = ("bpe", "unigram", "word", "character")
+BATCHINGS = ("buckets", "packed")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where sentence pairs come from, and which of them are trained on.
+
+    ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``; ``tfds`` reads the data set
+    ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated.
+    The filters apply to the training split only: a validation or test sentence is never dropped or cut.
+    """
+
+    source: str = "grammar"
+    directory: str = ""
+    name: str = ""
+    source_language: str = "en"
+    target_language: str = "de"
+    train_split: str = "train"
+    validation_split: str = "validation"
+    test_split: str = "test"
+    generated_pairs: int = 20_000
+    max_source_tokens: int = 256
+    max_target_tokens: int = 256
+    max_length_ratio: float = 9.0
+    cache_directory: str = "~/.cache/transformer_jax"
+
+    def __post_init__(self) -> None:
+        require_choice("data.source", self.source, DATA_SOURCES)
+        require(
+            self.source != "text" or bool(self.directory), "data.directory", "must name the folder with the text files"
+        )
+        named = self.source != "tfds" or bool(self.name)
+        require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
+        require(
+            self.source_language != self.target_language or self.source in ("copy", "reverse", "grammar"),
+            "data.target_language",
+            f"is {self.target_language!r}, the same as data.source_language; state a direction",
+        )
+        require_positive("data", self, "generated_pairs", "max_source_tokens", "max_target_tokens")
+        require(self.max_length_ratio >= 1, "data.max_length_ratio", f"{self.max_length_ratio} must be at least 1")
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """How text becomes token ids. ``joint``: one vocabulary learned on both languages (needed to tie embeddings)."""
+
+    kind: str = "bpe"
+    vocabulary_size: int = 8000
+    joint: bool = True
+    training_sentences: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        require_choice("tokenizer.kind", self.kind, TOKENIZERS)
+        problem = f"{self.vocabulary_size} is too small; 4 ids are special"
+        require(self.vocabulary_size > 8, "tokenizer.vocabulary_size", problem)
+        require_positive("tokenizer", self, "training_sentences")
+
+
+@dataclass(frozen=True)
+class BatchingConfig:
+    """How sentence pairs become batches of a handful of static shapes.
+
+    ``tokens_per_update``: token positions on each side in one optimizer update, padding included, over all devices.
+    ``row_multiple``: the number of rows of every batch is a multiple of it; devices and accumulation must divide it, so
+    that batches, and with them the run, do not depend on how many devices there are.
+    """
+
+    kind: str = "buckets"
+    tokens_per_update: int = 4096
+    num_buckets: int = 5
+    packed_length: int = 256
+    row_multiple: int = 8
+    accumulation_steps: int = 1
+    prefetch_batches: int = 8
+
+    def __post_init__(self) -> None:
+        require_choice("batching.kind", self.kind, BATCHINGS)
+        names = (
+            "tokens_per_update",
+            "num_buckets",
+            "packed_length",
+            "row_multiple",
+            "accumulation_steps",
+            "prefetch_batches",
+        )
+        require_positive("batching", self, *names)
+        require(
+            self.row_multiple % self.accumulation_steps == 0,
+            "batching.accumulation_steps",
+            f"{self.accumulation_steps} does not divide batching.row_multiple={self.row_multiple}",
+        )

@@ -1,0 +1,23 @@
+"""Settings of the search for a translation."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import require, require_positive
+
+
+@dataclass(frozen=True)
+class DecodingConfig:
+    """How translations are searched for (section 6.1): beam search with the length penalty of Wu et al. 2016.
+
+    ``beam_width`` 1 is greedy search. Output is at most source tokens + ``max_extra_tokens``. ``batch_tokens``: source token
+    positions decoded at once, times the beam.
+    """
+
+    beam_width: int = 4
+    length_penalty: float = 0.6
+    max_extra_tokens: int = 50
+    batch_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        require_positive("decoding", self, "beam_width", "max_extra_tokens", "batch_tokens")
+        require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")

@@ -1,0 +1,49 @@
+"""The settings of one run, whole, and the checks that involve more than one block of them."""
+
+from dataclasses import dataclass, field
+
+from transformer_jax.config.checks import require
+from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
+from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """One run, whole."""
+
+    seed: int = 0
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
+    model: TransformerConfig = field(default_factory=TransformerConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+
+    def __post_init__(self) -> None:
+        require(self.seed >= 0, "seed", f"{self.seed} must not be negative")
+        can_tie = self.tokenizer.joint or self.model.tying in ("output", "none")
+        remedy = (
+            f"{self.model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; "
+            "or use output or none"
+        )
+        require(can_tie, "model.tying", remedy)
+        widest = max(self.data.max_source_tokens, self.data.max_target_tokens) + 1
+        if self.batching.kind == "packed":
+            widest = self.batching.packed_length
+        fits = self.batching.tokens_per_update >= widest * self.batching.row_multiple
+        problem = (
+            f"{self.batching.tokens_per_update} is less than batching.row_multiple={self.batching.row_multiple} rows of "
+            f"{widest} positions; raise it to {widest * self.batching.row_multiple} or lower data.max_*_tokens"
+        )
+        require(fits, "batching.tokens_per_update", problem)
+        shards = self.batching.accumulation_steps * max(self.mesh.data, 1) * max(self.mesh.fsdp, 1)
+        divides = self.batching.row_multiple % shards == 0
+        problem = (
+            f"{self.batching.row_multiple} rows do not divide into {shards} parts "
+            f"(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of {shards}"
+        )
+        require(divides, "batching.row_multiple", problem)

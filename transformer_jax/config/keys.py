@@ -1,0 +1,98 @@
+"""The tree of setting names, read from the dataclasses, and what to say about a name that is not in it."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.experiment import ExperimentConfig
+
+
+@cache
+def fields_of(block: type) -> MappingProxyType[str, Any]:
+    """The field names of a settings dataclass with their types, in the order of the declaration."""
+    return MappingProxyType(get_type_hints(block))
+
+
+def is_block(kind: Any) -> bool:
+    """Whether a field holds a nested block of settings rather than a value."""
+    return is_dataclass(kind)
+
+
+def leaf_keys(block: type = ExperimentConfig, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """Every dotted key below ``block`` with its type, for example ``("model.num_heads", int)``."""
+    for name, kind in fields_of(block).items():
+        if is_block(kind):
+            yield from leaf_keys(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name, kind
+
+
+def join_key(path: str, name: str) -> str:
+    """``join_key("model", "d_ff")`` is ``"model.d_ff"``; at the root the path is empty."""
+    return f"{path}.{name}" if path else name
+
+
+def block_at(path: str) -> type:
+    """The settings dataclass at a dotted path.
+
+    Raises:
+        ConfigError: there is none, with the nearest name.
+    """
+    block: type = ExperimentConfig
+    walked = ""
+    for name in path.split(".") if path else []:
+        kind = fields_of(block).get(name)
+        walked = join_key(walked, name)
+        if kind is None:
+            raise unknown_key(walked)
+        if not is_block(kind):
+            raise ConfigError(f"{path}: {walked} is a value, not a block of settings")
+        block = kind
+    return block
+
+
+def type_of(key: str) -> type:
+    """The type of the setting at a dotted key.
+
+    Raises:
+        ConfigError: the key is unknown, with the nearest one, or it is a block.
+    """
+    leaves = dict(leaf_keys())
+    if key in leaves:
+        return leaves[key]
+    path, _, name = key.rpartition(".")
+    known_path = not path or any(leaf.startswith(f"{path}.") for leaf in leaves)
+    if known_path and is_block(fields_of(block_at(path)).get(name)):
+        raise ConfigError(f"{key}: is a block; set one of its keys: {', '.join(fields_of(block_at(key)))}")
+    raise unknown_key(key)
+
+
+def unknown_key(key: str) -> ConfigError:
+    """The error for a key that does not exist: names the nearest keys, or else lists those of the block."""
+    path, _, name = key.rpartition(".")
+    leaves = [leaf for leaf, _ in leaf_keys()]
+    blocks = sorted({leaf.rpartition(".")[0] for leaf in leaves} - {""})
+    in_block = not path or path in blocks
+    siblings = list(fields_of(block_at(path))) if in_block else []
+    candidates = _same_name_elsewhere(path, name, leaves) or [
+        join_key(path, sibling) for sibling in difflib.get_close_matches(name, siblings, n=1)
+    ]
+    if not candidates and not in_block:
+        candidates = difflib.get_close_matches(key, leaves, n=1)
+    if candidates:
+        return ConfigError(f"{key}: unknown key; did you mean {' or '.join(candidates)}?")
+    owner = path if in_block and path else "the config"
+    return ConfigError(f"{key}: unknown key; {owner} has {', '.join(siblings or fields_of(ExperimentConfig))}")
+
+
+def _same_name_elsewhere(path: str, name: str, leaves: list[str]) -> list[str]:
+    """Keys of the same last name: one in a block called nearly like ``path``, else all, unless they are many."""
+    found = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name]
+    nearest = difflib.get_close_matches(path, [leaf.rpartition(".")[0] for leaf in found], n=1)
+    if nearest:
+        return [join_key(nearest[0], name)]
+    return found if len(found) <= 3 else []

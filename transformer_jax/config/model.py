@@ -1,0 +1,67 @@
+"""Settings of the models."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
+
+NORMALIZATIONS = ("post", "pre")
+POSITIONS = ("sinusoidal", "learned")
+FEED_FORWARDS = ("relu", "gelu", "gated_gelu", "gated_silu")
+TYINGS = ("all", "embeddings", "output", "none")
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The Transformer (Vaswani et al. 2017, table 3); defaults are the base model.
+
+    ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``. ``tying``: ``all`` one matrix for both embeddings and the
+    output projection (section 3.4), ``embeddings`` the two embeddings, ``output`` target embedding and projection, ``none``.
+    """
+
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    d_model: int = 512
+    d_ff: int = 2048
+    num_heads: int = 8
+    d_key: int = 0
+    d_value: int = 0
+    normalization: str = "post"
+    positions: str = "sinusoidal"
+    max_positions: int = 1024
+    feed_forward: str = "relu"
+    tying: str = "all"
+    dropout: float = 0.1
+    embedding_dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    compute_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        names = "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "max_positions"
+        require_positive("model", self, *names)
+        require_choice("model.normalization", self.normalization, NORMALIZATIONS)
+        require_choice("model.positions", self.positions, POSITIONS)
+        require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
+        require_choice("model.tying", self.tying, TYINGS)
+        require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
+        require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
+        require(self.d_model % 2 == 0, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
+        for name in ("d_key", "d_value"):
+            value = getattr(self, name)
+            require(value >= 0, f"model.{name}", f"{value} must not be negative")
+            divides = value > 0 or self.d_model % self.num_heads == 0
+            remedy = (
+                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one or set model.{name}"
+            )
+            require(divides, "model.num_heads", remedy)
+
+    @property
+    def head_key_size(self) -> int:
+        """d_k of the paper."""
+        return self.d_key or self.d_model // self.num_heads
+
+    @property
+    def head_value_size(self) -> int:
+        """d_v of the paper."""
+        return self.d_value or self.d_model // self.num_heads

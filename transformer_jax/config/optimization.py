@@ -1,0 +1,79 @@
+"""Settings of the update rule, the length of the training and the devices it runs on."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
+
+OPTIMIZERS = ("adam", "adamw", "adafactor")
+SCHEDULES = ("noam", "inverse_square_root", "cosine", "constant")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The update rule and its learning-rate schedule.
+
+    ``learning_rate``: the factor on the paper's formula for ``noam`` (1.0 as published), the peak rate for the others.
+    """
+
+    name: str = "adam"
+    schedule: str = "noam"
+    learning_rate: float = 1.0
+    warmup_updates: int = 4000
+    b1: float = 0.9
+    b2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+    clip_norm: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_choice("optimizer.name", self.name, OPTIMIZERS)
+        require_choice("optimizer.schedule", self.schedule, SCHEDULES)
+        require_positive("optimizer", self, "learning_rate", "epsilon", "warmup_updates")
+        require_fraction("optimizer", self, "b1", "b2")
+        for name in ("weight_decay", "clip_norm"):
+            require(getattr(self, name) >= 0, f"optimizer.{name}", "must not be negative; 0 turns it off")
+        decays = self.weight_decay == 0 or self.name != "adam"
+        require(decays, "optimizer.weight_decay", "adam has none; use optimizer.name=adamw")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long to train, and what to do on the way. Counts are in optimizer updates."""
+
+    num_updates: int = 100_000
+    label_smoothing: float = 0.1
+    evaluate_every: int = 1000
+    checkpoint_every: int = 1000
+    log_every: int = 50
+    patience: int = 0
+    validation_sentences: int = 0
+    keep_last: int = 5
+    keep_best: int = 1
+
+    def __post_init__(self) -> None:
+        require_positive(
+            "training", self, "num_updates", "evaluate_every", "checkpoint_every", "log_every", "keep_last"
+        )
+        require_fraction("training", self, "label_smoothing")
+        for name in ("patience", "validation_sentences", "keep_best"):
+            require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """How many devices share the batch (``data``), the parameters (``fsdp``) and each matrix (``tensor``).
+
+    -1 means all devices that are left.
+    """
+
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        sizes = {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+        for name, size in sizes.items():
+            require(
+                size == -1 or size > 0, f"mesh.{name}", f"{size} must be above 0, or -1 for all devices that are left"
+            )
+        require(list(sizes.values()).count(-1) <= 1, "mesh", "only one axis can be -1")

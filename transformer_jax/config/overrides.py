@@ -1,0 +1,81 @@
+"""Settings given as text on the command line, ``--config.model.d_ff=512``, read by the type of the setting."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+from ml_collections.config_dict import RequiredValueError
+
+from transformer_jax.config.crossing import EXPECTED
+from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.keys import join_key, type_of
+
+# The spellings that absl's boolean flags accept.
+TRUE_WORDS = ("true", "t", "yes", "y", "1")
+FALSE_WORDS = ("false", "f", "no", "n", "0")
+
+
+def apply_overrides(
+    values: Mapping[str, Any] | ConfigDict, overrides: Iterable[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """A plain copy of ``values`` with dotted keys set from text, in order; the last of two for one key wins.
+
+    References between the settings of a recipe (``config.get_ref``) follow what is overridden.
+
+    Example: ``apply_overrides({}, [("model.d_ff", "512")])`` is ``{"model": {"d_ff": 512}}``.
+
+    Raises:
+        ConfigError: an unknown key, text that does not read as the type of the setting, or a required one left open.
+    """
+    config = ConfigDict(values)
+    # Whether types fit is decided by the settings themselves, not by what the recipe happened to state.
+    with config.unlocked(), config.ignore_type():
+        for key, text in overrides:
+            value = read_value(key, text)
+            *path, name = key.split(".")
+            block = config
+            for step in path:
+                if step not in block:
+                    block[step] = ConfigDict()
+                block = block[step]
+                if not isinstance(block, ConfigDict):
+                    raise ConfigError(f"{step}: the recipe sets it to {block!r}, but it is a block of settings")
+            block[name] = value
+    return _plain(config, "")
+
+
+def read_value(key: str, text: str) -> str | int | float | bool:
+    """The value that ``text`` states for the setting ``key``.
+
+    Raises:
+        ConfigError: an unknown key, or text that does not read as the type of the setting.
+    """
+    kind = type_of(key)
+    try:
+        return READERS[kind](text)
+    except ValueError:
+        raise ConfigError(f"{key}: expected {EXPECTED[kind]}, found {text!r}") from None
+
+
+def _read_bool(text: str) -> bool:
+    if text.lower() in TRUE_WORDS:
+        return True
+    if text.lower() in FALSE_WORDS:
+        return False
+    raise ValueError(text)
+
+
+READERS: dict[type, Callable[[str], str | int | float | bool]] = {str: str, int: int, float: float, bool: _read_bool}
+
+
+def _plain(config: ConfigDict, path: str) -> dict[str, Any]:
+    """The settings as plain nested dictionaries, every reference followed."""
+    result = {}
+    for name in config:
+        key = join_key(path, str(name))
+        try:
+            value = config[name]
+        except RequiredValueError:
+            raise ConfigError(f"{key}: the recipe leaves it open; give --config.{key}=VALUE") from None
+        result[name] = _plain(value, key) if isinstance(value, ConfigDict) else value
+    return result

@@ -1,0 +1,73 @@
+"""Settings on disk: the JSON of a run directory, with the version of its schema."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer_jax.config.crossing import from_dict, to_dict
+from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.overrides import apply_overrides
+from transformer_jax.config.recipes import load_recipe
+
+# Raised when a key is renamed or its meaning changes. A new key needs no new version, when its default is the old behaviour.
+SCHEMA_VERSION = 1
+CONFIG_FILE = "config.json"
+
+
+def to_json(config: ExperimentConfig) -> dict[str, Any]:
+    """The settings as a JSON object: ``{"schema_version": 1, "config": {...}}``."""
+    return {"schema_version": SCHEMA_VERSION, "config": to_dict(config)}
+
+
+def from_json(content: Any) -> ExperimentConfig:
+    """The inverse of ``to_json``.
+
+    Raises:
+        ConfigError: not such an object, a schema version this code does not know, or wrong settings.
+    """
+    if not isinstance(content, dict) or set(content) != {"schema_version", "config"}:
+        raise ConfigError("not the settings of a run: expected an object with schema_version and config")
+    version = content["schema_version"]
+    if version != SCHEMA_VERSION:
+        problem = f"{version!r} is not {SCHEMA_VERSION}; it was written by another version of this package"
+        raise ConfigError(f"schema_version: {problem}")
+    if not isinstance(content["config"], dict):
+        raise ConfigError(f"config: expected a block of settings, found {content['config']!r}")
+    return from_dict(content["config"])
+
+
+def load_run_config(path: str | Path) -> ExperimentConfig:
+    """The settings of a finished or running run, from its directory or its ``config.json``.
+
+    Raises:
+        ConfigError: there is no such file, or it is not the settings of a run; the message names the file.
+    """
+    file = Path(path).expanduser()
+    if file.is_dir():
+        file = file / CONFIG_FILE
+        if not file.is_file():
+            raise ConfigError(f"{file.parent}: not the directory of a run: it has no {CONFIG_FILE}")
+    try:
+        return from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise ConfigError(f"{file}: {reason}; give the directory of a run") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
+    """The settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
+
+    Raises:
+        ConfigError: whatever is wrong with the recipe, its settings or the overrides.
+    """
+    is_run = Path(source).expanduser().is_dir() or source.endswith(".json")
+    values = ConfigDict(to_dict(load_run_config(source))) if is_run else load_recipe(source)
+    return from_dict(apply_overrides(values, overrides))

@@ -1,0 +1,46 @@
+"""Opens the source of sentence pairs that a config names."""
+
+from collections.abc import Callable
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.generated import SymbolCorpus
+from transformer_jax.data.grammar import GrammarCorpus
+from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.text_files import TextCorpus
+from transformer_jax.data.tfds_source import TfdsCorpus
+
+
+def _grammar(config: DataConfig, seed: int) -> Corpus:
+    return GrammarCorpus(config.generated_pairs, seed, config.source_language, config.target_language)
+
+
+def _copy(config: DataConfig, seed: int) -> Corpus:
+    return SymbolCorpus(config.generated_pairs, seed, reverse=False)
+
+
+def _reverse(config: DataConfig, seed: int) -> Corpus:
+    return SymbolCorpus(config.generated_pairs, seed, reverse=True)
+
+
+def _text(config: DataConfig, seed: int) -> Corpus:
+    del seed
+    return TextCorpus(config.directory, config.source_language, config.target_language)
+
+
+def _tfds(config: DataConfig, seed: int) -> Corpus:
+    del seed
+    return TfdsCorpus(config.name, config.directory, config.source_language, config.target_language)
+
+
+CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
+    "grammar": _grammar,
+    "copy": _copy,
+    "reverse": _reverse,
+    "text": _text,
+    "tfds": _tfds,
+}
+
+
+def open_corpus(config: DataConfig, seed: int) -> Corpus:
+    """The corpus of ``config.source``. ``seed`` only matters to generated training sentences. Reads no data yet."""
+    return CORPORA[config.source](config, seed)

@@ -1,0 +1,68 @@
+"""What every source of training text is: an ordered stream of sentence pairs."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from transformer_jax.config import DataError
+
+
+class SentencePair(NamedTuple):
+    """A sentence and its translation: raw text without a line end."""
+
+    source: str
+    target: str
+
+
+@runtime_checkable
+class Corpus(Protocol):
+    """One source of sentence pairs. The order is fixed, and nothing is dropped, cut or normalised here."""
+
+    @property
+    def source_language(self) -> str:
+        """What is translated from."""
+        ...
+
+    @property
+    def target_language(self) -> str:
+        """What is translated into."""
+        ...
+
+    def pairs(self, split: str) -> Iterator[SentencePair]:
+        """Streams a split; raises DataError, with file and line, on unreadable data and on a split without any pair."""
+        ...
+
+    def fingerprint(self, split: str) -> str:
+        """Hexadecimal digest that changes when the content of the split changes."""
+        ...
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """``"; did you mean 'train'?"`` when one of ``choices`` is close to ``word``, else an empty string."""
+    close = get_close_matches(word, list(choices), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def require_split(split: str, splits: Sequence[str], of_what: str) -> None:
+    """Raises DataError listing ``splits`` unless ``split`` is one of them."""
+    if split not in splits:
+        found = ", ".join(splits) or "none at all"
+        raise DataError(f"{of_what} has no split {split!r}; it has {found}{did_you_mean(split, splits)}")
+
+
+def digest(parts: Iterable[str]) -> str:
+    """SHA-256 of a sequence of strings, each delimited, so that ``["ab", "c"]`` and ``["a", "bc"]`` differ."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        hasher.update(len(encoded).to_bytes(8, "little"))
+        hasher.update(encoded)
+    return hasher.hexdigest()
+
+
+def generated_fingerprint(corpus: Corpus, split: str, settings: Iterable[object], sample: int = 500) -> str:
+    """Digest of a generated split: what it is generated from, and its first pairs, so that a change of generator shows."""
+    head = (text for pair in islice(corpus.pairs(split), sample) for text in pair)
+    return digest([type(corpus).__name__, split, *map(str, settings), *head])

@@ -1,0 +1,130 @@
+"""Subwords by sentencepiece: byte pair encoding (Sennrich et al. 2016) or a unigram model (Kudo 2018), without loss."""
+
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import sentencepiece
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.config import ConfigError, DataError
+
+SPACE_SIGN = "\u2581"
+_ESCAPE = "\x1b"
+_ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
+_TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
+_ESCAPED = re.compile(f"{_ESCAPE}[01]")
+_UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
+# sentencepiece splits the work of unigram training by threads and adds up floats in that order: a fixed number of threads,
+# not the machine's, makes the vocabulary the same everywhere
+_TRAINING_THREADS = 16
+# unigram training needs minutes for one unbroken megabyte; for statistics of subwords, parts of a line are as good
+_MAX_TRAINING_CHARACTERS = 2000
+_SILENT = 4
+
+
+class SubwordTokenizer:
+    """A trained sentencepiece model.
+
+    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalised, spaces are kept, and
+    a character outside the vocabulary becomes its UTF-8 bytes. sentencepiece writes a space as U+2581; a literal U+2581 is
+    kept apart by an escape sequence. ``kind``: ``bpe`` or ``unigram``. Picklable; the pickle holds the model's bytes.
+    """
+
+    def __init__(self, kind: str, model: bytes) -> None:
+        self.kind = kind
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except RuntimeError as error:
+            raise DataError(f"not a sentencepiece model: {error}") from None
+
+    def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[str, bytes]]:
+        return SubwordTokenizer, (self.kind, self._model)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of ids, the four special ones included."""
+        return self._processor.vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids without BOS and EOS."""
+        return self._processor.encode(_escape(text))
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        """``encode`` of many texts, by default on all cores."""
+        return self._processor.encode([_escape(text) for text in texts], num_threads=num_threads)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; PAD, BOS and EOS are left out. Bytes that are not UTF-8, which a model may utter, become U+FFFD."""
+        text = self._processor.decode([int(i) for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)])
+        return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for, for display: U+2581 is a space, ``<0x0A>`` a byte."""
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the model."""
+        return hashlib.sha256(self.kind.encode() + b"\0" + self._model).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """The model as sentencepiece stores it; ``SubwordTokenizer(kind, model)`` is the way back."""
+        return self._model
+
+
+def train_subword_tokenizer(kind: str, sentences: Iterable[str], vocabulary_size: int) -> SubwordTokenizer:
+    """Learns a vocabulary of exactly ``vocabulary_size`` pieces: 4 special ids, 256 bytes, characters and subwords.
+
+    The same sentences give the same model on every machine. Raises ConfigError naming the largest (or smallest) possible
+    ``tokenizer.vocabulary_size`` when these sentences cannot support the one asked for.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=_training_text(sentences),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=vocabulary_size,
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+            normalization_rule_name="identity",
+            byte_fallback=True,
+            remove_extra_whitespaces=False,
+            add_dummy_prefix=True,
+            character_coverage=0.9999,
+            max_sentence_length=1 << 20,
+            num_threads=_TRAINING_THREADS,
+            minloglevel=_SILENT,
+        )
+    except RuntimeError as error:
+        raise _explain(str(error), vocabulary_size) from None
+    return SubwordTokenizer(kind, model.getvalue())
+
+
+def _training_text(sentences: Iterable[str]) -> Iterator[str]:
+    for sentence in sentences:
+        escaped = _escape(sentence)
+        for start in range(0, len(escaped), _MAX_TRAINING_CHARACTERS):
+            yield escaped[start : start + _MAX_TRAINING_CHARACTERS]
+
+
+def _escape(text: str) -> str:
+    return _TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], text)
+
+
+def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
+    """The user's error behind a message of sentencepiece."""
+    too_large = re.search(r"set it to a value <= (\d+)", message)
+    too_small = re.search(r"required_chars\. \d+ vs (\d+)", message)
+    if too_large:
+        remedy = f"is more than this text supports; set it to {too_large[1]} or less"
+    elif too_small:
+        remedy = f"is too small: 4 special ids, 256 bytes and the characters of this text need {too_small[1]}"
+    else:
+        return DataError(f"sentencepiece could not learn a vocabulary of {vocabulary_size}: {message}")
+    return ConfigError(f"tokenizer.vocabulary_size: {vocabulary_size} {remedy}")

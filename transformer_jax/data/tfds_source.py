@@ -1,0 +1,193 @@
+"""Translation data sets of tensorflow-datasets, by name, with the direction stated as two languages.
+
+TensorFlow is imported inside functions only, and its view of GPUs and TPUs is emptied first: they belong to JAX.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from transformer_jax.config import DataError
+from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest, require_split
+from transformer_jax.data.text_files import check_sentence, hash_file
+
+TRANSLATE_FOLDER = "translate_folder"
+_EXAMPLES_AT_ONCE = 1024
+RawPair = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class TfdsCorpus:
+    """One tensorflow-datasets translation set: ``wmt14_translate/de-en``, ``opus/medical``, ``ted_multi_translate`` ...
+
+    ``name`` is anything that ``tfds.builder`` knows, or a data set prepared before below ``directory`` whose code is not
+    installed, or ``translate_folder``, which reads files ``{language}.{split}.txt`` in ``directory`` (tfds reads them, and
+    splits at every unicode line separator; ``data.source=text`` does not). ``directory`` is tfds's ``data_dir``, or the folder
+    of one prepared version; empty means tfds's own default. A data set that is not there yet is downloaded and prepared.
+
+    Examples come in the order they are stored in. A line break inside a sentence becomes a space. Where examples hold several
+    languages (``TranslationVariableLanguages``), those that lack one of the two are passed over.
+    ``split`` may be any slice that tfds understands, such as ``train[:90%]``. Raises DataError listing the choices on an
+    unknown data set, configuration, split or language.
+    """
+
+    name: str
+    directory: str
+    source_language: str
+    target_language: str
+
+    def pairs(self, split: str) -> Iterator[SentencePair]:
+        """Streams a split, downloading the data set first if need be."""
+        number = 0
+        for number, sides in enumerate(self._raw_pairs(split), start=1):
+            where = f"{self.name}, split {split}, example {number}"
+            yield SentencePair(*(check_sentence(raw, where).replace("\n", " ") for raw in sides))
+        if not number:
+            raise DataError(
+                f"{self.name}: split {split!r} has no pair of {self.source_language} and {self.target_language}"
+            )
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of name, version, direction and the content of the split's files."""
+        info = self._builder.info
+        self._require_split(split)
+        if self.name == TRANSLATE_FOLDER:
+            files = sorted(Path(self.directory).expanduser().glob(f"*.{split}.*"))
+        else:
+            files = sorted({Path(os.fspath(path)) for path in info.splits[split].filepaths})
+        contents = (hash_file(path) if path.is_file() else str(path) for path in files)
+        return digest([self.name, str(info.version), split, self.source_language, self.target_language, *contents])
+
+    @cached_property
+    def _builder(self) -> Any:
+        """The tfds builder, its data prepared. The languages are looked up first: what would be no use is not downloaded."""
+        builder = _find_builder(self.name, self.directory)
+        languages = _find_texts(_import_tfds(), builder.info.features, self.name).languages
+        for language in (self.source_language, self.target_language):
+            if languages and language not in languages:
+                problem = f"has no language {language!r}; it has {', '.join(languages)}"
+                raise DataError(f"data set {self.name} {problem}{did_you_mean(language, languages)}")
+        return _prepared(builder, self.name)
+
+    def _require_split(self, split: str) -> None:
+        splits = sorted(self._builder.info.splits)
+        for part in split.split("+"):
+            require_split(re.sub(r"\[.*\]$", "", part), splits, f"data set {self.name}")
+
+    def _raw_pairs(self, split: str) -> Iterable[RawPair]:
+        tfds = _import_tfds()
+        self._require_split(split)
+        texts = _find_texts(tfds, self._builder.info.features, self.name)
+        try:
+            read_config = tfds.ReadConfig(interleave_cycle_length=1)
+            dataset = self._builder.as_dataset(split=split, shuffle_files=False, read_config=read_config)
+        except (ValueError, AssertionError) as error:
+            raise DataError(f"data set {self.name}, split {split!r}: {error}") from None
+        return texts.read(dataset, texts.key, self.source_language, self.target_language)
+
+
+class _Texts(NamedTuple):
+    """Where an example holds its sentences (under ``key``, or at the top), in which languages, and how to read them."""
+
+    key: str
+    languages: list[str]
+    read: Callable[[Any, str, str, str], Iterator[RawPair]]
+
+
+def _import_tfds() -> ModuleType:
+    """tensorflow-datasets, with TensorFlow kept away from accelerators; raises DataError where it is not installed."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise DataError(f"data.source=tfds needs tensorflow and tensorflow-datasets ({error})") from None
+    for kind in ("GPU", "TPU"):
+        tf.config.set_visible_devices([], kind)
+    return tfds
+
+
+def _find_builder(name: str, directory: str) -> Any:
+    tfds = _import_tfds()
+    folder = Path(directory).expanduser() if directory else None
+    is_one_version = folder is not None and (folder / "features.json").is_file()
+    try:
+        if name == TRANSLATE_FOLDER:
+            if folder is None or not folder.is_dir():
+                raise DataError(
+                    f"data.directory: {directory!r} is not a folder; {name} reads {{language}}.{{split}}.txt in it"
+                )
+            return tfds.TranslateFolder(str(folder))
+        builder = tfds.builder_from_directory(folder) if is_one_version else tfds.builder(name, data_dir=folder)
+    except tfds.core.registered.DatasetNotFoundError:
+        names = tfds.list_builders(with_community_datasets=False)
+        translations = ", ".join(known for known in names if "translate" in known)
+        problem = f"tensorflow-datasets has no data set {name!r}{did_you_mean(name.partition('/')[0], names)}"
+        raise DataError(f"data.name: {problem} (translation sets: {translations})") from None
+    except (ValueError, RuntimeError) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = str(error).partition(" Here are")[0]
+        raise DataError(f"data.name: {name!r} cannot be opened: {reason}{_list_configurations(tfds, name)}") from None
+    if builder.info.name != name.partition("/")[0].partition(":")[0] and is_one_version:
+        raise DataError(f"data.name: {directory} holds the data set {builder.info.name!r}, not {name!r}")
+    return builder
+
+
+def _list_configurations(tfds: ModuleType, name: str) -> str:
+    try:
+        configurations = list(tfds.builder_cls(name.partition("/")[0]).builder_configs)
+    except (ValueError, tfds.core.registered.DatasetNotFoundError):
+        return ""
+    return f" (configurations: {', '.join(configurations[:50])})" if configurations else ""
+
+
+def _prepared(builder: Any, name: str) -> Any:
+    """The builder, once its data is on disk. Downloads only what the user asked for by name."""
+    if builder.info.splits:
+        return builder
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # whatever a data set's own code raises: no network, a moved file, a missing package
+        problem = f"downloading and preparing it into {builder.data_dir} failed"
+        raise DataError(f"data set {name}: {problem}: {type(error).__name__}: {error}") from error
+    return builder
+
+
+def _find_texts(tfds: ModuleType, features: Any, name: str) -> _Texts:
+    children = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
+    if isinstance(features, tfds.features.Translation):
+        return _Texts("", sorted(children), _read_fixed)
+    for key, feature in children.items():
+        if isinstance(feature, tfds.features.Translation):
+            return _Texts(key, sorted(feature.keys()), _read_fixed)
+        if isinstance(feature, tfds.features.TranslationVariableLanguages):
+            return _Texts(key, sorted(feature.languages or ()), _read_variable)
+    texts = sorted(key for key, feature in children.items() if isinstance(feature, tfds.features.Text))
+    if len(texts) < 2:
+        raise DataError(
+            f"data.name: {name} is not a translation data set; its examples hold {', '.join(children) or features}"
+        )
+    return _Texts("", texts, _read_fixed)
+
+
+def _read_fixed(dataset: Any, key: str, source_language: str, target_language: str) -> Iterator[RawPair]:
+    def sides(example: Any) -> tuple[Any, Any]:
+        texts = example[key] if key else example
+        return texts[source_language], texts[target_language]
+
+    for sources, targets in dataset.map(sides).batch(_EXAMPLES_AT_ONCE).prefetch(1).as_numpy_iterator():
+        yield from zip(sources.tolist(), targets.tolist(), strict=True)
+
+
+def _read_variable(dataset: Any, key: str, source_language: str, target_language: str) -> Iterator[RawPair]:
+    for example in dataset.map(lambda example: example[key]).prefetch(_EXAMPLES_AT_ONCE).as_numpy_iterator():
+        languages = [language.decode() for language in example["language"].tolist()]
+        if source_language in languages and target_language in languages:
+            texts = example["translation"].tolist()
+            yield texts[languages.index(source_language)], texts[languages.index(target_language)]

@@ -1,0 +1,62 @@
+"""What evaluating a checkpoint on a split found."""
+
+import math
+from dataclasses import asdict, dataclass
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.evaluation.scores import Scores
+from transformer_jax.evaluation.text_table import text_table
+
+
+def perplexity(nll_sum: float, token_count: int | float) -> float:
+    """Returns ``exp(nll_sum / token_count)``; nats, unsmoothed, EOS counted as a token; ``inf`` where that overflows.
+
+    Raises ValueError when there are no tokens. It is per token of the run's vocabulary, so it compares runs of one
+    tokenizer only (table 3 of the paper says "per wordpiece").
+    """
+    if token_count <= 0:
+        raise ValueError(f"perplexity of {token_count} tokens is not defined")
+    try:
+        return math.exp(nll_sum / token_count)
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """One evaluation: which data, which parameters, how searched, and what came out.
+
+    ``loss`` is nats per target token without label smoothing, ``perplexity`` its exponential; ``tokens_per_second``
+    counts generated target tokens over the wall time of search, without compilation if it could be told apart.
+    ``checkpoint_step`` is in updates; ``averaged_checkpoints`` 1 means no averaging.
+    """
+
+    split: str
+    checkpoint_step: int
+    scores: Scores
+    loss: float
+    perplexity: float
+    tokens_per_second: float
+    num_sentences: int
+    decoding: DecodingConfig
+    averaged_checkpoints: int = 1
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the fields, nested as they are, as what ``json.dumps`` takes."""
+        return asdict(self)
+
+    def table(self) -> str:
+        """Returns the report as aligned plain text."""
+        averaged = f"average of {self.averaged_checkpoints} checkpoints" if self.averaged_checkpoints > 1 else ""
+        how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}"
+        search = "greedy" if self.decoding.beam_width == 1 else how
+        most = f"source + {self.decoding.max_extra_tokens}"
+        rows = [
+            ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),
+            ("checkpoint", f"{self.checkpoint_step:,}", averaged),
+            *self.scores.rows(),
+            ("loss", f"{self.loss:.4f}", "nats per target token, no label smoothing"),
+            ("perplexity", f"{self.perplexity:.3f}", "per target token"),
+            ("tokens/s", f"{self.tokens_per_second:,.0f}", f"generated, {search}, at most {most}"),
+        ]
+        return text_table(rows)

@@ -1,0 +1,115 @@
+"""The one scorer: BLEU, chrF and lower-case BLEU of a list of translations, each with the signature that says how."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from transformer_jax.config.errors import DataError
+from transformer_jax.evaluation.text_table import text_table
+
+TOKENIZED_ENDING = " ."
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Corpus scores, all from 0 to 100; a signature belongs to the score before it.
+
+    ``bleu`` is sacreBLEU's default (Post 2018): cased, tokenised by ``13a``. ``bleu_lowercase`` is the same on
+    lower-cased text, the closest sacreBLEU comes to the "tokenised lower-case BLEU" of the Multi30k literature.
+    ``precisions`` are of 1- to 4-grams; ``brevity_penalty`` (1 is none) and the lengths in tokens of 13a belong to
+    ``bleu``; with several references the length is that of the closest. ``tokenized_endings`` counts hypotheses
+    ending in ``" ."``: a sign of text not detokenised.
+    """
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    bleu_lowercase: float
+    bleu_lowercase_signature: str
+    precisions: tuple[float, float, float, float]
+    brevity_penalty: float
+    hypothesis_tokens: int
+    reference_tokens: int
+    num_sentences: int
+    num_references: int
+    tokenized_endings: int
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the fields as what ``json.dumps`` takes."""
+        return asdict(self)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Returns (name, value, remark) for every line of the table."""
+        ratio = self.hypothesis_tokens / max(self.reference_tokens, 1)
+        lengths = f"{self.hypothesis_tokens:,} / {self.reference_tokens:,} tokens = {ratio:.3f}"
+        references = "1 reference" if self.num_references == 1 else f"{self.num_references} references"
+        rows = [
+            ("BLEU", f"{self.bleu:.2f}", self.bleu_signature),
+            ("BLEU lower-case", f"{self.bleu_lowercase:.2f}", self.bleu_lowercase_signature),
+            ("chrF", f"{self.chrf:.2f}", self.chrf_signature),
+            ("precisions", "", " / ".join(f"{precision:.1f}" for precision in self.precisions)),
+            ("brevity penalty", f"{self.brevity_penalty:.3f}", lengths),
+            ("sentences", f"{self.num_sentences:,}", f"{references} each"),
+        ]
+        if self.tokenized_endings * 2 > self.num_sentences:
+            remark = f'of {self.num_sentences:,} hypotheses end in " .": they look tokenised, and BLEU wants raw text'
+            rows.append(("warning", f"{self.tokenized_endings:,}", remark))
+        return rows
+
+    def table(self) -> str:
+        """Returns the scores as aligned plain text."""
+        return text_table(self.rows())
+
+
+def score_translations(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> Scores:
+    """Scores detokenised ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same
+    order.
+
+    Every line counts, an empty hypothesis or reference too. Raises DataError when there is nothing to score and when
+    the numbers of lines differ.
+    """
+    hypotheses = list(hypotheses)
+    streams = _reference_streams(references)
+    _check_lines(hypotheses, streams)
+    # force: no warning on a log nobody reads; Scores.table says it instead
+    bleu, bleu_lowercase, chrf = BLEU(force=True), BLEU(lowercase=True, force=True), CHRF()
+    bleu_score = bleu.corpus_score(hypotheses, streams)
+    lowercase_score = bleu_lowercase.corpus_score(hypotheses, streams)
+    chrf_score = chrf.corpus_score(hypotheses, streams)
+    first, second, third, fourth = bleu_score.precisions
+    return Scores(
+        bleu=float(bleu_score.score),
+        bleu_signature=str(bleu.get_signature()),
+        chrf=float(chrf_score.score),
+        chrf_signature=str(chrf.get_signature()),
+        bleu_lowercase=float(lowercase_score.score),
+        bleu_lowercase_signature=str(bleu_lowercase.get_signature()),
+        precisions=(float(first), float(second), float(third), float(fourth)),
+        brevity_penalty=float(bleu_score.bp),
+        hypothesis_tokens=int(bleu_score.sys_len),
+        reference_tokens=int(bleu_score.ref_len),
+        num_sentences=len(hypotheses),
+        num_references=len(streams),
+        tokenized_endings=sum(line.rstrip().endswith(TOKENIZED_ENDING) for line in hypotheses),
+    )
+
+
+def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
+    lines = [line for line in references if isinstance(line, str)]
+    if len(lines) == len(references):
+        return [lines]
+    return [list(stream) for stream in references]
+
+
+def _check_lines(hypotheses: list[str], streams: list[list[str]]) -> None:
+    for number, stream in enumerate(streams, start=1):
+        if len(stream) != len(hypotheses):
+            raise DataError(
+                f"{len(hypotheses)} hypotheses but {len(stream)} lines in reference {number} of {len(streams)}; "
+                "line i of each must be the same sentence"
+            )
+    if not hypotheses:
+        raise DataError("there is nothing to score: 0 hypotheses")

@@ -1,0 +1,27 @@
+"""Token embeddings and the projection to logits that may share their matrix (Vaswani et al. 2017, section 3.4)."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.array_types import AnyArray, Array, Float, Int
+from transformer_jax.layers.contraction import contract
+from transformer_jax.layers.initialization import embedding_normal
+
+
+class Embedding(nn.Module):
+    """A matrix [V, D], read by row as embeddings and, where tied, multiplied as the pre-softmax projection."""
+
+    vocabulary_size: int
+    d_model: int
+    dtype: str = "float32"
+
+    def setup(self) -> None:
+        self.table = self.param("table", embedding_normal(self.d_model), (self.vocabulary_size, self.d_model))
+
+    def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
+        """Rows of the matrix times sqrt(d_model)."""
+        return self.table[jnp.asarray(token_ids)] * self.d_model**0.5
+
+    def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
+        """Hidden states times the transposed matrix, float32."""
+        return contract("BLD,VD->BLV", hidden, self.table, self.dtype)

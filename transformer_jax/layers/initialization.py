@@ -1,0 +1,19 @@
+"""Initial values of parameters."""
+
+from collections.abc import Sequence
+
+from flax.linen import initializers
+from flax.typing import Initializer
+
+
+def xavier_uniform(in_axes: int | Sequence[int], out_axes: int | Sequence[int]) -> Initializer:
+    """Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, equation 16).
+
+    The fans are the products of the named axes, so that a kernel stored as [D, H, K] starts as the matrix [D, H·K] would.
+    """
+    return initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=in_axes, out_axis=out_axes)
+
+
+def embedding_normal(d_model: int) -> Initializer:
+    """Normal with standard deviation d_model^-1/2: embeddings times sqrt(d_model), and tied logits, start at unit variance."""
+    return initializers.normal(d_model**-0.5)

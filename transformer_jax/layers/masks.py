@@ -1,0 +1,29 @@
+"""Who may attend to whom: boolean masks, True = may attend."""
+
+import jax.numpy as jnp
+
+from transformer_jax.array_types import AnyArray, Array, AttentionMask, Bool, Int
+
+
+def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArray, "B M"]) -> AttentionMask:
+    """A position sees the tokens of its own sentence: padding is never seen, packed neighbours neither. [B, Q, M].
+
+    For queries ``[[1, 1, 2]]`` and keys ``[[1, 2, 0]]``::
+
+        [[[1, 0, 0],
+          [1, 0, 0],
+          [0, 1, 0]]]
+    """
+    query_segments, key_segments = jnp.asarray(query_segments), jnp.asarray(key_segments)
+    same_sentence = query_segments[:, :, None] == key_segments[:, None, :]
+    return same_sentence & (key_segments != 0)[:, None, :]
+
+
+def causal_mask(length: int) -> Bool[Array, "1 length length"]:
+    """A position sees itself and what precedes it (Vaswani et al. 2017, section 3.2.3): lower triangular, [1, length, length]."""
+    return jnp.tril(jnp.ones((1, length, length), dtype=bool))
+
+
+def prefix_mask(last: Int[Array, ""], length: int) -> Bool[Array, "1 1 length"]:
+    """Positions ``0 .. last`` of a cache of ``length``: what the newest token of incremental decoding sees. [1, 1, length]."""
+    return (jnp.arange(length) <= last)[None, None, :]

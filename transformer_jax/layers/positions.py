@@ -1,0 +1,53 @@
+"""Positional encodings (Vaswani et al. 2017, section 3.5)."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import AnyArray, Array, Float, Int
+from transformer_jax.layers.initialization import embedding_normal
+
+
+def sinusoid_table(length: int, d_model: int) -> np.ndarray:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same): interleaved, as published. [length, D] float32.
+
+    For length 2 and width 4::
+
+        [[0.     1.     0.     1.    ]
+         [0.8415 0.5403 0.01   1.    ]]
+    """
+    pair = np.arange(d_model // 2)
+    angles = np.arange(length)[:, None] / 10_000.0 ** (2 * pair / d_model)[None, :]
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(np.float32)
+
+
+class SinusoidalPositions(nn.Module):
+    """The paper's fixed sinusoids; defined for any length."""
+
+    d_model: int
+
+    def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
+        """Encodings of ``positions``, all of which are below ``length``."""
+        return jnp.asarray(sinusoid_table(length, self.d_model))[positions]
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each position (table 3, row E; Gehring et al. 2017)."""
+
+    d_model: int
+    max_positions: int
+
+    def setup(self) -> None:
+        self.table = self.param("table", embedding_normal(self.d_model), (self.max_positions, self.d_model))
+
+    def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
+        """Encodings of ``positions``, all of which are below ``length``.
+
+        Raises ValueError when ``length`` exceeds ``max_positions``: there is no vector to give, and clamping would be silent.
+        """
+        if length > self.max_positions:
+            raise ValueError(
+                f"model.max_positions: {self.max_positions} learned positions do not reach a sequence of {length}; "
+                "train with a larger model.max_positions or with model.positions=sinusoidal"
+            )
+        return self.table[jnp.asarray(positions)]

@@ -1,0 +1,46 @@
+"""How a sublayer is wrapped: residual connection, dropout and layer normalisation, decided here and nowhere else."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+
+from transformer_jax.array_types import Hidden
+from transformer_jax.layers.dropout import Dropout
+
+Sublayer = Callable[[Hidden], Hidden]
+
+# The paper does not give one; this is the value of its authors' code.
+LAYER_NORM_EPSILON = 1e-6
+
+
+def layer_norm() -> nn.LayerNorm:
+    """Layer normalisation (Ba et al. 2016) with gain and bias, in float32."""
+    return nn.LayerNorm(epsilon=LAYER_NORM_EPSILON)
+
+
+class PostNormResidual(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, sections 3.1 and 5.4)."""
+
+    dropout: float
+
+    def setup(self) -> None:
+        self.norm = layer_norm()
+        self.sublayer_dropout = Dropout(self.dropout)
+
+    def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
+        """[B, L, D] to [B, L, D]."""
+        return self.norm(inputs + self.sublayer_dropout(sublayer(inputs), train=train))
+
+
+class PreNormResidual(nn.Module):
+    """x + Dropout(Sublayer(LayerNorm(x))), easier to optimise when deep (Xiong et al. 2020, figure 1b)."""
+
+    dropout: float
+
+    def setup(self) -> None:
+        self.norm = layer_norm()
+        self.sublayer_dropout = Dropout(self.dropout)
+
+    def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
+        """[B, L, D] to [B, L, D]."""
+        return inputs + self.sublayer_dropout(sublayer(self.norm(inputs)), train=train)

@@ -1,0 +1,1 @@
+"""Sequence models behind one interface: encode, teacher-forced decode, init_cache, decode_step."""

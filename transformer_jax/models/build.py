@@ -1,0 +1,89 @@
+"""From settings to a model: every choice becomes an object here, so that no layer holds a flag."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+
+from transformer_jax.array_types import Hidden
+from transformer_jax.config import TransformerConfig
+from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
+from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
+from transformer_jax.layers.residual import PostNormResidual, PreNormResidual, layer_norm
+from transformer_jax.models.transformer import Transformer
+from transformer_jax.models.transformer_layers import LayerParts
+
+FEED_FORWARDS = {
+    "relu": partial(FeedForward, activation=jax.nn.relu),
+    "gelu": partial(FeedForward, activation=jax.nn.gelu),
+    "gated_gelu": partial(GatedFeedForward, activation=jax.nn.gelu),
+    "gated_silu": partial(GatedFeedForward, activation=jax.nn.silu),
+}
+RESIDUALS = {"post": PostNormResidual, "pre": PreNormResidual}
+
+
+def identity(hidden: Hidden) -> Hidden:
+    """What follows the last layer of a post-norm stack: nothing, since each of its layers ends with a norm."""
+    return hidden
+
+
+# A pre-norm stack needs one more norm after its last layer (Xiong et al. 2020, table 1).
+FINAL_NORMS = {"post": lambda: identity, "pre": layer_norm}
+
+
+def build_model(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+    """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
+    source_embedding, target_embedding, projection = _embeddings(config, source_vocabulary, target_vocabulary)
+    return Transformer(
+        source_embedding=source_embedding,
+        target_embedding=target_embedding,
+        projection=projection,
+        source_positions=_positions(config),
+        target_positions=_positions(config),
+        parts=_layer_parts(config),
+        num_encoder_layers=config.num_encoder_layers,
+        num_decoder_layers=config.num_decoder_layers,
+        embedding_dropout=config.embedding_dropout,
+    )
+
+
+def _layer_parts(config: TransformerConfig) -> LayerParts:
+    return LayerParts(
+        attention=partial(
+            MultiHeadAttention,
+            num_heads=config.num_heads,
+            key_size=config.head_key_size,
+            value_size=config.head_value_size,
+            d_model=config.d_model,
+            dropout=config.attention_dropout,
+            dtype=config.compute_dtype,
+        ),
+        feed_forward=partial(
+            FEED_FORWARDS[config.feed_forward],
+            d_ff=config.d_ff,
+            dropout=config.activation_dropout,
+            dtype=config.compute_dtype,
+        ),
+        residual=partial(RESIDUALS[config.normalization], dropout=config.dropout),
+        final_norm=FINAL_NORMS[config.normalization],
+    )
+
+
+def _positions(config: TransformerConfig) -> nn.Module:
+    if config.positions == "learned":
+        return LearnedPositions(config.d_model, config.max_positions)
+    return SinusoidalPositions(config.d_model)
+
+
+def _embeddings(config: TransformerConfig, source_size: int, target_size: int) -> tuple[Embedding, Embedding, Embedding]:
+    """Source embedding, target embedding and output projection; sharing a matrix is being the same object."""
+    make = partial(Embedding, d_model=config.d_model, dtype=config.compute_dtype)
+    source, target, projection = make(source_size), make(target_size), make(target_size)
+    return {
+        "all": (source, source, source),
+        "embeddings": (source, source, projection),
+        "output": (source, target, target),
+        "none": (source, target, projection),
+    }[config.tying]

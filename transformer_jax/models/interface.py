@@ -1,0 +1,45 @@
+"""What training, search and evaluation ask of a sequence model."""
+
+from typing import Protocol
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Int, Logits, PyTree
+from transformer_jax.sequence_types import DecodeCache, Tokens
+
+
+class SequenceModel(Protocol):
+    """Methods of a Linen module, called through ``model.apply({"params": params}, ..., method=...)``.
+
+    Attention weights are sown into the collection ``intermediates`` under the name ``attention_weights``.
+    """
+
+    def encode(self, source: Tokens, *, train: bool) -> PyTree:
+        """Reads the source; whatever it returns is handed back as ``memory``."""
+
+    def decode(self, target: Tokens, memory: PyTree, *, train: bool) -> Logits:
+        """Teacher-forced pass: logits [B, T, V] of each token of ``target`` given those before it."""
+
+    def init_cache(self, memory: PyTree, *, beam_width: int, max_length: int) -> DecodeCache:
+        """The state before the first token, for ``beam_width`` hypotheses of at most ``max_length`` tokens each."""
+
+    def decode_step(
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache
+    ) -> tuple[Float[Array, "B W V"], DecodeCache]:
+        """Logits of the next token after ``token_ids``, and the state after them; starts from ``BOS_ID``."""
+
+
+def init_params(model: nn.Module, key: Array) -> PyTree:
+    """Parameters before the first update; their shapes do not depend on the batch."""
+    tokens = Tokens.from_ids(jnp.full((1, 2), EOS_ID, jnp.int32))
+    return model.init(key, tokens, tokens, train=False)["params"]
+
+
+def shift_right(target: Tokens) -> Int[Array, "B T"]:
+    """What the decoder reads while it predicts ``target``: each sentence starts with BOS and loses its last token.
+
+    For the ids and positions ``[[7, 8, 2, 9, 2, 0]]`` and ``[[0, 1, 2, 0, 1, 0]]``, ``[[1, 7, 8, 1, 9, 1]]`` (BOS is 1).
+    """
+    previous = jnp.pad(target.ids[:, :-1], ((0, 0), (1, 0)))
+    return jnp.where(target.positions == 0, BOS_ID, previous)

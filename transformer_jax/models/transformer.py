@@ -1,0 +1,132 @@
+"""The Transformer (Vaswani et al. 2017, figure 1)."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree, TokenIds
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.masks import causal_mask, prefix_mask, segment_mask
+from transformer_jax.models.interface import shift_right
+from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, KeysAndValues, LayerParts
+from transformer_jax.sequence_types import DecodeCache, Tokens
+
+
+class Memory(NamedTuple):
+    """The encoded source: hidden states [B, S, D] and the segments [B, S] that say which of them are tokens."""
+
+    hidden: Hidden
+    segments: TokenIds
+
+
+class BeamState(NamedTuple):
+    """What differs between beams: the decoder's own keys and values, leaves [B, W, H, T, ...], and how many are filled."""
+
+    self_attention: tuple[KeysAndValues, ...]
+    length: Int[Array, ""]
+
+
+class SentenceState(NamedTuple):
+    """What all beams of a sentence share: projected source keys and values, leaves [B, H, S, ...], and its segments [B, S]."""
+
+    cross_attention: tuple[KeysAndValues, ...]
+    source_segments: TokenIds
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder stacks between embeddings and logits; which embedding and which layers is up to its maker.
+
+    ``source_embedding``, ``target_embedding`` and ``projection`` may be one and the same module: then they share a matrix.
+    """
+
+    source_embedding: Embedding
+    target_embedding: Embedding
+    projection: Embedding
+    source_positions: nn.Module
+    target_positions: nn.Module
+    parts: LayerParts
+    num_encoder_layers: int
+    num_decoder_layers: int
+    embedding_dropout: float = 0.0
+
+    def setup(self) -> None:
+        self.encoder_layers = [EncoderLayer(self.parts) for _ in range(self.num_encoder_layers)]
+        self.decoder_layers = [DecoderLayer(self.parts) for _ in range(self.num_decoder_layers)]
+        self.encoder_norm = self.parts.final_norm()
+        self.decoder_norm = self.parts.final_norm()
+        self.sum_dropout = Dropout(self.embedding_dropout)
+
+    def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:
+        """Teacher-forced logits [B, T, V]: ``decode`` after ``encode``."""
+        return self.decode(target, self.encode(source, train=train), train=train)
+
+    def encode(self, source: Tokens, *, train: bool) -> Memory:
+        """Runs the encoder stack over source tokens [B, S]."""
+        hidden = self._embed(self.source_embedding, self.source_positions, source.ids, source.positions, train)
+        mask = segment_mask(source.segments, source.segments)
+        for layer in self.encoder_layers:
+            hidden = layer(hidden, mask, train=train)
+        return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments))
+
+    def decode(self, target: Tokens, memory: Memory, *, train: bool) -> Logits:
+        """Runs the decoder stack over target tokens [B, T] shifted right by one."""
+        inputs = shift_right(target)
+        hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
+        self_mask = segment_mask(target.segments, target.segments) & causal_mask(inputs.shape[1])
+        cross_mask = segment_mask(target.segments, memory.segments)
+        for layer in self.decoder_layers:
+            hidden = layer(hidden, memory.hidden, self_mask, cross_mask, train=train)
+        return self.projection.logits(self.decoder_norm(hidden))
+
+    def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
+        """Empty self-attention caches of static length, and the projected source."""
+        rows = memory.hidden.shape[0]
+        self_attention = tuple(layer.empty_cache(rows, beam_width, max_length) for layer in self.decoder_layers)
+        cross_attention = tuple(layer.project_source(memory.hidden) for layer in self.decoder_layers)
+        per_beam = BeamState(self_attention, jnp.zeros((), jnp.int32))
+        return DecodeCache(per_beam, SentenceState(cross_attention, memory.segments))
+
+    def decode_step(
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache
+    ) -> tuple[Float[Array, "B W V"], DecodeCache]:
+        """Logits after one more token in each beam."""
+        beams, sentences = cache.per_beam, cache.per_sentence
+        max_length = beams.self_attention[0].keys.shape[3]
+        positions = jnp.full(token_ids.shape, beams.length, jnp.int32)
+        hidden = self._embed(
+            self.target_embedding, self.target_positions, token_ids, positions, train=False, length=max_length
+        )
+        self_mask = prefix_mask(beams.length, max_length)
+        cross_mask = (sentences.source_segments != 0)[:, None, :]
+        updated = []
+        for layer, own, source in zip(
+            self.decoder_layers, beams.self_attention, sentences.cross_attention, strict=True
+        ):
+            hidden, own = layer.step(hidden, own, beams.length, source, self_mask, cross_mask)
+            updated.append(own)
+        logits = self.projection.logits(self.decoder_norm(hidden))
+        return logits, DecodeCache(BeamState(tuple(updated), beams.length + 1), sentences)
+
+    def _embed(
+        self,
+        embedding: Embedding,
+        encode_positions: nn.Module,
+        token_ids: TokenIds,
+        positions: TokenIds,
+        train: bool,
+        length: int = 0,
+    ) -> Hidden:
+        """Dropout(embedding + positional encoding), section 5.4."""
+        length = length or token_ids.shape[1]
+        summed = embedding.embed(token_ids) + encode_positions(positions, length=length)
+        return self.sum_dropout(summed, train=train)
+
+
+def attention_maps(model: nn.Module, params: PyTree, source: Tokens, target: Tokens) -> dict[str, Array]:
+    """Weights [B, H, Q, M] of every attention of a teacher-forced pass, by the path of its module."""
+    _, sown = model.apply({"params": params}, source, target, train=False, mutable=["intermediates"])
+    leaves = jax.tree_util.tree_leaves_with_path(sown["intermediates"])
+    return {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}

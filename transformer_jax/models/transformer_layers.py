@@ -1,0 +1,141 @@
+"""One encoder layer and one decoder layer (Vaswani et al. 2017, section 3.1)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.array_types import Array, Bool, Float, Hidden, Int
+from transformer_jax.layers.attention import MultiHeadAttention
+
+
+class LayerParts(NamedTuple):
+    """Makers of the parts of a layer: another part, another variant. None of them takes an argument."""
+
+    attention: Callable[[], MultiHeadAttention]
+    feed_forward: Callable[[], nn.Module]
+    residual: Callable[[], nn.Module]
+    final_norm: Callable[[], Callable[[Hidden], Hidden]]
+
+
+class KeysAndValues(NamedTuple):
+    """Projected keys [..., H, M, K] and values [..., H, M, U] of one attention.
+
+    Heads come before positions: a step of decoding multiplies along the positions of one head, and the other order would be
+    transposed anew at every step (on a CPU that made the scores thirty times slower).
+    """
+
+    keys: Array
+    values: Array
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    parts: LayerParts
+
+    def setup(self) -> None:
+        self.self_attention = self.parts.attention()
+        self.self_attention_residual = self.parts.residual()
+        self.feed_forward = self.parts.feed_forward()
+        self.feed_forward_residual = self.parts.residual()
+
+    def __call__(self, hidden: Hidden, mask: Bool[Array, "B S S"], *, train: bool) -> Hidden:
+        """[B, S, D] to [B, S, D]."""
+        hidden = self.self_attention_residual(
+            hidden, lambda inputs: self.self_attention(inputs, inputs, mask, train=train), train=train
+        )
+        return self.feed_forward_residual(
+            hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train
+        )
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the source, then feed-forward."""
+
+    parts: LayerParts
+
+    def setup(self) -> None:
+        self.self_attention = self.parts.attention()
+        self.self_attention_residual = self.parts.residual()
+        self.cross_attention = self.parts.attention()
+        self.cross_attention_residual = self.parts.residual()
+        self.feed_forward = self.parts.feed_forward()
+        self.feed_forward_residual = self.parts.residual()
+
+    def __call__(
+        self,
+        hidden: Hidden,
+        memory: Float[Array, "B S D"],
+        self_mask: Bool[Array, "B T T"],
+        cross_mask: Bool[Array, "B T S"],
+        *,
+        train: bool,
+    ) -> Hidden:
+        """[B, T, D] to [B, T, D], teacher-forced."""
+        return self._wrapped(
+            hidden,
+            lambda inputs: self.self_attention(inputs, inputs, self_mask, train=train),
+            lambda inputs: self.cross_attention(inputs, memory, cross_mask, train=train),
+            train=train,
+        )
+
+    def step(
+        self,
+        hidden_BWD: Float[Array, "B W D"],
+        own: KeysAndValues,
+        length: Int[Array, ""],
+        source: KeysAndValues,
+        self_mask: Bool[Array, "1 1 T"],
+        cross_mask: Bool[Array, "B 1 S"],
+    ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
+        """One more position in each beam. The beams of a sentence query its source together, as positions would."""
+        rows, beams, _ = hidden_BWD.shape
+        cache = own
+
+        def attend_to_own(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
+            nonlocal cache
+            newest = KeysAndValues(*self.self_attention.project_memory(inputs))
+            cache = KeysAndValues(*(_written(old, new, length) for old, new in zip(own, newest, strict=True)))
+            flat = KeysAndValues(*(leaf.reshape(rows * beams, *leaf.shape[2:]) for leaf in cache))
+            queries = inputs.reshape(rows * beams, 1, -1)
+            attended = self.self_attention.attend(queries, flat.keys, flat.values, self_mask, train=False)
+            return attended.reshape(rows, beams, -1)
+
+        def attend_to_source(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
+            return self.cross_attention.attend(inputs, source.keys, source.values, cross_mask, train=False)
+
+        return self._wrapped(hidden_BWD, attend_to_own, attend_to_source, train=False), cache
+
+    def empty_cache(self, rows: int, beam_width: int, max_length: int) -> KeysAndValues:
+        """Zeros for ``max_length`` own keys and values of every beam."""
+        attention = self.self_attention
+        shape = rows, beam_width, attention.num_heads, max_length
+        keys = jnp.zeros((*shape, attention.key_size), jnp.float32)
+        return KeysAndValues(keys, jnp.zeros((*shape, attention.value_size), jnp.float32))
+
+    def project_source(self, memory: Float[Array, "B S D"]) -> KeysAndValues:
+        """Keys and values of the encoded source, projected once a sentence."""
+        return KeysAndValues(*self.cross_attention.project_memory(memory))
+
+    def _wrapped(
+        self,
+        hidden: Hidden,
+        attend_to_own: Callable[[Hidden], Hidden],
+        attend_to_source: Callable[[Hidden], Hidden],
+        *,
+        train: bool,
+    ) -> Hidden:
+        hidden = self.self_attention_residual(hidden, attend_to_own, train=train)
+        hidden = self.cross_attention_residual(hidden, attend_to_source, train=train)
+        return self.feed_forward_residual(
+            hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train
+        )
+
+
+def _written(cache_BWHTK: Array, newest_BHWK: Array, index: Array) -> Array:
+    """The cache with the newest entry at ``index`` of its time axis."""
+    newest_BWHTK = jnp.swapaxes(newest_BHWK, 1, 2)[:, :, :, None]
+    return lax.dynamic_update_slice_in_dim(cache_BWHTK, newest_BWHTK, index, axis=3)

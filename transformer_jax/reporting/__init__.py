@@ -1,0 +1,1 @@
+"""What a running training tells: progress on the terminal, metrics on disk."""

@@ -1,0 +1,57 @@
+"""Metrics on disk: one JSON object a line for programs, TensorBoard events for people."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+from tensorboardX import SummaryWriter
+
+
+class MetricsLog:
+    """Appends to ``metrics.jsonl`` and to TensorBoard events in the same folder.
+
+    Opened at ``step`` it first takes out the lines that a killed run had written beyond it, so that a resumed run leaves the
+    file that an uninterrupted one would have left.
+    """
+
+    def __init__(self, path: Path, step: int) -> None:
+        _cut_after(path, step)
+        self._file = path.open("a", encoding="utf-8")
+        self._events = SummaryWriter(str(path.parent), purge_step=step + 1)
+
+    def write(self, step: int, metrics: dict[str, float]) -> None:
+        """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
+        clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self._file.write(json.dumps({"step": step, **clean}) + "\n")
+        self._file.flush()
+        for name, value in metrics.items():
+            self._events.add_scalar(name, value, step)
+
+    def sync(self) -> None:
+        """Returns when everything written is on disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._events.flush()
+
+    def close(self) -> None:
+        """Ends the log."""
+        self._file.close()
+        self._events.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """The records of a ``metrics.jsonl``; a last line cut short by a kill is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    # Whatever follows the last newline was being written when the process died.
+    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def _cut_after(path: Path, step: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = [record for record in read_metrics(path) if record["step"] <= step]
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    partial.replace(path)

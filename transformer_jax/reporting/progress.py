@@ -1,0 +1,60 @@
+"""Progress of a training on the terminal: a live bar, or plain lines where there is no terminal."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+# Without a terminal a line this often is enough to see that it lives.
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class TrainingProgress:
+    """Shows updates done, loss, tokens per second and the time that is left. A context manager."""
+
+    def __init__(self, total: int, done: int, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._total, self._first = total, done
+        self._started = time.monotonic()
+        self._last_line = 0.0
+        columns = (
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+        )
+        self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+        self._task = self._bar.add_task("training", total=total, completed=done, status="compiling")
+
+    def __enter__(self) -> "TrainingProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self, done: int) -> None:
+        """Moves the bar to ``done`` updates."""
+        self._bar.update(self._task, completed=done)
+
+    def show(self, done: int, loss: float, tokens_per_second: float) -> None:
+        """Tells loss and speed; a plain line every quarter of a minute where there is no terminal."""
+        status = f"loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s"
+        self._bar.update(self._task, completed=done, status=status)
+        if not self._console.is_terminal and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            self.say(f"update {done}/{self._total}  {status}  {self._time_left(done)} left")
+
+    def say(self, message: str) -> None:
+        """Prints a line above the bar."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def _time_left(self, done: int) -> str:
+        seconds = (time.monotonic() - self._started) / max(done - self._first, 1) * (self._total - done)
+        return time.strftime("%H:%M:%S", time.gmtime(seconds))

@@ -1,0 +1,92 @@
+"""The folder of a run: self-describing, so that every command needs the folder and nothing else."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import ConfigError
+
+REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
+
+
+class RunDirectory:
+    """Names of the files of a run, and the writing of those that describe it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+
+    @property
+    def config(self) -> Path:
+        """The resolved settings, JSON."""
+        return self.path / "config.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder of the trained tokenizers."""
+        return self.path / "tokenizer"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a line: what was measured at which update."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def data_report(self) -> Path:
+        """What is in the training data, and what was left out of it and why."""
+        return self.path / "data.json"
+
+    def require_run(self) -> None:
+        """Raises ConfigError unless this is the folder of a run."""
+        if not self.path.is_dir():
+            raise ConfigError(f"--workdir: {self.path} does not exist; give the folder that train wrote")
+        if not self.config.is_file():
+            found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
+            raise ConfigError(f"--workdir: {self.path} is not a run directory: no config.json in it (found {found})")
+
+    def write_run(self, devices: list[str], seed: int, parameters: int) -> None:
+        """Appends to ``run.json`` who started what, where: one entry for each start of the run."""
+        target = self.path / "run.json"
+        starts = json.loads(target.read_text()) if target.is_file() else []
+        starts.append(
+            {
+                "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "command": sys.argv,
+                "git_commit": _git_commit(),
+                "host": platform.node(),
+                "python": platform.python_version(),
+                "packages": {name: metadata.version(name) for name in REPORTED_PACKAGES},
+                "devices": devices,
+                "cpu_count": os.cpu_count(),
+                "seed": seed,
+                "parameters": parameters,
+            }
+        )
+        write_json(target, starts)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes ``content`` so that a reader sees the old file or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(path.suffix + f".{os.getpid()}.partial")
+    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def _git_commit() -> str:
+    """The commit of this source tree, with ``-dirty`` when it was changed since; empty where there is no git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

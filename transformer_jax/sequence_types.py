@@ -1,0 +1,55 @@
+"""What flows between data, model and search: token rows, batches of pairs, decoding caches."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.array_types import PAD_ID, AnyArray, PyTree
+
+
+class Tokens(NamedTuple):
+    """Rows of token ids, possibly several sentences a row ("packed").
+
+    ``segments`` is 0 on padding and otherwise the number, from 1, of the sentence inside its row; ``positions`` counts from
+    0 inside each sentence. For two sentences packed into one row of seven::
+
+        ids       [[7, 8, 2, 9, 2, 0, 0]]
+        segments  [[1, 1, 1, 2, 2, 0, 0]]
+        positions [[0, 1, 2, 0, 1, 0, 0]]
+
+    Shapes: three int32 arrays ``[B, L]``. Sentences end with ``EOS_ID``.
+    """
+
+    ids: AnyArray
+    segments: AnyArray
+    positions: AnyArray
+
+    @classmethod
+    def from_ids(cls, ids: AnyArray) -> "Tokens":
+        """One sentence a row, padded on the right with ``PAD_ID``. Works on numpy and on traced jax arrays."""
+        is_token = ids != PAD_ID
+        positions = np.arange(ids.shape[1], dtype=np.int32)[None, :] * is_token
+        return cls(ids, is_token.astype(np.int32), positions.astype(np.int32))
+
+
+class Batch(NamedTuple):
+    """A batch of sentence pairs; both sides end with ``EOS_ID``; the decoder's input is made from ``target`` by the model.
+
+    Row ``r`` segment ``s`` of ``source`` translates to row ``r`` segment ``s`` of ``target``. Rows that are all padding are
+    allowed and count for nothing.
+    """
+
+    source: Tokens
+    target: Tokens
+
+
+class DecodeCache(NamedTuple):
+    """State of incremental decoding.
+
+    ``per_beam``: leaves ``[B, W, ...]`` that search reorders when beams are reordered; leaves of rank 0 (a step counter) are
+    shared by all rows and never reordered. ``per_sentence``: leaves ``[B, ...]``, the same for every beam of a sentence
+    (encoded source, projected keys and values).
+    """
+
+    per_beam: PyTree
+    per_sentence: PyTree

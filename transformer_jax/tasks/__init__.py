@@ -1,0 +1,1 @@
+"""A task binds data, model, loss and evaluation for the loop."""

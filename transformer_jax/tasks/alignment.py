@@ -1,0 +1,33 @@
+"""What a trained model attends to in a given pair of sentences."""
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import EOS_ID
+from transformer_jax.models.transformer import attention_maps
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.trained_run import TrainedRun
+
+Pieces = list[str]
+
+
+def attention_of_pair(
+    trained: TrainedRun, source: str, target: str, kind: str
+) -> tuple[dict[str, np.ndarray], Pieces, Pieces]:
+    """Weights [H, Q, M] of every layer of a ``kind`` of attention, with the pieces of queries (rows) and keys (columns).
+
+    ``kind`` is ``cross``, ``encoder`` or ``decoder``. Row ``i`` of the decoder is the position that predicts piece ``i``.
+    """
+    source_ids = [*trained.tokenizers.source.encode(source), EOS_ID]
+    target_ids = [*trained.tokenizers.target.encode(target), EOS_ID]
+    sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
+    maps = jax.device_get(attention_maps(trained.model, trained.params, *sides))
+    source_pieces = [*trained.tokenizers.source.pieces(source_ids[:-1]), "</s>"]
+    target_pieces = [*trained.tokenizers.target.pieces(target_ids[:-1]), "</s>"]
+    prefix, suffix, rows, columns = {
+        "cross": ("decoder", "cross_attention", target_pieces, source_pieces),
+        "encoder": ("encoder", "self_attention", source_pieces, source_pieces),
+        "decoder": ("decoder", "self_attention", target_pieces, ["<s>", *target_pieces[:-1]]),
+    }[kind]
+    chosen = {name: weights[0] for name, weights in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
+    return {f"{prefix} layer {index + 1}": weights for index, weights in enumerate(chosen.values())}, rows, columns

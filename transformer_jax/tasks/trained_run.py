@@ -1,0 +1,60 @@
+"""A trained model from its run directory, and nothing but its run directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import init_params
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.translator import Translator
+from transformer_jax.training.sharding import make_mesh, state_shardings
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """Model, tokenizers and parameters, and which checkpoints the parameters came from."""
+
+    config: ExperimentConfig
+    tokenizers: TokenizerPair
+    model: nn.Module
+    params: PyTree
+    mesh: Mesh
+    steps: tuple[int, ...]
+
+    @property
+    def translator(self) -> Translator:
+        """Searches with the model."""
+        return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh)
+
+
+def open_trained_run(
+    workdir: str | Path, config: ExperimentConfig, *, checkpoint: str = "best", average: int = 1
+) -> TrainedRun:
+    """Restores the parameters of ``checkpoint`` (``best``, ``last`` or a step), or of the last ``average`` up to it.
+
+    ``config`` is that of the run, perhaps with other decoding settings. Raises ConfigError when ``workdir`` is not a run,
+    CheckpointError when it has no such checkpoint or too few to average.
+    """
+    run = RunDirectory(workdir)
+    run.require_run()
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = build_model(config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
+    mesh = make_mesh(config.mesh)
+    shapes = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+    shardings = state_shardings(shapes, mesh)
+    like = jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
+    )
+    checkpoints = Checkpoints(run.checkpoints, read_only=True)
+    steps = checkpoints.steps_to_average(checkpoint, average)
+    params = checkpoints.restore_average(steps, like)
+    checkpoints.close()
+    return TrainedRun(config, tokenizers, model, params, mesh, tuple(steps))

@@ -1,0 +1,179 @@
+"""Translation: what the loop trains on, minimises, and measures."""
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from functools import cached_property
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.data.batch_plan import BatchPlan, plan_batches
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.evaluation_batches import scoring_batches
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.token_store import TokenStore, open_token_store
+from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers, train_tokenizers
+from transformer_jax.evaluation.report import EvaluationReport, perplexity
+from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import init_params
+from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.translator import Translator
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+from transformer_jax.training.sharding import put_batch
+
+SCORING_TOKENS = 4096
+
+
+class TranslationTask:
+    """Data, model, loss and evaluation of one run, made from its settings and its tokenizers."""
+
+    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> None:
+        self.config = config
+        self.tokenizers = tokenizers
+        self.corpus = open_corpus(config.data, config.seed)
+        self.model = build_model(
+            config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
+        )
+        self._mesh = mesh
+        self._compiled_loss = jax.jit(self._unsmoothed_loss)
+
+    @cached_property
+    def training_store(self) -> TokenStore:
+        """The training split, tokenised and filtered."""
+        return self._store(self.config.data.train_split, is_training=True)
+
+    @cached_property
+    def plan(self) -> BatchPlan:
+        """Which pairs go into which update."""
+        store = self.training_store
+        return plan_batches(store.source_lengths, store.target_lengths, self.config.batching, self.config.seed)
+
+    @cached_property
+    def translator(self) -> Translator:
+        """Searches with the model."""
+        return Translator(self.model, self.tokenizers, self.config.decoding, self._mesh)
+
+    def training_batches(self, start_update: int) -> Iterator[Batch]:
+        """Batches from ``start_update`` on, for ever; each process reads only its rows."""
+        # Imported here because it opens the door to TensorFlow, which only feeding data needs.
+        from transformer_jax.data.pipeline import training_batches
+
+        return training_batches(
+            self.training_store,
+            self.plan,
+            start_update=start_update,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+            prefetch=self.config.batching.prefetch_batches,
+        )
+
+    def init_params(self, key: Array) -> PyTree:
+        """Parameters before the first update."""
+        return init_params(self.model, key)
+
+    def loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
+        """Label-smoothed cross entropy of a training batch, with dropout."""
+        logits = self._logits(params, batch, train=True, rngs={"dropout": key})
+        return self._sums(logits, batch, self.config.training.label_smoothing)
+
+    def activations(self, params: PyTree, batch: Batch, key: Array) -> PyTree:
+        """Everything that the modules return in a training pass, for finding what went wrong."""
+        rngs = {"dropout": key}
+        _, sown = self.model.apply(
+            {"params": params}, *batch, train=True, rngs=rngs, capture_intermediates=True, mutable=["intermediates"]
+        )
+        return sown["intermediates"]
+
+    def evaluate(
+        self, params: PyTree, split: str, *, limit: int = 0, step: int = 0, averaged: int = 1
+    ) -> tuple[EvaluationReport, list[str]]:
+        """Scores ``params`` on a split (its first ``limit`` sentences if above 0): the report, and the translations.
+
+        ``split`` is ``train``, ``validation``, ``test`` or a name that the data itself has. Everything is measured on the raw
+        text of the references; no sentence is left out or cut. Raises DataError when the split is empty or unknown.
+        """
+        name = self.split_name(split)
+        pairs = self.pairs(name, limit)
+        sums = self.validation_sums(params, name, limit)
+        started = time.perf_counter()
+        translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
+        seconds = time.perf_counter() - started
+        hypotheses = [translation.text for translation in translations]
+        nll, tokens = float(sums.nll), float(sums.tokens)
+        report = EvaluationReport(
+            split=name,
+            checkpoint_step=step,
+            scores=score_translations(hypotheses, [pair.target for pair in pairs]),
+            loss=nll / tokens,
+            perplexity=perplexity(nll, tokens),
+            tokens_per_second=sum(len(translation.token_ids) for translation in translations) / seconds,
+            num_sentences=len(pairs),
+            decoding=self.config.decoding,
+            averaged_checkpoints=averaged,
+        )
+        return report, hypotheses
+
+    def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
+        """Raw sentence pairs of a split, all or the first ``limit``."""
+        pairs = list(itertools.islice(self.corpus.pairs(split), limit or None))
+        if not pairs:
+            raise DataError(f"data: the split {split!r} is empty")
+        return pairs
+
+    def split_name(self, split: str) -> str:
+        """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""
+        data = self.config.data
+        return {"train": data.train_split, "validation": data.validation_split, "test": data.test_split}.get(
+            split, split
+        )
+
+    def validation_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
+        """Teacher-forced loss sums, without dropout or smoothing, over a split."""
+        store = self._store(split, is_training=False)
+        row_multiple = max(8, self._mesh.shape["data"] * self._mesh.shape["fsdp"])
+        total = LossSums.zero()
+        for batch in scoring_batches(store, SCORING_TOKENS, row_multiple, limit=limit):
+            total = total + self._compiled_loss(params, put_batch(batch, self._mesh))
+        return total
+
+    def _store(self, split: str, *, is_training: bool) -> TokenStore:
+        return open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=is_training)
+
+    def _unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
+        return self._sums(self._logits(params, batch, train=False), batch, smoothing=0.0)
+
+    def _logits(self, params: PyTree, batch: Batch, *, train: bool, rngs: dict[str, Array] | None = None) -> Array:
+        return self.model.apply({"params": params}, *batch, train=train, rngs=rngs)
+
+    def _sums(self, logits: Array, batch: Batch, smoothing: float) -> LossSums:
+        weights = (batch.target.segments != 0).astype(jnp.float32)
+        return label_smoothed_cross_entropy(logits, batch.target.ids, weights, smoothing)
+
+
+def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> TokenizerPair:
+    """The tokenizers of the run: read if the run has them, else trained on its training split and written there."""
+    if (run.tokenizer / "tokenizer.json").is_file():
+        return load_tokenizers(run.tokenizer)
+    corpus = open_corpus(config.data, config.seed)
+    tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.seed)
+    save_tokenizers(tokenizers, run.tokenizer)
+    return tokenizers
+
+
+def write_data_report(task: TranslationTask, run: RunDirectory) -> None:
+    """Writes what the training data is and what the batches make of it."""
+    statistics = task.training_store.statistics.to_json()
+    batches = {
+        "batches_per_epoch": task.plan.batches_per_epoch,
+        "shapes": [list(map(int, shape)) for shape in task.plan.shapes],
+        "padding_share": json.loads(json.dumps(task.plan.padding_share)),
+    }
+    write_json(run.data_report, {"training": statistics, "batches": batches})

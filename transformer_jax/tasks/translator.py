@@ -1,0 +1,101 @@
+"""Text in, translations out: tokenizer, model and search bound together."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
+from transformer_jax.config import DecodingConfig
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.decoding.beam_search import beam_search
+from transformer_jax.decoding.hypotheses import Hypotheses
+from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.sharding import put_batch
+
+
+class Translation(NamedTuple):
+    """One hypothesis: its text, its length-normalised log-probability, and its tokens, EOS included."""
+
+    text: str
+    score: float
+    token_ids: list[int]
+
+
+class Translator:
+    """Translates sentences with one model; compiled searches are kept, a few shapes in all."""
+
+    def __init__(self, model: nn.Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
+        self._tokenizers = tokenizers
+        self._config = config
+        self._mesh = mesh
+        self._search = jax.jit(partial(search, model, config), static_argnames="num_results")
+
+    def translate(
+        self,
+        params: PyTree,
+        sentences: Sequence[str],
+        *,
+        num_results: int = 1,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> list[list[Translation]]:
+        """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
+
+        A sentence that is empty, or nothing but white space, translates to the empty text without asking the model.
+        """
+        results = [[Translation("", 0.0, [])] for _ in sentences]
+        asked = [index for index, sentence in enumerate(sentences) if sentence.strip()]
+        encoded = self._tokenizers.source.encode_batch([sentences[index] for index in asked])
+        sources = [[*ids, EOS_ID] for ids in encoded]
+        row_multiple = max(8, self._mesh.shape["data"] * self._mesh.shape["fsdp"])
+        done = len(sentences) - len(asked)
+        batch_tokens = self._config.batch_tokens
+        for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_multiple):
+            ids = put_batch(batch.ids, self._mesh)
+            found = jax.device_get(self._search(params, ids, num_results=num_results))
+            for row, index in enumerate(batch.indices):
+                results[asked[index]] = self._texts(found, row)
+            done += len(batch.indices)
+            on_progress(done)
+        return results
+
+    def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
+        translations = []
+        for ids, score, length in zip(found.ids[row], found.scores[row], found.lengths[row], strict=True):
+            if length:
+                tokens = np.asarray(ids[:length]).tolist()
+                translations.append(Translation(self._tokenizers.target.decode(tokens), float(score), tokens))
+        return translations
+
+
+def search(
+    model: nn.Module, config: DecodingConfig, params: PyTree, source_ids: Int[Array, "B S"], *, num_results: int
+) -> Hypotheses:
+    """Beam search with ``model`` for rows of source ids that end with EOS; rows of padding cost no step.
+
+    At most source tokens + ``max_extra_tokens`` tokens, EOS counted on neither side (section 6.1).
+    """
+    source = Tokens.from_ids(source_ids)
+    source_lengths = jnp.sum(source.segments, axis=1)
+    max_lengths = jnp.where(source_lengths > 0, source_lengths + config.max_extra_tokens, 0)
+    max_length = source_ids.shape[1] + config.max_extra_tokens
+    variables = {"params": params}
+    memory = model.apply(variables, source, train=False, method="encode")
+    cache = model.apply(
+        variables, memory, beam_width=config.beam_width, max_length=max_length, method="init_cache"
+    )
+    return beam_search(
+        partial(model.apply, variables, method="decode_step"),
+        cache,
+        max_lengths=max_lengths,
+        max_length=max_length,
+        beam_width=config.beam_width,
+        num_results=num_results,
+        length_penalty=config.length_penalty,
+    )

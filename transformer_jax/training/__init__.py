@@ -1,0 +1,1 @@
+"""One training step, pure: loss, optimizer, state, and where each array lives on the mesh."""

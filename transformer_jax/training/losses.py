@@ -1,0 +1,84 @@
+"""Losses as sums: whoever wants a mean divides once, at the very end."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.array_types import AnyArray, Array, Float, Int, Logits
+
+
+class LossSums(NamedTuple):
+    """Sums over the tokens of some batch, float32 scalars; adding two of them gives the sums over both batches.
+
+    ``loss`` is what training minimises, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
+    token), ``correct`` the number of tokens that were the most likely one.
+    """
+
+    loss: Array
+    nll: Array
+    correct: Array
+    tokens: Array
+
+    @classmethod
+    def zero(cls) -> "LossSums":
+        """The sums over nothing."""
+        return cls(*(jnp.zeros((), jnp.float32) for _ in cls._fields))
+
+    def __add__(self, other: "LossSums") -> "LossSums":  # type: ignore[override]
+        return LossSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def label_smoothed_cross_entropy(
+    logits: Logits, labels: Int[AnyArray, "B T"], weights: Float[AnyArray, "B T"], smoothing: float
+) -> LossSums:
+    """Cross entropy against (1 - eps) one-hot + eps / V (Szegedy et al. 2016, section 7; eps_ls of Vaswani et al. 2017, section 5.4).
+
+    ``weights`` is 1 on the tokens that count and 0 elsewhere. The cross entropy with the smoothed distribution q' is
+    log Z - (1 - eps) z_label - eps mean(z), so no logarithm of a probability is ever taken.
+    """
+    labels, weights = jnp.asarray(labels), jnp.asarray(weights)
+    loss, nll, is_correct = _token_losses(logits, labels, smoothing)
+    return LossSums(
+        loss=jnp.sum(loss * weights),
+        nll=jnp.sum(nll * weights),
+        correct=jnp.sum(is_correct * weights),
+        tokens=jnp.sum(weights),
+    )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _token_losses(logits: Logits, labels: Int[Array, "B T"], smoothing: float) -> tuple[Array, Array, Array]:
+    """Smoothed loss, negative log-likelihood and whether the label was the most likely, for each token [B, T].
+
+    Only the loss has a gradient; the other two are reports.
+    """
+    return _token_losses_forward(logits, labels, smoothing)[0]
+
+
+def _token_losses_forward(
+    logits: Logits, labels: Int[Array, "B T"], smoothing: float
+) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
+    largest = jnp.max(logits, axis=-1)
+    log_normalizer = largest + jnp.log(jnp.sum(jnp.exp(logits - largest[..., None]), axis=-1))
+    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    nll = log_normalizer - label_logit
+    loss = nll
+    if smoothing:
+        loss = nll + smoothing * (label_logit - jnp.mean(logits, axis=-1))
+    return (loss, nll, label_logit >= largest), (logits, labels, log_normalizer)
+
+
+def _token_losses_backward(
+    smoothing: float, residuals: tuple[Array, Array, Array], cotangents: tuple[Array, Array, Array]
+) -> tuple[Array, None]:
+    """softmax(z) - q', written as one elementwise expression of the logits: nothing else of their size is ever stored."""
+    logits, labels, log_normalizer = residuals
+    is_label = lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1) == labels[..., None]
+    smoothed = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / logits.shape[-1]
+    return (jnp.exp(logits - log_normalizer[..., None]) - smoothed) * cotangents[0][..., None], None
+
+
+_token_losses.defvjp(_token_losses_forward, _token_losses_backward)

@@ -1,0 +1,112 @@
+"""Where each array lives: one mesh of three axes and one ordered table from parameter path to partition."""
+
+import math
+import re
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import ConfigError, MeshConfig
+
+AXES = ("data", "fsdp", "tensor")
+
+# The first pattern that is found in a leaf's path decides. `tensor` splits heads, feed-forward width and vocabulary, `fsdp`
+# splits the model width. Optimizer moments have their parameter's path inside their own, so they follow it.
+RULES: tuple[tuple[str, P], ...] = (
+    (r"attention/(query|key|value)$", P("fsdp", "tensor", None)),
+    (r"attention/output$", P("tensor", None, "fsdp")),
+    (r"(wide|gate)_kernel$", P("fsdp", "tensor")),
+    (r"wide_bias$", P("tensor")),
+    (r"narrow_kernel$", P("tensor", "fsdp")),
+    (r"(embedding|projection)/table$", P("tensor", "fsdp")),
+    (r"positions/table$", P(None, "fsdp")),
+    (r"(narrow_bias|norm/bias|norm/scale)$", P(None)),
+    (r"^(step|key_data)$|(^|/)count$", P()),
+)
+
+BATCH_ROWS = P(("data", "fsdp"))
+
+
+def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
+    """The mesh of ``config`` over ``devices`` (all by default).
+
+    Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = [config.data, config.fsdp, config.tensor]
+    known = math.prod(size for size in sizes if size != -1)
+    if -1 in sizes and len(devices) % known == 0:
+        sizes[sizes.index(-1)] = len(devices) // known
+    if math.prod(sizes) != len(devices):
+        raise ConfigError(
+            f"mesh: data={config.data}, fsdp={config.fsdp}, tensor={config.tensor} does not use the {len(devices)} devices "
+            f"that are here; meshes that fit: {_proposals(len(devices))}"
+        )
+    return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def _proposals(count: int) -> str:
+    divisors = [size for size in range(2, count + 1) if count % size == 0][:3]
+    others = [f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in divisors]
+    return "; ".join([f"data={count}", *others])
+
+
+def require_rows_divide(row_multiple: int, accumulation_steps: int, mesh: Mesh) -> None:
+    """Raises ConfigError unless every micro-batch divides over the devices that share the batch."""
+    parts = mesh.shape["data"] * mesh.shape["fsdp"] * accumulation_steps
+    if row_multiple % parts:
+        raise ConfigError(
+            f"batching.row_multiple: {row_multiple} rows do not divide into {parts} parts (mesh data {mesh.shape['data']} x "
+            f"fsdp {mesh.shape['fsdp']} x accumulation_steps {accumulation_steps}); use a multiple of {parts}"
+        )
+
+
+def partition_of(path: str, shape: tuple[int, ...]) -> P:
+    """The partition of the leaf at ``path``; factored or scalar statistics of a parameter are replicated.
+
+    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a line of its own.
+    """
+    for pattern, spec in RULES:
+        if re.search(pattern, path):
+            return spec if len(spec) <= len(shape) else P()
+    raise KeyError(f"no sharding rule matches the parameter {path!r}; add one to RULES")
+
+
+def path_of(key_path: tuple) -> str:
+    """``params/encoder_layers_0/self_attention/query`` for the key path of a leaf."""
+    return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in key_path)
+
+
+def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
+    """A NamedSharding for every leaf of a state given by its shapes.
+
+    Raises ConfigError when a dimension does not divide over its mesh axis.
+    """
+
+    def sharding(key_path: tuple, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+        path = path_of(key_path)
+        # A dimension of 1 is a placeholder (Adafactor's unused statistics) and stays whole.
+        spec = P(*(axis if size > 1 else None for size, axis in zip(leaf.shape, partition_of(path, leaf.shape), strict=False)))
+        for size, axis in zip(leaf.shape, spec, strict=False):
+            if axis and size % mesh.shape[axis]:
+                raise ConfigError(
+                    f"mesh.{axis}: {mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}; "
+                    f"use a {axis} axis that does"
+                )
+        return NamedSharding(mesh, spec)
+
+    return jax.tree_util.tree_map_with_path(sharding, shapes)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows split over ``data`` and ``fsdp``."""
+    return NamedSharding(mesh, BATCH_ROWS)
+
+
+def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
+    """Global arrays from the rows that this process read."""
+    sharding = batch_sharding(mesh)
+    return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch)

@@ -1,0 +1,40 @@
+"""Everything that a training step changes."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from transformer_jax.array_types import Array, PyTree
+
+
+class TrainState(NamedTuple):
+    """Parameters, optimizer state and the number of updates made; the key is folded with the step, never split away.
+
+    The position in the data is ``step`` too, since the order of batches is a pure function of seed and update.
+    """
+
+    step: Array
+    params: PyTree
+    optimizer_state: PyTree
+    key_data: Array
+
+    def dropout_key(self) -> Array:
+        """The key of the next update."""
+        return jax.random.fold_in(jax.random.wrap_key_data(self.key_data), self.step)
+
+
+def create_state(params: PyTree, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+    """The state before the first update."""
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        optimizer_state=optimizer.init(params),
+        key_data=jax.random.key_data(jax.random.key(seed)),
+    )
+
+
+def count_parameters(params: PyTree) -> int:
+    """How many numbers the parameters hold; works on shapes too."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

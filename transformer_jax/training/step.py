@@ -1,0 +1,109 @@
+"""The training step: a pure function from state and batch to state and metrics."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.sharding import batch_sharding, state_shardings
+from transformer_jax.training.state import TrainState, create_state
+
+LossFunction = Callable[[PyTree, PyTree, Array], LossSums]
+"""(params, batch, dropout key) to sums over the batch; ``sums.loss`` is differentiated."""
+
+
+class StepMetrics(NamedTuple):
+    """What one update reports. ``finite`` is False when the update was withheld because something was not."""
+
+    sums: LossSums
+    gradient_norm: Array
+    finite: Array
+
+
+StepFunction = Callable[[TrainState, PyTree], tuple[TrainState, StepMetrics]]
+
+
+def make_train_step(
+    loss_function: LossFunction, optimizer: optax.GradientTransformation, accumulation_steps: int = 1
+) -> StepFunction:
+    """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
+
+    With ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another. When the loss or the
+    gradient is not finite the parameters and the optimizer state stay as they were.
+    """
+
+    def train_step(state: TrainState, batch: PyTree) -> tuple[TrainState, StepMetrics]:
+        sums, gradient = _accumulated(loss_function, state.params, batch, state.dropout_key(), accumulation_steps)
+        gradient = jax.tree.map(lambda leaf: leaf / jnp.maximum(sums.tokens, 1.0), gradient)
+        gradient_norm = optax.global_norm(gradient)
+        finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        params, optimizer_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (params, optimizer_state),
+            (state.params, state.optimizer_state),
+        )
+        new_state = TrainState(state.step + 1, params, optimizer_state, state.key_data)
+        return new_state, StepMetrics(sums, gradient_norm, finite)
+
+    return train_step
+
+
+def _accumulated(
+    loss_function: LossFunction, params: PyTree, batch: PyTree, key: Array, accumulation_steps: int
+) -> tuple[LossSums, PyTree]:
+    """Sums and their gradient over all rows of the batch."""
+
+    def loss_and_sums(params: PyTree, rows: PyTree, key: Array) -> tuple[Array, LossSums]:
+        sums = loss_function(params, rows, key)
+        return sums.loss, sums
+
+    gradient_of = jax.grad(loss_and_sums, has_aux=True)
+    if accumulation_steps == 1:
+        gradient, sums = gradient_of(params, batch, key)
+        return sums, gradient
+
+    def add_part(carry: tuple[LossSums, PyTree], part: tuple[PyTree, Array]) -> tuple[tuple[LossSums, PyTree], None]:
+        rows, index = part
+        gradient, sums = gradient_of(params, rows, jax.random.fold_in(key, index))
+        return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), None
+
+    zero = LossSums.zero(), jax.tree.map(jnp.zeros_like, params)
+    parts = jax.tree.map(lambda rows: _interleaved(rows, accumulation_steps), batch)
+    (sums, gradient), _ = lax.scan(add_part, zero, (parts, jnp.arange(accumulation_steps)))
+    return sums, gradient
+
+
+def _interleaved(rows: Array, parts: int) -> Array:
+    """[B, ...] to [parts, B / parts, ...]; part i takes rows i, i + parts, ..., so every device keeps its own rows."""
+    return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
+
+
+def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> StepFunction:
+    """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split."""
+    shardings = state_shardings(jax.eval_shape(lambda: state), mesh)
+    return jax.jit(
+        step,
+        in_shardings=(shardings, batch_sharding(mesh)),
+        out_shardings=(shardings, None),
+        donate_argnums=0,
+    )
+
+
+def initial_state(
+    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: int, mesh: Mesh
+) -> TrainState:
+    """The state before the first update, every leaf born where it will live."""
+
+    def create() -> TrainState:
+        params_key = jax.random.fold_in(jax.random.key(seed), 0x1217)
+        return create_state(init_params(params_key), optimizer, seed)
+
+    return jax.jit(create, out_shardings=state_shardings(jax.eval_shape(create), mesh))()

@@ -1,0 +1,54 @@
+"""The look that every picture shares, and writing it as PNG without matplotlib's global state."""
+
+import functools
+import warnings
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager
+
+INK = "#1b2733"
+FAINT_INK = "#6b7a89"
+HAIRLINE = "#c9d1d9"
+DOTS_PER_INCH = 160
+FONT_FAMILIES = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari")
+
+
+@functools.cache
+def font(size: int | float, *, weight: str = "normal") -> FontProperties:
+    """Returns a font of ``size`` points that has umlauts, and other scripts where this machine has a font for them."""
+    installed = set(fontManager.get_font_names())
+    return FontProperties(family=[name for name in FONT_FAMILIES if name in installed], size=size, weight=weight)
+
+
+def blank_figure(width: float, height: float) -> Figure:
+    """Returns a white figure of ``width`` x ``height`` inches."""
+    return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, facecolor="white")
+
+
+def add_panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+    """Returns new axes placed in inches from the figure's upper left corner."""
+    figure_width, figure_height = figure.get_size_inches()
+    bottom = figure_height - top - height
+    return figure.add_axes((left / figure_width, bottom / figure_height, width / figure_width, height / figure_height))
+
+
+def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
+    """Writes the title into the figure's upper left corner, its dollar signs as they are."""
+    width, height = figure.get_size_inches()
+    place = 0.014 * points
+    words = figure.text(place / width, 1 - place / height, title, color=INK, va="top", parse_math=False)
+    words.set_fontproperties(font(points, weight="bold"))
+
+
+def write_png(figure: Figure, path: str | Path) -> Path:
+    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        # a script no installed font has is drawn as boxes, which the reader sees; it is no reason to fail
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
+    return path
