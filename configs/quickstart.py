@@ -12,16 +12,17 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     """Settings for two CPU cores."""
     config = ConfigDict()
-    config.data = {"source": "grammar", "generated_pairs": 20_000, "max_source_tokens": 63, "max_target_tokens": 63}
-    config.tokenizer = {"kind": "word", "vocabulary_size": 1000}
-    config.batching = {"tokens_per_update": 4096, "row_multiple": 8}
+    config.data = {"source": "grammar", "generated_pairs": 20_000, "max_source_tokens": 31, "max_target_tokens": 31}
+    config.tokenizer = {"kind": "word", "vocabulary_size": 2000}
+    config.batching = {"tokens_per_update": 2048, "num_buckets": 3}
     config.model = {
         "num_encoder_layers": 2,
         "num_decoder_layers": 2,
         "d_model": 128,
         "d_ff": 256,
         "num_heads": 4,
+        "compute_dtype": "bfloat16",
     }
-    config.optimizer = {"warmup_updates": 400}
-    config.training = {"num_updates": 2000, "evaluate_every": 500, "checkpoint_every": 500}
+    config.optimizer = {"schedule": "cosine", "learning_rate": 3e-3, "warmup_updates": 200}
+    config.training = {"num_updates": 1200, "evaluate_every": 400, "checkpoint_every": 400, "keep_last": 2}
     return config

@@ -108,7 +108,9 @@ class Checkpoints:
             return [newest]
         trained = [step for step in self.steps() if 0 < step <= newest]
         if len(trained) < count:
-            raise CheckpointError(f"{self._directory}: {count} checkpoints to average, but up to {newest} there are {trained}")
+            raise CheckpointError(
+                f"{self._directory}: {count} checkpoints to average, but up to {newest} there are {trained}"
+            )
         return trained[-count:]
 
     def restore(self, step: int, like: TrainState) -> tuple[TrainState, Progress]:
@@ -129,7 +131,7 @@ class Checkpoints:
         Unreadable ones are moved aside, to ``damaged-STEP`` beside the checkpoints; nothing is deleted.
         Raises CheckpointError when there is no readable one.
         """
-        complaints = []
+        complaints: list[str] = []
         for step in reversed(self.steps()):
             try:
                 return *self.restore(step, like), complaints

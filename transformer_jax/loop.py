@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -88,6 +88,10 @@ class Stopwatch:
     tokens: float = 0.0
     paused: float = 0.0
 
+    def restart(self) -> None:
+        """Counts from now."""
+        self.started, self.tokens, self.paused = time.perf_counter(), 0.0, 0.0
+
     def rate(self) -> float:
         """Target tokens per second since the last ``restart``."""
         return self.tokens / max(time.perf_counter() - self.started - self.paused, 1e-9)
@@ -131,7 +135,7 @@ class Trainer:
         self.run.write_run(devices, self.config.seed, count_parameters(self.state.params))
         log = MetricsLog(self.run.metrics, first)
         progress = TrainingProgress(self.config.training.num_updates, first)
-        with progress, self._stopped_by_signals():
+        with log, closing(self._checkpoints), progress, self._stopped_by_signals():
             for complaint in complaints:
                 progress.say(complaint)
             if first:
@@ -140,8 +144,6 @@ class Trainer:
                 self._rehearse(progress)
             reason = self._run(log, progress)
             self._save(None)
-            self._checkpoints.close()
-            log.close()
         return Outcome(int(self.state.step), reason, self.counters.best_bleu)
 
     def _run(self, log: MetricsLog, progress: TrainingProgress) -> str:
@@ -194,7 +196,7 @@ class Trainer:
                 "speed/target_tokens_per_second": rate,
             }
             log.write(step, window)
-            watch.__init__()
+            watch.restart()
 
     def _at_boundary(self, step: int, log: MetricsLog, progress: TrainingProgress) -> None:
         training = self.config.training
@@ -217,7 +219,9 @@ class Trainer:
         report = self._evaluate(REHEARSAL_SENTENCES, step=0)
         self._save(None)
         self._checkpoints.wait()
-        progress.say(f"rehearsal of evaluation, search and saving done (untrained: perplexity {report.perplexity:,.0f})")
+        progress.say(
+            f"rehearsal of evaluation, search and saving done (untrained: perplexity {report.perplexity:,.0f})"
+        )
 
     def _restore(self) -> list[str]:
         if not self._checkpoints.steps():
@@ -247,7 +251,6 @@ class Trainer:
             or "only in the sum over the batch"
         )
         kept = self._checkpoints.steps()
-        self._checkpoints.close()
         raise TrainingDiverged(
             f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
             f"that is not finite: {where}. Checkpoints kept: {kept}. Lower optimizer.learning_rate, set "

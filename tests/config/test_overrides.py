@@ -1,4 +1,5 @@
 import pytest
+from ml_collections import ConfigDict
 
 from transformer_jax.config import ConfigError, apply_overrides
 
@@ -19,10 +20,11 @@ def test_text_is_read_by_the_type_of_the_setting_and_the_last_wins():
     }
 
 
-def test_the_original_is_left_alone():
-    values = {"model": {"d_ff": 1}}
-    apply_overrides(values, [("model.d_ff", "2")])
-    assert values == {"model": {"d_ff": 1}}
+@pytest.mark.parametrize("kind", [dict, ConfigDict])
+def test_the_original_is_left_alone(kind):
+    values = kind({"model": {"d_ff": 1}})
+    apply_overrides(values, [("model.d_ff", "2"), ("mesh.data", "2")])
+    assert values == kind({"model": {"d_ff": 1}})
 
 
 @pytest.mark.parametrize("word", ["true", "True", "1", "yes"])

@@ -116,9 +116,13 @@ def test_recipes_import_their_siblings_and_are_forgotten(folder):
     assert "house_base" not in sys.modules
 
 
-def test_a_recipe_called_like_a_standard_module_hides_nothing(folder):
-    (folder / "copy.py").write_text("from copy import deepcopy\ndef get_config(): return deepcopy({'seed': 5})")
-    assert load_recipe("copy.py").seed == 5
+@pytest.mark.parametrize("name", ["copy", "colorsys"])
+def test_a_recipe_called_like_a_standard_module_hides_nothing(folder, monkeypatch, name):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    (folder / f"{name}.py").write_text(
+        f"import {name} as s\ndef get_config(): return {{'data': {{'name': s.__file__}}}}"
+    )
+    assert Path(load_recipe(f"{name}.py").data.name).parent != folder
 
 
 def test_overrides_reach_settings_that_the_recipe_does_not_state(folder):

@@ -28,7 +28,9 @@ def test_equation_1_in_plain_numpy():
 
 def test_masked_positions_get_no_weight_and_rows_sum_to_one():
     mask = jnp.array([[[True, True, False]]])
-    _, weights = scaled_dot_product_attention(random(0, 1, 1, 1, 4), 100 * random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), mask)
+    _, weights = scaled_dot_product_attention(
+        random(0, 1, 1, 1, 4), 100 * random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), mask
+    )
     assert weights[0, 0, 0, 2] == 0.0
     assert float(weights.sum()) == pytest.approx(1.0)
 
@@ -61,7 +63,11 @@ def test_heads_are_concatenated_and_projected():
     }
     heads = []
     for head in range(2):
-        query, key, value = (queries @ kernels["query"][:, head], memory @ kernels["key"][:, head], memory @ kernels["value"][:, head])
+        query, key, value = (
+            queries @ kernels["query"][:, head],
+            memory @ kernels["key"][:, head],
+            memory @ kernels["value"][:, head],
+        )
         heads.append(jax.nn.softmax(query @ key.swapaxes(1, 2) / 3**0.5) @ value)
     expected = jnp.concatenate(heads, axis=-1) @ kernels["output"].reshape(10, 8)
     np.testing.assert_allclose(attention.apply(variables, queries, memory, mask, train=False), expected, atol=1e-5)

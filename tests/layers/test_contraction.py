@@ -7,7 +7,11 @@ import pytest
 
 from transformer_jax.layers.contraction import contract
 
-CASES = [("BLD,DF->BLF", (2, 3, 4), (4, 5)), ("BQHK,BMHK->BHQM", (2, 3, 2, 4), (2, 5, 2, 4)), ("BLD,VD->BLV", (2, 3, 4), (6, 4))]
+CASES = [
+    ("BLD,DF->BLF", (2, 3, 4), (4, 5)),
+    ("BQHK,BMHK->BHQM", (2, 3, 2, 4), (2, 5, 2, 4)),
+    ("BLD,VD->BLV", (2, 3, 4), (6, 4)),
+]
 
 
 def operands(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:

@@ -44,4 +44,6 @@ def test_the_mask_does_not_depend_on_how_the_array_is_split():
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     split = jax.device_put(jnp.ones((16, 8)), jax.NamedSharding(mesh, jax.P("data")))
     key = jax.random.key(3)
-    np.testing.assert_array_equal(jax.jit(dropout, static_argnums=1)(split, 0.3, key), dropout(jnp.ones((16, 8)), 0.3, key))
+    np.testing.assert_array_equal(
+        jax.jit(dropout, static_argnums=1)(split, 0.3, key), dropout(jnp.ones((16, 8)), 0.3, key)
+    )

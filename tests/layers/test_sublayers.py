@@ -30,7 +30,9 @@ def test_gated_feed_forward_has_no_biases():
     network = GatedFeedForward(d_ff=16, activation=jax.nn.silu)
     params = network.init(jax.random.key(1), INPUTS, train=False)["params"]
     assert set(params) == {"gate_kernel", "wide_kernel", "narrow_kernel"}
-    expected = (jax.nn.silu(INPUTS @ params["gate_kernel"]) * (INPUTS @ params["wide_kernel"])) @ params["narrow_kernel"]
+    expected = (jax.nn.silu(INPUTS @ params["gate_kernel"]) * (INPUTS @ params["wide_kernel"])) @ params[
+        "narrow_kernel"
+    ]
     np.testing.assert_allclose(network.apply({"params": params}, INPUTS, train=False), expected, atol=1e-5)
 
 

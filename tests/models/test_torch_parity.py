@@ -61,7 +61,10 @@ def set_norm(module: "torch.nn.LayerNorm", params: dict) -> None:
 
 def set_feed_forward(layer: "torch.nn.Module", params: dict) -> None:
     layer.linear1.weight.data, layer.linear1.bias.data = tensor(params["wide_kernel"].T), tensor(params["wide_bias"])
-    layer.linear2.weight.data, layer.linear2.bias.data = tensor(params["narrow_kernel"].T), tensor(params["narrow_bias"])
+    layer.linear2.weight.data, layer.linear2.bias.data = (
+        tensor(params["narrow_kernel"].T),
+        tensor(params["narrow_bias"]),
+    )
 
 
 def copy_weights(params: dict) -> "torch.nn.Transformer":
@@ -77,7 +80,11 @@ def copy_weights(params: dict) -> "torch.nn.Transformer":
         set_attention(layer.self_attn, ours["self_attention"])
         set_attention(layer.multihead_attn, ours["cross_attention"])
         set_feed_forward(layer, ours["feed_forward"])
-        for norm, name in ((layer.norm1, "self_attention"), (layer.norm2, "cross_attention"), (layer.norm3, "feed_forward")):
+        for norm, name in (
+            (layer.norm1, "self_attention"),
+            (layer.norm2, "cross_attention"),
+            (layer.norm3, "feed_forward"),
+        ):
             set_norm(norm, ours[f"{name}_residual"])
     return transformer
 

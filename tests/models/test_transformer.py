@@ -81,10 +81,22 @@ def test_padding_changes_nothing():
 
 def test_packed_sentences_do_not_see_each_other():
     model, variables = make()
-    source = Tokens(*(jnp.asarray(rows, jnp.int32) for rows in (
-        [[5, 6, 7, 2, 8, 9, 10, 11, 12, 2]], [[1, 1, 1, 1, 2, 2, 2, 2, 2, 2]], [[0, 1, 2, 3, 0, 1, 2, 3, 4, 5]])))
-    target = Tokens(*(jnp.asarray(rows, jnp.int32) for rows in (
-        [[5, 6, 2, 8, 9, 10, 11, 2, 0]], [[1, 1, 1, 2, 2, 2, 2, 2, 0]], [[0, 1, 2, 0, 1, 2, 3, 4, 0]])))
+    source = Tokens(
+        *(
+            jnp.asarray(rows, jnp.int32)
+            for rows in (
+                [[5, 6, 7, 2, 8, 9, 10, 11, 12, 2]],
+                [[1, 1, 1, 1, 2, 2, 2, 2, 2, 2]],
+                [[0, 1, 2, 3, 0, 1, 2, 3, 4, 5]],
+            )
+        )
+    )
+    target = Tokens(
+        *(
+            jnp.asarray(rows, jnp.int32)
+            for rows in ([[5, 6, 2, 8, 9, 10, 11, 2, 0]], [[1, 1, 1, 2, 2, 2, 2, 2, 0]], [[0, 1, 2, 0, 1, 2, 3, 4, 0]])
+        )
+    )
     packed = model.apply(variables, source, target, train=False)[0]
     apart = model.apply(variables, SOURCE, TARGET, train=False)
     np.testing.assert_allclose(packed[:3], apart[0, :3], atol=1e-5)
@@ -162,5 +174,7 @@ def test_parameter_counts_of_the_paper(settings, millions, vocabulary_gap):
 
 
 def test_shift_right_starts_every_packed_sentence():
-    target = Tokens(*(np.array([row], np.int32) for row in ([7, 8, 2, 9, 2, 0], [1, 1, 1, 2, 2, 0], [0, 1, 2, 0, 1, 0])))
+    target = Tokens(
+        *(np.array([row], np.int32) for row in ([7, 8, 2, 9, 2, 0], [1, 1, 1, 2, 2, 0], [0, 1, 2, 0, 1, 0]))
+    )
     np.testing.assert_array_equal(shift_right(target), [[1, 7, 8, 1, 9, 1]])

@@ -36,5 +36,7 @@ def test_extreme_logits_stay_finite():
 
 def test_sums_add():
     one = label_smoothed_cross_entropy(LOGITS, LABELS, WEIGHTS, 0.1)
-    rows = [label_smoothed_cross_entropy(LOGITS[i : i + 1], LABELS[i : i + 1], WEIGHTS[i : i + 1], 0.1) for i in range(2)]
+    rows = [
+        label_smoothed_cross_entropy(LOGITS[i : i + 1], LABELS[i : i + 1], WEIGHTS[i : i + 1], 0.1) for i in range(2)
+    ]
     np.testing.assert_allclose(LossSums.zero() + rows[0] + rows[1], one, rtol=1e-5)

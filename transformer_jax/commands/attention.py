@@ -21,7 +21,9 @@ def define_flags(values: flags.FlagValues) -> None:
     define_run_flags(values)
     flags.DEFINE_string("text", None, "the sentence to translate", flag_values=values, required=True)
     flags.DEFINE_string("translation", None, "look at this translation instead of the model's own", flag_values=values)
-    flags.DEFINE_string("output", None, "the picture (default: attention-KIND.png in the run directory)", flag_values=values)
+    flags.DEFINE_string(
+        "output", None, "the picture (default: attention-KIND.png in the run directory)", flag_values=values
+    )
     meaning = "cross: target to source; encoder: source to source; decoder: target to target"
     flags.DEFINE_enum("kind", "cross", list(KINDS), meaning, flag_values=values)
 

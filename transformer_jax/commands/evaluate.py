@@ -59,7 +59,9 @@ def define_run_flags(values: flags.FlagValues) -> None:
     """The flags of every command that uses a trained model."""
     flags.DEFINE_string("workdir", None, "folder of the run", flag_values=values, required=True)
     flags.DEFINE_string("checkpoint", "best", CHECKPOINT_MEANING, flag_values=values)
-    flags.DEFINE_integer("average", 1, "average the parameters of so many checkpoints", flag_values=values, lower_bound=1)
+    flags.DEFINE_integer(
+        "average", 1, "average the parameters of so many checkpoints", flag_values=values, lower_bound=1
+    )
     flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
     define_override_flag(values)
 
@@ -76,5 +78,7 @@ def run_config(values: flags.FlagValues) -> ExperimentConfig:
     config = resolve_config(values, base=saved)
     for key, before, _ in difference(saved, config):
         if not key.startswith(("decoding.", "mesh.", "data.")):
-            raise ConfigError(f"--config.{key}: the trained model has {before!r}; only decoding, mesh and data can change")
+            raise ConfigError(
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh and data can change"
+            )
     return config

@@ -12,10 +12,16 @@ and SIGTERM save and end; the same command goes on.
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
 # Settings that may change when a run goes on: they alter neither the model nor the order of its updates.
-CHANGEABLE = ("training.num_updates", "training.log_every", "training.patience", "training.keep_last", "training.keep_best")
+CHANGEABLE = (
+    "training.num_updates",
+    "training.log_every",
+    "training.patience",
+    "training.keep_last",
+    "training.keep_best",
+)
 CHANGEABLE_BLOCKS = ("decoding.", "mesh.")
 CHANGEABLE_DATA = ("data.directory", "data.cache_directory", "batching.prefetch_batches")
 
@@ -23,7 +29,9 @@ CHANGEABLE_DATA = ("data.directory", "data.cache_directory", "batching.prefetch_
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_config_flag(values)
-    flags.DEFINE_string("workdir", None, "folder of the run; made if it is not there", flag_values=values, required=True)
+    flags.DEFINE_string(
+        "workdir", None, "folder of the run; made if it is not there", flag_values=values, required=True
+    )
 
 
 def run(values: flags.FlagValues) -> int:
@@ -47,7 +55,9 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     if clashes:
         lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
         text = "\n".join(lines)
-        raise ConfigError(f"--workdir: {workdir} holds a run with other settings; use another folder, or these:\n{text}")
+        raise ConfigError(
+            f"--workdir: {workdir} holds a run with other settings; use another folder, or these:\n{text}"
+        )
 
 
 def _may_change(key: str) -> bool:

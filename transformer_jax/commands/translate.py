@@ -12,7 +12,7 @@ needed.
 import itertools
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import IO, TextIO
 
 from absl import flags
 
@@ -26,7 +26,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("input", None, "file to read (default: standard input)", flag_values=values)
     flags.DEFINE_string("output", None, "file to write (default: standard output)", flag_values=values)
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
-    flags.DEFINE_integer("lines_at_once", 256, "lines read before they are translated", flag_values=values, lower_bound=1)
+    flags.DEFINE_integer(
+        "lines_at_once", 256, "lines read before they are translated", flag_values=values, lower_bound=1
+    )
 
 
 def run(values: flags.FlagValues) -> int:
@@ -55,8 +57,8 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def _opened(path: str | None, mode: str, standard: TextIO) -> TextIO:
-    """The file, or the standard stream; only ``\\n`` ends a line, as everywhere."""
+def _opened(path: str | None, mode: str, standard: TextIO) -> IO[str]:
+    """The file, or the standard stream; only a line feed ends a line, as everywhere."""
     if path is None:
         standard.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]  # both are TextIOWrapper
         return open(standard.fileno(), mode, encoding="utf-8", newline="\n", closefd=False)
@@ -66,10 +68,11 @@ def _opened(path: str | None, mode: str, standard: TextIO) -> TextIO:
         raise DataError(f"{path}: {error.strerror}") from None
 
 
-def _lines(source: TextIO, name: str) -> Iterator[str]:
+def _lines(source: IO[str], name: str) -> Iterator[str]:
     number = 0
     try:
-        for number, line in enumerate(source, start=1):
+        for line in source:
+            number += 1
             yield line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: after line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None

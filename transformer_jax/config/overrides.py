@@ -1,5 +1,6 @@
 """Settings given as text on the command line, ``--config.model.d_ff=512``, read by the type of the setting."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ def apply_overrides(
     Raises:
         ConfigError: an unknown key, text that does not read as the type of the setting, or a required one left open.
     """
-    config = ConfigDict(values)
+    config = ConfigDict(copy.deepcopy(values))
     # Whether types fit is decided by the settings themselves, not by what the recipe happened to state.
     with config.unlocked(), config.ignore_type():
         for key, text in overrides:

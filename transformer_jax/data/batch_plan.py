@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import BatchingConfig
-from transformer_jax.data.buckets import bucket_widths
+from transformer_jax.config import BatchingConfig, ConfigError
+from transformer_jax.data.buckets import choose_buckets, rows_of
 from transformer_jax.data.packing import pack_rows
 
 Shape = tuple[int, int, int]
@@ -15,10 +15,21 @@ Shape = tuple[int, int, int]
 
 
 class BatchRows(NamedTuple):
-    """One batch before its tokens are read: the pairs of each row, none in a row of padding."""
+    """One batch before its tokens are read: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``, none if it is padding."""
 
     shape: Shape
-    pairs: list[np.ndarray]
+    pairs: np.ndarray
+    offsets: np.ndarray
+
+    def part(self, index: int, count: int) -> "BatchRows":
+        """Part ``index`` of ``count`` equal ones, a contiguous slice of the rows; raises ValueError unless they divide."""
+        rows, source_width, target_width = self.shape
+        if rows % count or not 0 <= index < count:
+            raise ValueError(f"no part {index} of {rows} rows in {count} parts")
+        share = rows // count
+        offsets = self.offsets[index * share : (index + 1) * share + 1]
+        shape = share, source_width, target_width
+        return BatchRows(shape, self.pairs[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
 class PaddingShare(NamedTuple):
@@ -29,16 +40,59 @@ class PaddingShare(NamedTuple):
 
 
 class BatchPlan(ABC):
-    """All batches of all epochs. Every epoch has every pair once, in its own order, in the same number of batches."""
+    """All batches of all epochs. Every epoch has every pair once, in its own order, in the same number of batches.
 
-    shapes: list[Shape]
-    batches_per_epoch: int
-    padding_share: PaddingShare
+    A plan depends on lengths, settings and seed alone: not on devices, processes or what was asked of it before.
+    """
+
+    def __init__(
+        self, source_lengths: np.ndarray, target_lengths: np.ndarray, seed: int, batches: dict[Shape, int]
+    ) -> None:
+        """``batches``: how many of each shape an epoch has."""
+        self.seed = seed
+        self.num_pairs = len(source_lengths)
+        self.batches = batches
+        self.shapes: list[Shape] = list(batches)
+        self.batches_per_epoch = sum(batches.values())
+        positions = [sum(count * shape[0] * shape[side] for shape, count in batches.items()) for side in (1, 2)]
+        tokens = int(source_lengths.sum(dtype=np.int64)), int(target_lengths.sum(dtype=np.int64))
+        self.padding_share = PaddingShare(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
+        # A training reads one epoch at a time, two at its border.
+        self._cached_epoch = lru_cache(maxsize=2)(self._epoch)
 
     def batch(self, update: int) -> BatchRows:
         """The batch of an update, counted from 0."""
+        if update < 0:
+            raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
         return self._epoch_batch(epoch, index)
+
+    def to_json(self) -> dict[str, object]:
+        """What the plan is, as what ``json.dumps`` takes."""
+        batches = [
+            {"rows": rows, "source_width": source, "target_width": target, "batches": count}
+            for (rows, source, target), count in self.batches.items()
+        ]
+        report = {"pairs": self.num_pairs, "batches_per_epoch": self.batches_per_epoch, "batches": batches}
+        return report | {"padding_share": self.padding_share._asdict(), "notes": self.notes()}
+
+    def table(self) -> str:
+        """What the plan is, as plain text."""
+        lines = [f"batches: {self.batches_per_epoch:,} an epoch of {self.num_pairs:,} pairs"]
+        for (rows, source, target), count in self.batches.items():
+            lines.append(f"  {count:>7,} of {rows:>5} rows, {source:>4} source and {target:>4} target positions each")
+        lines.append(f"  padding: {self.padding_share.source:.1%} of source, {self.padding_share.target:.1%} of target")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes())])
+
+    def notes(self) -> list[str]:
+        """What a reader should know about an unusual plan."""
+        if self.batches_per_epoch > len(self.shapes):
+            return []
+        return ["every shape has a single batch, completed with padding: few pairs for batching.tokens_per_update"]
+
+    @abstractmethod
+    def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
+        """The orders that an epoch is read in."""
 
     @abstractmethod
     def _epoch_batch(self, epoch: int, index: int) -> BatchRows: ...
@@ -47,10 +101,13 @@ class BatchPlan(ABC):
 def plan_batches(
     source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
 ) -> BatchPlan:
-    """The plan for pairs of these lengths, EOS included; it does not depend on devices or processes."""
-    if config.kind == "packed":
-        return PackedPlan(source_lengths, target_lengths, config, seed)
-    return BucketPlan(source_lengths, target_lengths, config, seed)
+    """The plan for pairs of these lengths, EOS included.
+
+    Raises ConfigError when a pair is longer than a packed row, and ValueError when there is no pair.
+    """
+    if not len(source_lengths):
+        raise ValueError("no pairs to make batches of")
+    return PLANS[config.kind](source_lengths, target_lengths, config, seed)
 
 
 class BucketPlan(BatchPlan):
@@ -59,40 +116,35 @@ class BucketPlan(BatchPlan):
     def __init__(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
     ) -> None:
-        self._seed = seed
-        widest = np.maximum(source_lengths, target_lengths)
-        widths = bucket_widths(widest, config.num_buckets)
-        bucket_of = np.searchsorted(widths, widest)
-        self._members = [np.flatnonzero(bucket_of == bucket) for bucket in range(len(widths))]
-        self.shapes = []
-        for width, members in zip(widths, self._members, strict=True):
-            rows = max(config.tokens_per_update // width // config.row_multiple, 1) * config.row_multiple
-            self.shapes.append((rows, int(source_lengths[members].max()), int(target_lengths[members].max())))
-        counts = [-(-len(members) // shape[0]) for members, shape in zip(self._members, self.shapes, strict=True)]
-        self.batches_per_epoch = sum(counts)
-        self._bucket_of_batch = np.repeat(np.arange(len(widths)), counts)
-        self._index_in_bucket = np.concatenate([np.arange(count) for count in counts])
-        positions = [sum(n * s[0] * s[side] for n, s in zip(counts, self.shapes, strict=True)) for side in (1, 2)]
-        self.padding_share = PaddingShare(
-            1 - float(source_lengths.sum()) / positions[0], 1 - float(target_lengths.sum()) / positions[1]
+        buckets = choose_buckets(
+            source_lengths, target_lengths, config.num_buckets, config.tokens_per_update, config.row_multiple
         )
-        # A training reads one epoch at a time, twice at its border.
-        self._orders = lru_cache(maxsize=2)(self._epoch_orders)
+        bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.maximum(source_lengths, target_lengths))
+        # Pairs of bucket 0, then those of bucket 1, ...
+        self._by_bucket = np.argsort(bucket_of, kind="stable")
+        self._starts = np.searchsorted(bucket_of[self._by_bucket], np.arange(len(buckets) + 1)).tolist()
+        counts = [bucket.num_batches for bucket in buckets]
+        self._bucket_of_batch = np.repeat(np.arange(len(buckets)), counts)
+        self._index_in_bucket = np.concatenate([np.arange(count) for count in counts])
+        shapes = [(bucket.rows, bucket.source_width, bucket.target_width) for bucket in buckets]
+        super().__init__(source_lengths, target_lengths, seed, dict(zip(shapes, counts, strict=True)))
+
+    def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
+        batch_order = random_order(self.batches_per_epoch, self.seed, epoch, stream=0)
+        members = [
+            self._by_bucket[start:end][random_order(end - start, self.seed, epoch, stream=bucket + 1)]
+            for bucket, (start, end) in enumerate(zip(self._starts, self._starts[1:], strict=False))
+        ]
+        return batch_order, *members
 
     def _epoch_batch(self, epoch: int, index: int) -> BatchRows:
-        batch_order, members = self._orders(epoch)
+        batch_order, *members = self._cached_epoch(epoch)
         chosen = batch_order[index]
-        bucket = int(self._bucket_of_batch[chosen])
-        shape = self.shapes[bucket]
-        start = int(self._index_in_bucket[chosen]) * shape[0]
-        pairs = members[bucket][start : start + shape[0]]
-        nothing = [pairs[:0]] * (shape[0] - len(pairs))
-        return BatchRows(shape, [*pairs[:, None], *nothing])
-
-    def _epoch_orders(self, epoch: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        generator = np.random.default_rng((self._seed, epoch))
-        members = [generator.permutation(bucket) for bucket in self._members]
-        return generator.permutation(self.batches_per_epoch), members
+        bucket = self._bucket_of_batch[chosen]
+        rows = self.shapes[bucket][0]
+        start = self._index_in_bucket[chosen] * rows
+        pairs = members[bucket][start : start + rows]
+        return BatchRows(self.shapes[bucket], pairs, np.minimum(np.arange(rows + 1), len(pairs)))
 
 
 class PackedPlan(BatchPlan):
@@ -101,24 +153,38 @@ class PackedPlan(BatchPlan):
     def __init__(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
     ) -> None:
-        self._seed = seed
         width = config.packed_length
-        order = np.random.default_rng(seed).permutation(len(source_lengths))
+        longest = int(max(source_lengths.max(), target_lengths.max()))
+        if longest > width:
+            remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
+            raise ConfigError(f"batching.packed_length: {width} is less than the longest sentence, {longest}; {remedy}")
+        order = random_order(len(source_lengths), seed, epoch=0, stream=1)
         self._pairs, self._offsets = pack_rows(source_lengths, target_lengths, order, width)
-        rows = config.tokens_per_update // width // config.row_multiple * config.row_multiple
-        self.shapes = [(rows, width, width)]
-        self.batches_per_epoch = -(-(len(self._offsets) - 1) // rows)
-        positions = self.batches_per_epoch * rows * width
-        self.padding_share = PaddingShare(
-            1 - float(source_lengths.sum()) / positions, 1 - float(target_lengths.sum()) / positions
-        )
-        self._orders = lru_cache(maxsize=2)(self._epoch_order)
+        self._num_rows = len(self._offsets) - 1
+        self._rows = rows_of(width, config.tokens_per_update, config.row_multiple)
+        batches = {(self._rows, width, width): -(-self._num_rows // self._rows)}
+        super().__init__(source_lengths, target_lengths, seed, batches)
+
+    def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
+        return (random_order(self._num_rows, self.seed, epoch, stream=0),)
 
     def _epoch_batch(self, epoch: int, index: int) -> BatchRows:
-        shape = self.shapes[0]
-        rows = self._orders(epoch)[index * shape[0] : (index + 1) * shape[0]]
-        pairs = [self._pairs[self._offsets[row] : self._offsets[row + 1]] for row in rows]
-        return BatchRows(shape, pairs + [self._pairs[:0]] * (shape[0] - len(rows)))
+        (row_order,) = self._cached_epoch(epoch)
+        rows = row_order[index * self._rows : (index + 1) * self._rows]
+        sizes = np.zeros(self._rows, np.int64)
+        sizes[: len(rows)] = self._offsets[rows + 1] - self._offsets[rows]
+        pairs = np.concatenate([self._pairs[self._offsets[row] : self._offsets[row + 1]] for row in rows])
+        return BatchRows(self.shapes[0], pairs, np.concatenate([[0], np.cumsum(sizes)]))
 
-    def _epoch_order(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng((self._seed, epoch)).permutation(len(self._offsets) - 1)
+
+PLANS = {"buckets": BucketPlan, "packed": PackedPlan}
+
+
+def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
+    """A permutation of ``number`` things that depends on nothing else, the version of numpy included.
+
+    Raw output of a counter-based generator (Salmon et al. 2011, Philox), which numpy guarantees, is sorted;
+    ``Generator.permutation`` may change between versions. ``stream`` tells the orders of one epoch apart.
+    """
+    generator = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64))
+    return np.argsort(generator.random_raw(number), kind="stable")

@@ -1,33 +1,97 @@
 """Length buckets: a handful of static shapes with as little padding as they allow."""
 
+from typing import NamedTuple
+
 import numpy as np
 
+# Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, padding is 19.0 %
+# of all positions with a step of 1, 20.5 % with 4, 24.4 % with 8.
 WIDTH_STEP = 4
+# More different widths than this are joined by a larger step: the work grows with their square.
+MAX_CANDIDATES = 512
 
 
-def bucket_widths(lengths: np.ndarray, num_buckets: int) -> list[int]:
-    """Widths, ascending, multiples of 4, that minimise the padding of ``lengths`` in ``num_buckets`` buckets; exact.
+class Bucket(NamedTuple):
+    """Batches of ``rows`` pairs; a pair belongs to the first bucket with ``widest`` >= its longer side.
 
-    Every length goes into the narrowest bucket that holds it, so the last width is that of the longest. Dynamic programming
-    over the widths that occur: cost[k][j] = min_i cost[k-1][i] + width_j * (number of lengths in (width_i, width_j]).
+    The widths of the two sides are what its members need, which is less than ``widest`` on one side at times.
     """
-    candidates, counts = np.unique(-(-lengths // WIDTH_STEP) * WIDTH_STEP, return_counts=True)
-    below = np.concatenate([[0], np.cumsum(counts)])
+
+    rows: int
+    source_width: int
+    target_width: int
+    widest: int
+    num_batches: int
+
+
+def rows_of(width: int, tokens_per_update: int, row_multiple: int) -> int:
+    """As many rows of ``width`` as the tokens allow, a multiple of ``row_multiple``, and at least that."""
+    return max(tokens_per_update // width // row_multiple, 1) * row_multiple
+
+
+def choose_buckets(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, num_buckets: int, tokens_per_update: int, row_multiple: int
+) -> list[Bucket]:
+    """At most ``num_buckets`` buckets, narrowest first, with the fewest positions in an epoch; exact.
+
+    Dynamic programming over the widths that occur (multiples of ``WIDTH_STEP``), with whole batches as the cost, so that
+    the padding rows of the last batch of each bucket count too::
+
+        positions[k][j] = min_i positions[k-1][i] + num_batches(i, j) * rows(i, j) * (source_width + target_width)
+    """
+    candidates, table = _all_buckets(source_lengths, target_lengths, tokens_per_update, row_multiple)
+    rows, source_widths, target_widths, batches = table
     number = len(candidates)
-    cost = np.full(number + 1, np.inf)
-    cost[0] = 0.0
-    choices = []
-    for _ in range(min(num_buckets, number)):
-        # table[i, j]: the cheapest way to cover lengths up to candidate j with the last bucket starting after candidate i
-        table = cost[:, None] + candidates[None, :] * (below[None, 1:] - below[:, None])
-        table[np.arange(number + 1)[:, None] > np.arange(number)[None, :]] = np.inf
-        choice = table.argmin(axis=0)
-        choices.append(choice)
-        cost = np.concatenate([[0.0], table[choice, np.arange(number)]])
-    widths, last = [], number - 1
-    for choice in reversed(choices):
-        if last < 0:
-            break
-        widths.append(int(candidates[last]))
-        last = int(choice[last]) - 1
-    return widths[::-1]
+    cost = np.where(batches > 0, batches * rows * (source_widths + target_widths), np.inf)
+    best = np.full((min(num_buckets, number) + 1, number + 1), np.inf)
+    best[0, 0] = 0
+    choice = np.zeros(best.shape, np.int64)
+    for used in range(1, len(best)):
+        totals = best[used - 1, :-1, None] + cost
+        choice[used, 1:] = totals.argmin(axis=0)
+        best[used, 1:] = totals.min(axis=0)
+    used, end = int(best[:, number].argmin()), number
+    buckets = []
+    while used:
+        start, last = int(choice[used, end]), end - 1
+        buckets.append(
+            Bucket(
+                rows=int(rows[start, last]),
+                source_width=int(source_widths[start, last]),
+                target_width=int(target_widths[start, last]),
+                widest=int(candidates[last]),
+                num_batches=int(batches[start, last]),
+            )
+        )
+        used, end = used - 1, start
+    return buckets[::-1]
+
+
+def _all_buckets(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, tokens_per_update: int, row_multiple: int
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """The widths that occur ``[C]``, and of the bucket from each to each ``[C, C]``: rows, two widths, batches (or 0)."""
+    longer_side = np.maximum(source_lengths, target_lengths)
+    step = WIDTH_STEP
+    while len(np.unique(_rounded_up(longer_side, step))) > MAX_CANDIDATES:
+        step *= 2
+    candidates, candidate_of, counts = np.unique(
+        _rounded_up(longer_side, step), return_inverse=True, return_counts=True
+    )
+    number = len(candidates)
+    widths = []
+    for lengths in (source_lengths, target_lengths):
+        longest = np.zeros(number, np.int64)
+        np.maximum.at(longest, candidate_of, lengths)
+        by_start = np.triu(np.broadcast_to(longest, (number, number)))
+        widths.append(_rounded_up(np.maximum.accumulate(by_start, axis=1), WIDTH_STEP))
+    below = np.concatenate([[0], np.cumsum(counts)])
+    pairs = np.triu(below[None, 1:] - below[:-1, None])
+    # The widest pair of a bucket decides, so every bucket that ends at the same candidate has as many rows.
+    rows = np.array([rows_of(width, tokens_per_update, row_multiple) for width in candidates.tolist()])
+    rows = np.broadcast_to(rows, (number, number))
+    return candidates, (rows, widths[0], widths[1], -(-pairs // rows))
+
+
+def _rounded_up(lengths: np.ndarray, step: int) -> np.ndarray:
+    return -(-lengths.astype(np.int64) // step) * step

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from transformer_jax.data.batch_arrays import token_rows
+from transformer_jax.data.batch_plan import BatchRows
+from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch
 
@@ -12,16 +14,30 @@ NARROWEST = 16
 
 
 def scoring_batches(store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0) -> Iterator[Batch]:
-    """Every pair of ``store`` (the first ``limit`` if above 0) once, a pair a row, similar lengths together.
-
-    Widths are powers of two; each width has one number of rows, and its last batch is completed with rows of padding.
-    """
+    """Every pair of ``store`` (the first ``limit`` if above 0) exactly once, a pair a row, as ``scoring_rows`` plans."""
     number = min(limit, store.num_pairs) if limit else store.num_pairs
-    widest = np.maximum(store.source_lengths[:number], store.target_lengths[:number])
-    widths = np.maximum(NARROWEST, 2 ** np.ceil(np.log2(np.maximum(widest, 1))).astype(np.int64))
-    for width in np.unique(widths).tolist():
-        members = np.flatnonzero(widths == width)
-        rows = max(batch_tokens // width // row_multiple, 1) * row_multiple
-        for start in range(0, len(members), rows):
-            pairs = [members[index : index + 1] for index in range(start, start + rows)]
-            yield Batch(token_rows(pairs, store.source, width), token_rows(pairs, store.target, width))
+    plan = scoring_rows(store.source_lengths[:number], store.target_lengths[:number], batch_tokens, row_multiple)
+    for (_, source_width, target_width), pairs, offsets in plan:
+        yield Batch(
+            token_rows(store.source_side.sentences(pairs), offsets, source_width),
+            token_rows(store.target_side.sentences(pairs), offsets, target_width),
+        )
+
+
+def scoring_rows(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, row_multiple: int
+) -> Iterator[BatchRows]:
+    """Which pair is in which row: longest first (memory runs out at once or never), one after another in each batch.
+
+    Widths are powers of two from 16 on, each with one number of rows, so there are few shapes; free rows of a batch are
+    filled with shorter pairs, and those of the last one with padding.
+    """
+    longer_side = np.maximum(source_lengths, target_lengths)
+    order = np.argsort(-longer_side.astype(np.int64), kind="stable")
+    start = 0
+    while start < len(order):
+        width = max(NARROWEST, 1 << (int(longer_side[order[start]]) - 1).bit_length())
+        rows = rows_of(width, batch_tokens, row_multiple)
+        pairs = order[start : start + rows]
+        yield BatchRows((rows, width, width), pairs, np.minimum(np.arange(rows + 1), len(pairs)))
+        start += rows

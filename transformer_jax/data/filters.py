@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from transformer_jax.config import DataConfig
 
-# A "line" of a megabyte is not a sentence; some subword models need quadratic time to say so.
-MAX_LINE_CHARACTERS = 100_000
+# A line of a megabyte is not a sentence: it is counted without being tokenised.
+MAX_LINE_BYTES = 1_000_000
+# In these the target may well be the source.
 GENERATED = ("grammar", "copy", "reverse")
 
 
@@ -24,9 +25,12 @@ Filter = Callable[[EncodedPair], bool]
 
 
 def training_filters(config: DataConfig) -> dict[str, Filter]:
-    """The filters of the training split by the reason they stand for; the first that applies is the one that counts."""
+    """The filters of the training split by the reason they stand for; the first that applies is the one that counts.
+
+    Token limits do not count EOS; the length ratio does, so that one token against none has the ratio 2.
+    """
     filters: dict[str, Filter] = {
-        f"a line above {MAX_LINE_CHARACTERS:,} characters": is_overlong,
+        f"a line above {MAX_LINE_BYTES:,} bytes": lambda pair: is_overlong(pair.source) or is_overlong(pair.target),
         "empty source": lambda pair: not pair.source.strip(),
         "empty target": lambda pair: not pair.target.strip(),
     }
@@ -42,6 +46,20 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
     }
 
 
-def is_overlong(pair: EncodedPair) -> bool:
-    """Whether a side is so long that it was not even tokenised."""
-    return max(len(pair.source), len(pair.target)) > MAX_LINE_CHARACTERS
+def filter_settings(config: DataConfig) -> list[int | float | bool]:
+    """Whatever in ``config`` decides which pairs are kept."""
+    identical_allowed = config.source in GENERATED
+    return [
+        config.max_source_tokens,
+        config.max_target_tokens,
+        config.max_length_ratio,
+        identical_allowed,
+        MAX_LINE_BYTES,
+    ]
+
+
+def is_overlong(text: str) -> bool:
+    """Whether a line has more than ``MAX_LINE_BYTES`` bytes of UTF-8."""
+    if len(text) * 4 <= MAX_LINE_BYTES:
+        return False
+    return len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES

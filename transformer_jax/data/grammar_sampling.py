@@ -3,22 +3,14 @@
 import random
 from collections.abc import Sequence
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from transformer_jax.data import lexicon
 from transformer_jax.data.generated import held_out_split
 from transformer_jax.data.grammar_meanings import Adjunct, Clause, Couple, Name, NounPhrase, Phrase, Sentence
 from transformer_jax.data.lexicon import Adjective, Determiner, Noun, Pronoun, Verb
 
-
-class Word(Protocol):
-    """Anything with an English form."""
-
-    @property
-    def english(self) -> str: ...
-
-
-AnyWord = TypeVar("AnyWord", bound=Word)
+AnyWord = TypeVar("AnyWord", Noun, Verb, Adjective)
 _DEFINITE = tuple(
     row for row in lexicon.DETERMINERS if row.declension == "definite" or row.english in ("this", "my", "our")
 )
@@ -49,7 +41,7 @@ class MeaningSampler:
     def sentence(self) -> Sentence:
         """The next meaning."""
         self.has_held_out = False
-        kind = self._rng.choices(tuple(_KINDS), _KINDS.values())[0]
+        kind = self._rng.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
         if kind == "statement":
             clause = self._clause(_MAIN_FRAMES)
             return Sentence(kind, clause, time_first=clause.time is not None and self._chance(0.6))
@@ -66,7 +58,7 @@ class MeaningSampler:
     def _chance(self, probability: float) -> bool:
         return self._rng.random() < probability
 
-    def _fitting(self, words: Sequence[AnyWord], partner: Word) -> AnyWord:
+    def _fitting(self, words: Sequence[AnyWord], partner: Noun | Verb) -> AnyWord:
         """One of ``words`` that this split may combine with ``partner``."""
         while True:
             word = self._rng.choice(words)

@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
@@ -27,14 +27,14 @@ class ListedTokenizer:
         self._ids = {unit: NUM_SPECIAL_IDS + index for index, unit in enumerate(self._units)}
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocabulary_size: int) -> Self:
+    def train(cls, sentences: Iterable[str], vocabulary_size: int) -> "ListedTokenizer":
         """Lists the most frequent units, ties in code point order; fewer than ``vocabulary_size`` if there are fewer."""
         counts = Counter(unit for sentence in sentences for unit in cls.split(sentence))
         by_frequency = sorted(counts, key=lambda unit: (-counts[unit], unit))
         return cls(by_frequency[: vocabulary_size - NUM_SPECIAL_IDS])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes) -> "ListedTokenizer":
         """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         try:
             return cls(json.loads(data)["units"])

@@ -1,17 +1,19 @@
 """Batches for training, served by tf.data: read ahead, while the device computes."""
 
+import os
 from collections.abc import Iterator
+from types import ModuleType
 
 import numpy as np
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import BatchPlan
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch, Tokens
 
-# Batches of a handful of rows are made by slicing memory maps: more threads would take cores from the step.
-READER_THREADS = 1
+# A batch is made in half a millisecond: more threads would only take cores from the step.
+READER_THREADS = 2
 
 
 def training_batches(
@@ -25,35 +27,56 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Batches of the updates from ``start_update`` on, for ever; of each, this process's share of the rows.
 
-    Raises ConfigError when the rows of a batch do not divide over the processes.
+    Raises, at once and not with the first batch, ConfigError when the rows of a batch do not divide over the processes,
+    and DataError where TensorFlow is not installed.
     """
     for rows, _, _ in plan.shapes:
         if rows % process_count:
-            raise ConfigError(f"batching.row_multiple: batches of {rows} rows do not divide over {process_count} processes")
-    import tensorflow as tf
+            problem = f"batches of {rows} rows do not divide over {process_count} processes"
+            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {process_count}")
+    tf = _import_tensorflow()
 
-    # Before TensorFlow touches a device: it would take all of its memory.
-    for kind in ("GPU", "TPU"):
-        tf.config.set_visible_devices([], kind)
-
-    def read(update: np.ndarray) -> list[np.ndarray]:
+    def read(update: np.integer) -> list[np.ndarray]:
         batch = make_batch(store, plan, int(update), process_index, process_count)
-        return [*batch.source, *batch.target]
+        return [np.asarray(leaf) for side in batch for leaf in side]
+
+    # There is nothing to convert, and conversion would leave a file in the temporary folder.
+    @tf.autograph.experimental.do_not_convert
+    def read_as_tensors(update: object) -> list:
+        return tf.numpy_function(read, [update], [tf.int32] * 6)
 
     options = tf.data.Options()
     options.threading.private_threadpool_size = READER_THREADS
+    options.threading.max_intra_op_parallelism = 1
     options.deterministic = True
     updates = tf.data.Dataset.range(start_update, np.iinfo(np.int64).max)
-    arrays = updates.map(lambda update: tf.numpy_function(read, [update], [tf.int32] * 6))
-    for leaves in arrays.prefetch(prefetch).with_options(options).as_numpy_iterator():
-        yield Batch(Tokens(*leaves[:3]), Tokens(*leaves[3:]))
+    arrays = updates.map(read_as_tensors, num_parallel_calls=READER_THREADS)
+    leaves_of_batches = arrays.prefetch(prefetch).with_options(options).as_numpy_iterator()
+    return (Batch(Tokens(*leaves[:3]), Tokens(*leaves[3:])) for leaves in leaves_of_batches)
 
 
 def make_batch(
     store: TokenStore, plan: BatchPlan, update: int, process_index: int = 0, process_count: int = 1
 ) -> Batch:
     """The rows of one update that belong to one process; reads no other."""
-    (rows, source_width, target_width), pairs = plan.batch(update)
-    share = rows // process_count
-    mine = pairs[process_index * share : (process_index + 1) * share]
-    return Batch(token_rows(mine, store.source, source_width), token_rows(mine, store.target, target_width))
+    (_, source_width, target_width), pairs, offsets = plan.batch(update).part(process_index, process_count)
+    return Batch(
+        token_rows(store.source_side.sentences(pairs), offsets, source_width),
+        token_rows(store.target_side.sentences(pairs), offsets, target_width),
+    )
+
+
+def _import_tensorflow() -> ModuleType:
+    """TensorFlow without accelerators, whose memory it would otherwise take as soon as it looks at them."""
+    # Neither its greeting nor what the greeting is about, faster arithmetic, is of use here.
+    for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
+        os.environ.setdefault(variable, value)
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise DataError(
+            f"training needs TensorFlow to feed data ({error}): pip install 'transformer_jax[data]'"
+        ) from None
+    for kind in ("GPU", "TPU"):
+        tf.config.set_visible_devices([], kind)
+    return tf

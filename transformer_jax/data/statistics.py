@@ -4,54 +4,91 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-HISTOGRAM_EDGES = (0, 5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
+from transformer_jax.array_types import UNK_ID
+
+# Upper ends of the bars of a histogram: 1-5, 6-10, ...
+HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
 BAR_CHARACTERS = 30
+
+
+class SideCounter:
+    """Counts one side of a split, chunk after chunk, in memory that does not grow."""
+
+    def __init__(self) -> None:
+        self.sentences = self.tokens = self.unknown = self.longest = 0
+        self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
+
+    def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Counts sentences given as flat ``ids`` and their ``lengths``, EOS included."""
+        self.sentences += len(lengths)
+        self.tokens += int(lengths.sum())
+        self.unknown += int((ids == UNK_ID).sum())
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
+        bars = np.searchsorted(HISTOGRAM_EDGES, lengths)
+        self._bars += np.bincount(bars, minlength=len(self._bars))
+
+    def result(self) -> "SideStatistics":
+        """The counts so far."""
+        lows = [1, *(edge + 1 for edge in HISTOGRAM_EDGES)]
+        labels = [*(f"{low}-{high}" for low, high in zip(lows, HISTOGRAM_EDGES, strict=False)), f"above {lows[-1] - 1}"]
+        histogram = dict(zip(labels, map(int, self._bars), strict=True))
+        return SideStatistics(
+            tokens=self.tokens,
+            mean_length=self.tokens / max(self.sentences, 1),
+            longest=self.longest,
+            unknown_share=self.unknown / max(self.tokens, 1),
+            histogram=histogram,
+        )
+
+
+@dataclass(frozen=True)
+class SideStatistics:
+    """One side of the kept pairs; lengths in tokens, EOS included. ``histogram``: ``{"1-5": sentences, ...}``."""
+
+    tokens: int
+    mean_length: float
+    longest: int
+    unknown_share: float
+    histogram: dict[str, int]
 
 
 @dataclass(frozen=True)
 class StoreStatistics:
-    """Counts of a token store. Lengths are in tokens, EOS included; ``dropped`` is pairs by reason, of ``read`` pairs."""
+    """A token store in numbers: of ``read`` pairs ``kept`` were kept and ``dropped[reason]`` left out."""
 
     split: str
     read: int
     kept: int
     dropped: dict[str, int]
-    source_tokens: int
-    target_tokens: int
-    source_unknown: int
-    target_unknown: int
-    longest_source: int
-    longest_target: int
-    target_histogram: dict[str, int]
+    source: SideStatistics
+    target: SideStatistics
 
     def to_json(self) -> dict[str, object]:
         """The fields, as what ``json.dumps`` takes."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, fields: dict) -> "StoreStatistics":
+        """What ``to_json`` gave."""
+        sides = {side: SideStatistics(**fields[side]) for side in ("source", "target")}
+        return cls(**{**fields, **sides})
+
     def table(self) -> str:
         """The counts as plain text."""
-        share = 100 / max(self.kept, 1)
         lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
-        lines += [f"  left out: {count:,} of {self.read:,}, {reason}" for reason, count in self.dropped.items() if count]
-        for side, tokens, unknown, longest in (
-            ("source", self.source_tokens, self.source_unknown, self.longest_source),
-            ("target", self.target_tokens, self.target_unknown, self.longest_target),
-        ):
-            mean = tokens / max(self.kept, 1)
-            lines.append(f"  {side}: {tokens:,} tokens, {mean:.1f} a sentence, at most {longest}, unknown {unknown:,}")
-        tallest = max(self.target_histogram.values(), default=1) or 1
-        for label, count in self.target_histogram.items():
-            if count:
-                bar = "#" * max(1, round(BAR_CHARACTERS * count / tallest))
-                lines.append(f"  target tokens {label:>9}: {bar} {count * share:.1f} %")
+        lines += [
+            f"  left out: {count:,} of {self.read:,}, {reason}" for reason, count in self.dropped.items() if count
+        ]
+        for name, side in (("source", self.source), ("target", self.target)):
+            lines.append(
+                f"  {name}: {side.tokens:,} tokens, {side.mean_length:.1f} a sentence, at most {side.longest}, "
+                f"unknown {side.unknown_share:.2%}"
+            )
+        lines.append(f"  {'tokens':>9}  {'source':>8}  {'target':>8}")
+        tallest = max(self.target.histogram.values(), default=0) or 1
+        for label, count in self.target.histogram.items():
+            of_source = self.source.histogram[label]
+            if count or of_source:
+                bar = "#" * round(BAR_CHARACTERS * count / tallest)
+                lines.append(f"  {label:>9}  {of_source:>8,}  {count:>8,}  {bar}".rstrip())
         return "\n".join(lines)
-
-
-def length_histogram(lengths: np.ndarray) -> dict[str, int]:
-    """How many lengths fall between the edges: ``{"1-5": 2, "6-10": 7, ...}``."""
-    edges = [*HISTOGRAM_EDGES, np.inf]
-    counts = np.histogram(lengths, bins=np.array(edges) + 0.5)[0]
-    labels = [
-        f"{low + 1}-{high}" if high != np.inf else f"above {low}" for low, high in zip(edges, edges[1:], strict=False)
-    ]
-    return dict(zip(labels, map(int, counts), strict=True))

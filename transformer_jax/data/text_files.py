@@ -35,9 +35,9 @@ def check_sentence(raw: bytes, where: str) -> str:
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
     """Lines without their line feed or CR LF, and the first one without a byte order mark, one at a time."""
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
     line_number = 0
     try:
+        opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
         with opened, io.BufferedReader(opened, 1 << 20) as stream:
             for line_number, line in enumerate(stream, start=1):
                 line = line[:-1] if line.endswith(b"\n") else line

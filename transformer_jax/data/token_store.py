@@ -2,48 +2,79 @@
 
 import hashlib
 import json
+import re
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataConfig, DataError
-from transformer_jax.data.filters import GENERATED
+from transformer_jax.data.filters import filter_settings
+from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import StoreStatistics
-from transformer_jax.data.token_store_builder import build_token_store
+from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SIDES, build_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 
-# Part of every key: raise it when the files or the filters change their meaning.
-FORMAT_VERSION = 1
+# Part of every key: raise it when the files, the filters or the order of pairs change their meaning.
+FORMAT_VERSION = 2
+
+
+class Side(NamedTuple):
+    """Sentence ``i`` of one side is ``ids[offsets[i]:offsets[i + 1]]``, EOS included; both are memory-mapped."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    def sentence(self, index: int) -> np.ndarray:
+        """Token ids of one sentence, int32."""
+        return np.asarray(self.ids[self.offsets[index] : self.offsets[index + 1]], np.int32)
+
+    def sentences(self, indices: np.ndarray) -> Sentences:
+        """Token ids (int32) of some sentences, one after another, and their lengths; reads nothing else."""
+        starts, lengths = self.offsets[indices], self.offsets[indices + 1] - self.offsets[indices]
+        skipped = starts - (np.cumsum(lengths) - lengths)
+        positions = np.repeat(skipped, lengths) + np.arange(int(lengths.sum()))
+        return Sentences(np.asarray(self.ids[positions], np.int32), lengths.astype(np.int32))
 
 
 class TokenStore:
-    """Sentence pairs as token ids, EOS included; nothing is read into memory before it is asked for."""
+    """Sentence pairs as token ids, EOS included; nothing is read into memory before it is asked for.
+
+    Raises ValueError when ``directory`` does not hold a whole store.
+    """
 
     def __init__(self, directory: Path) -> None:
-        self._sides = {
-            side: (
-                np.load(directory / f"{side}_ids.npy", mmap_mode="r"),
-                np.load(directory / f"{side}_offsets.npy", mmap_mode="r"),
-            )
-            for side in ("source", "target")
-        }
-        self.statistics = StoreStatistics(**json.loads((directory / "statistics.json").read_text(encoding="utf-8")))
+        description = json.loads((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        self.statistics = StoreStatistics.from_json(description["statistics"])
         self.num_pairs = self.statistics.kept
-        self.source_lengths = np.diff(self._sides["source"][1])
-        self.target_lengths = np.diff(self._sides["target"][1])
+        tokens = {"source": self.statistics.source.tokens, "target": self.statistics.target.tokens}
+        self.source_side, self.target_side = (
+            Side(
+                _memory_map(directory / f"{side}.ids", description["id_types"][side], tokens[side]),
+                _memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1),
+            )
+            for side in SIDES
+        )
+
+    @cached_property
+    def source_lengths(self) -> np.ndarray:
+        """Tokens of each source sentence, int32 ``[num_pairs]``."""
+        return np.diff(self.source_side.offsets).astype(np.int32)
+
+    @cached_property
+    def target_lengths(self) -> np.ndarray:
+        """Tokens of each target sentence, int32 ``[num_pairs]``."""
+        return np.diff(self.target_side.offsets).astype(np.int32)
 
     def source(self, index: int) -> np.ndarray:
         """Token ids of a source sentence, int32, ending with EOS."""
-        return self._sentence("source", index)
+        return self.source_side.sentence(index)
 
     def target(self, index: int) -> np.ndarray:
         """Token ids of a target sentence, int32, ending with EOS."""
-        return self._sentence("target", index)
-
-    def _sentence(self, side: str, index: int) -> np.ndarray:
-        ids, offsets = self._sides[side]
-        return ids[offsets[index] : offsets[index + 1]].astype(np.int32)
+        return self.target_side.sentence(index)
 
 
 def open_token_store(
@@ -51,30 +82,50 @@ def open_token_store(
 ) -> TokenStore:
     """The store of a split: from the cache if the same content was tokenised the same way before, else built now.
 
-    Filters apply only with ``is_training``. Raises DataError when no pair is left.
+    Filters apply only with ``is_training``. A damaged store in the cache is built again. Raises DataError when no pair is
+    left, saying what the filters dropped, and when the cache cannot be written.
     """
     directory = _directory(corpus, split, tokenizers, config, is_training)
-    if not (directory / "statistics.json").is_file():
-        build_token_store(corpus, split, tokenizers, config, directory, is_training=is_training)
-    store = TokenStore(directory)
+    store = _open_whole(directory)
+    if store is None:
+        filtering = config if is_training else None
+        build_token_store(corpus, split, tokenizers, filtering, directory, is_whole=_is_whole)
+        store = TokenStore(directory)
     if store.num_pairs == 0:
-        raise DataError(f"data: no pair of the split {split!r} is left.\n{store.statistics.table()}")
+        dropped = {reason: count for reason, count in store.statistics.dropped.items() if count}
+        why = "; ".join(f"{count:,} of {store.statistics.read:,}: {reason}" for reason, count in dropped.items())
+        remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
+        raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
     return store
 
 
-def _directory(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, is_training: bool
-) -> Path:
+def _open_whole(directory: Path) -> TokenStore | None:
+    try:
+        return TokenStore(directory)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_whole(directory: Path) -> bool:
+    return _open_whole(directory) is not None
+
+
+def _memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
+    """Raises ValueError when the file is shorter than that."""
+    # An empty file cannot be mapped.
+    return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)
+
+
+def _directory(corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, is_training: bool) -> Path:
     """The folder whose name says what is in it: corpus, tokenizers and whatever decides which pairs are kept."""
     identity = {
         "format": FORMAT_VERSION,
+        "split": split,
         "corpus": corpus.fingerprint(split),
         "languages": [corpus.source_language, corpus.target_language],
         "tokenizers": [tokenizer.fingerprint() for tokenizer in tokenizers],
-        "filters": None,
+        "filters": filter_settings(config) if is_training else None,
     }
-    if is_training:
-        limits = config.max_source_tokens, config.max_target_tokens, config.max_length_ratio
-        identity["filters"] = [*limits, config.source in GENERATED]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-    return Path(config.cache_directory).expanduser() / "token_stores" / f"{split}-{key}".replace("/", "_")
+    readable = re.sub(r"[^\w.-]+", "_", split)[:40]
+    return Path(config.cache_directory).expanduser() / "token_stores" / f"{readable}-{key}"

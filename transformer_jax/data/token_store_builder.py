@@ -1,156 +1,170 @@
-"""Tokenising a corpus split into memory-mapped arrays: in parallel, in one pass, in memory that does not grow with it."""
+"""Writing a token store: streamed, under a temporary name, moved into place when it is complete."""
 
-import itertools
+import contextlib
 import json
-import os
 import shutil
-import tempfile
+import time
+import uuid
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from transformer_jax.array_types import EOS_ID, UNK_ID
-from transformer_jax.config import DataConfig
-from transformer_jax.data.filters import MAX_LINE_CHARACTERS, EncodedPair, training_filters
-from transformer_jax.data.sentence_pairs import Corpus, SentencePair
-from transformer_jax.data.statistics import StoreStatistics, length_histogram
+from transformer_jax.config import DataConfig, DataError
+from transformer_jax.data.filters import training_filters
+from transformer_jax.data.pair_encoding import Sentences, encoded_chunks, id_type
+from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.statistics import SideCounter, SideStatistics, StoreStatistics
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
-CHUNK_PAIRS = 4096
+DESCRIPTION_FILE = "store.json"
+SIDES = ("source", "target")
+PARTIAL = ".partial-"
+# What a killed process left behind is removed once nothing has been written to it for so long.
+ABANDONED_SECONDS = 24 * 3600
+SECONDS_UNTIL_SHOWN = 2.0
+SECONDS_BETWEEN_LINES = 15.0
 
 
 class SideWriter:
-    """Appends sentences of one side to a flat file of ids, and remembers their lengths."""
+    """Appends the sentences of one side to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64, one more than sentences)."""
 
-    def __init__(self, directory: Path, side: str, vocabulary_size: int) -> None:
-        self._directory, self._side = directory, side
-        self._dtype = np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
-        self._raw = (directory / f"{side}.raw").open("wb")
-        self.lengths: list[np.ndarray] = []
-        self.unknown = 0
+    def __init__(self, directory: Path, side: str, tokenizer: Tokenizer) -> None:
+        self._ids = open(directory / f"{side}.ids", "wb")  # noqa: SIM115 - closed by finish
+        self._offsets = open(directory / f"{side}.offsets", "wb")  # noqa: SIM115
+        self._counter = SideCounter()
+        self._dtype = id_type(tokenizer)
+        np.zeros(1, np.int64).tofile(self._offsets)
 
-    def append(self, sentences: list[list[int]]) -> None:
-        """Writes sentences, each followed by EOS."""
-        flat = np.fromiter(itertools.chain.from_iterable([*ids, EOS_ID] for ids in sentences), self._dtype)
-        self.unknown += int((flat == UNK_ID).sum())
-        self.lengths.append(np.array([len(ids) + 1 for ids in sentences], np.int32))
-        flat.tofile(self._raw)
+    def append(self, sentences: Sentences) -> None:
+        """Writes sentences behind those written so far."""
+        ends = self._counter.tokens + np.cumsum(sentences.lengths, dtype=np.int64)
+        sentences.ids.astype(self._dtype, copy=False).tofile(self._ids)
+        ends.tofile(self._offsets)
+        self._counter.add(*sentences)
 
-    def finish(self) -> np.ndarray:
-        """Gives the ids their final file, writes the offsets, and returns all lengths."""
-        self._raw.close()
-        raw = self._directory / f"{self._side}.raw"
-        lengths = np.concatenate([np.zeros(0, np.int32), *self.lengths])
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        np.save(self._directory / f"{self._side}_offsets.npy", offsets)
-        ids_file = self._directory / f"{self._side}_ids.npy"
-        if offsets[-1]:
-            ids = open_memmap(ids_file, mode="w+", dtype=self._dtype, shape=(int(offsets[-1]),))
-            with raw.open("rb") as file:
-                for start in range(0, len(ids), 1 << 22):
-                    part = np.fromfile(file, self._dtype, min(1 << 22, len(ids) - start))
-                    ids[start : start + len(part)] = part
-            ids.flush()
+    def finish(self) -> SideStatistics:
+        """Closes the files."""
+        self._ids.close()
+        self._offsets.close()
+        return self._counter.result()
+
+
+class TokenisingProgress:
+    """A live count on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager."""
+
+    def __init__(self, split: str, console: Console | None = None) -> None:
+        self._split, self._console = split, console or Console(stderr=True)
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._task = self._bar.add_task("", total=None)
+        self._pairs = 0
+        self._started = time.monotonic()
+        self._next_line = self._started + SECONDS_UNTIL_SHOWN
+
+    def __enter__(self) -> "TokenisingProgress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def advance(self, pairs: int) -> None:
+        """Counts ``pairs`` more."""
+        self._pairs += pairs
+        now = time.monotonic()
+        rate = self._pairs / max(now - self._started, 1e-9)
+        line = f"tokenising {self._split}: {self._pairs:,} pairs, {rate:,.0f} a second"
+        self._bar.update(self._task, description=line)
+        if now < self._next_line:
+            return
+        self._next_line = now + SECONDS_BETWEEN_LINES
+        if self._console.is_terminal:
+            self._bar.start()
         else:
-            np.save(ids_file, np.zeros(0, self._dtype))
-        raw.unlink()
-        return lengths
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def build_token_store(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, directory: Path, *, is_training: bool
+    corpus: Corpus,
+    split: str,
+    tokenizers: TokenizerPair,
+    filtering: DataConfig | None,
+    directory: Path,
+    is_whole: Callable[[Path], bool],
 ) -> None:
-    """Writes the store of a split to ``directory``, which appears under its name only when it is complete."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{directory.name}.partial-", dir=directory.parent))
+    """Writes the store of a split to ``directory``, which appears under its name only when it is complete.
+
+    Processes that build the same store at once do not disturb each other: the first to finish wins. A folder of that name
+    that is not ``is_whole`` is replaced. ``filtering`` None keeps every pair. Raises DataError when the disk cannot be
+    written.
+    """
+    partial = _temporary_name(directory)
     try:
-        statistics = _write(corpus, split, tokenizers, config, partial, is_training)
-        content = json.dumps(statistics.to_json(), indent=2, ensure_ascii=False)
-        (partial / "statistics.json").write_text(content, encoding="utf-8")
-        try:
-            partial.rename(directory)
-        except OSError:
-            # Another process was first, with the same content; or an older one died before it was complete.
-            if not (directory / "statistics.json").is_file():
-                shutil.rmtree(directory)
-                partial.rename(directory)
+        _remove_abandoned(directory.parent)
+        partial.mkdir(parents=True)
+        description = _write(corpus, split, tokenizers, filtering, partial)
+        (partial / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
+        _move_into_place(partial, directory, is_whole)
+    except OSError as error:
+        problem = f"cannot write the tokenised data to {directory}: {error}"
+        raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def _write(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, directory: Path, is_training: bool
-) -> StoreStatistics:
-    filters = training_filters(config) if is_training else {}
-    dropped: Counter[str] = Counter(dict.fromkeys(filters, 0))
-    writers = [
-        SideWriter(directory, side, tokenizer.vocabulary_size)
-        for side, tokenizer in zip(("source", "target"), tokenizers, strict=True)
-    ]
-    read = 0
-    for chunk in _encoded_chunks(corpus.pairs(split), tokenizers, split, skip_overlong=is_training):
-        read += len(chunk)
-        kept = []
-        for pair in chunk:
-            reason = next((reason for reason, applies in filters.items() if applies(pair)), None)
-            if reason is None:
-                kept.append(pair)
-            else:
-                dropped[reason] += 1
-        writers[0].append([pair.source_ids for pair in kept])
-        writers[1].append([pair.target_ids for pair in kept])
-    source_lengths, target_lengths = (writer.finish() for writer in writers)
-    return StoreStatistics(
-        split=split,
-        read=read,
-        kept=len(source_lengths),
-        dropped=dict(dropped),
-        source_tokens=int(source_lengths.sum()),
-        target_tokens=int(target_lengths.sum()),
-        source_unknown=writers[0].unknown,
-        target_unknown=writers[1].unknown,
-        longest_source=int(source_lengths.max(initial=0)),
-        longest_target=int(target_lengths.max(initial=0)),
-        target_histogram=length_histogram(target_lengths),
-    )
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None, directory: Path
+) -> dict[str, object]:
+    """Writes all files but the description, which it returns."""
+    dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
+    writers = [SideWriter(directory, side, tokenizer) for side, tokenizer in zip(SIDES, tokenizers, strict=True)]
+    read = kept = 0
+    try:
+        with TokenisingProgress(split) as progress:
+            for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering):
+                read += chunk.read
+                kept += len(chunk.source.lengths)
+                dropped.update(chunk.dropped)
+                writers[0].append(chunk.source)
+                writers[1].append(chunk.target)
+                progress.advance(chunk.read)
+    finally:
+        source, target = (writer.finish() for writer in writers)
+    statistics = StoreStatistics(split, read, kept, dict(dropped), source, target)
+    id_types = {side: id_type(tokenizer).name for side, tokenizer in zip(SIDES, tokenizers, strict=True)}
+    return {"id_types": id_types, "statistics": statistics.to_json()}
 
 
-def _encoded_chunks(
-    pairs: Iterator[SentencePair], tokenizers: TokenizerPair, split: str, *, skip_overlong: bool
-) -> Iterator[list[EncodedPair]]:
-    """Encodes chunk after chunk on all cores, a few chunks ahead; the subword encoder works outside Python's lock."""
-    workers = os.cpu_count() or 1
-    limit = MAX_LINE_CHARACTERS if skip_overlong else None
-    console = Console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("tokenising {task.description}: {task.completed:,} pairs"), TimeElapsedColumn()
-    with (
-        ThreadPoolExecutor(workers) as pool,
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-    ):
-        task = progress.add_task(split, total=None)
-        waiting = []
-        while True:
-            while len(waiting) < 2 * workers and (chunk := list(itertools.islice(pairs, CHUNK_PAIRS))):
-                waiting.append(pool.submit(_encode, chunk, tokenizers, limit))
-            if not waiting:
-                return
-            encoded = waiting.pop(0).result()
-            progress.advance(task, len(encoded))
-            yield encoded
+def _move_into_place(partial: Path, directory: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Gives a complete store its name, unless another process was first: its store may be mapped already, and stays."""
+    try:
+        partial.rename(directory)
+        return
+    except OSError:
+        if is_whole(directory):
+            return
+        if not directory.exists():
+            raise
+    aside = _temporary_name(directory)
+    with contextlib.suppress(FileNotFoundError):  # another process may have moved it
+        directory.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        partial.rename(directory)
+    except OSError:
+        if not is_whole(directory):
+            raise
 
 
-def _encode(chunk: list[SentencePair], tokenizers: TokenizerPair, limit: int | None) -> list[EncodedPair]:
-    sources = _encode_side([pair.source for pair in chunk], tokenizers.source, limit)
-    targets = _encode_side([pair.target for pair in chunk], tokenizers.target, limit)
-    return [EncodedPair(*pair, *ids) for pair, *ids in zip(chunk, sources, targets, strict=True)]
+def _temporary_name(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
 
 
-def _encode_side(texts: list[str], tokenizer: Tokenizer, limit: int | None) -> list[list[int]]:
-    return tokenizer.encode_batch([text if limit is None or len(text) <= limit else "" for text in texts])
+def _remove_abandoned(folder: Path) -> None:
+    for path in folder.glob(f"*{PARTIAL}*"):
+        newest = max((file.stat().st_mtime for file in [path, *path.glob("*")] if file.exists()), default=0.0)
+        if time.time() - newest > ABANDONED_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_jax.config import DataError, TokenizerConfig
+from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.data.listed_tokenizer import CharacterTokenizer, WordTokenizer
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.subword_tokenizer import SubwordTokenizer, train_subword_tokenizer
@@ -114,7 +114,13 @@ def train_tokenizers(config: TokenizerConfig, corpus: Corpus, split: str, seed: 
     if config.joint:
         joint = train(sides["source"] + sides["target"], config.vocabulary_size)
         return TokenizerPair(joint, joint)
-    return TokenizerPair(*(train(sentences, config.vocabulary_size) for sentences in sides.values()))
+    separate = []
+    for side, sentences in sides.items():
+        try:
+            separate.append(train(sentences, config.vocabulary_size))
+        except ConfigError as error:
+            raise ConfigError(f"{error} (the {side} side alone, since tokenizer.joint=False)") from None
+    return TokenizerPair(*separate)
 
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:

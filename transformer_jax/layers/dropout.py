@@ -11,7 +11,7 @@ from transformer_jax.array_types import Array
 
 
 class Dropout(nn.Module):
-    """Inverted dropout (Srivastava et al. 2014, section 10): zeroes each entry with probability ``rate``, scales the rest up."""
+    """Inverted dropout (Srivastava et al. 2014, section 10)."""
 
     rate: float
 
@@ -34,8 +34,8 @@ def hashed_bits(key: Array, shape: tuple[int, ...]) -> Array:
 
     A counter-based generator such as ``jax.random.bits``, with a far shorter mixing function: good enough for masks, and an
     elementwise expression that the compiler fuses into whatever consumes it, where threefry's twenty rounds run as loops
-    over memory (measured on a CPU: 0.4 ms against 42 ms for four million entries). Depends on nothing but key, index and shape, so
-    any sharding gives the same bits. Beyond 2^32 entries the bits repeat.
+    over memory (measured on a CPU: 0.4 ms against 42 ms for four million entries). Depends on nothing but key, index and
+    shape, so any sharding gives the same bits. Beyond 2^32 entries the bits repeat.
     """
     seeds = jax.random.bits(key, (2,), jnp.uint32)
     index = jnp.zeros(shape, jnp.uint32)

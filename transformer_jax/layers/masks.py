@@ -20,7 +20,7 @@ def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArra
 
 
 def causal_mask(length: int) -> Bool[Array, "1 length length"]:
-    """A position sees itself and what precedes it (Vaswani et al. 2017, section 3.2.3): lower triangular, [1, length, length]."""
+    """A position sees itself and what precedes it (Vaswani et al. 2017, section 3.2.3); [1, length, length]."""
     return jnp.tril(jnp.ones((1, length, length), dtype=bool))
 
 

@@ -1,5 +1,6 @@
 """From settings to a model: every choice becomes an object here, so that no layer holds a flag."""
 
+from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
@@ -15,13 +16,13 @@ from transformer_jax.layers.residual import PostNormResidual, PreNormResidual, l
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
 
-FEED_FORWARDS = {
+FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
     "relu": partial(FeedForward, activation=jax.nn.relu),
     "gelu": partial(FeedForward, activation=jax.nn.gelu),
     "gated_gelu": partial(GatedFeedForward, activation=jax.nn.gelu),
     "gated_silu": partial(GatedFeedForward, activation=jax.nn.silu),
 }
-RESIDUALS = {"post": PostNormResidual, "pre": PreNormResidual}
+RESIDUALS: dict[str, Callable[..., nn.Module]] = {"post": PostNormResidual, "pre": PreNormResidual}
 
 
 def identity(hidden: Hidden) -> Hidden:
@@ -30,7 +31,7 @@ def identity(hidden: Hidden) -> Hidden:
 
 
 # A pre-norm stack needs one more norm after its last layer (Xiong et al. 2020, table 1).
-FINAL_NORMS = {"post": lambda: identity, "pre": layer_norm}
+FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lambda: identity, "pre": layer_norm}
 
 
 def build_model(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> Transformer:
@@ -77,7 +78,9 @@ def _positions(config: TransformerConfig) -> nn.Module:
     return SinusoidalPositions(config.d_model)
 
 
-def _embeddings(config: TransformerConfig, source_size: int, target_size: int) -> tuple[Embedding, Embedding, Embedding]:
+def _embeddings(
+    config: TransformerConfig, source_size: int, target_size: int
+) -> tuple[Embedding, Embedding, Embedding]:
     """Source embedding, target embedding and output projection; sharing a matrix is being the same object."""
     make = partial(Embedding, d_model=config.d_model, dtype=config.compute_dtype)
     source, target, projection = make(source_size), make(target_size), make(target_size)

@@ -1,12 +1,15 @@
 """What training, search and evaluation ask of a sequence model."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Int, Logits, PyTree
 from transformer_jax.sequence_types import DecodeCache, Tokens
+
+# What a builder of models returns: a Linen module whose methods are those of ``SequenceModel``.
+Module = nn.Module
 
 
 class SequenceModel(Protocol):
@@ -28,6 +31,11 @@ class SequenceModel(Protocol):
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits of the next token after ``token_ids``, and the state after them; starts from ``BOS_ID``."""
+
+
+def call(model: Module, params: PyTree, method: str, *arguments: Any, **options: Any) -> Any:
+    """One of the methods of ``SequenceModel``, as a pure function of the parameters."""
+    return model.apply({"params": params}, *arguments, method=method, **options)
 
 
 def init_params(model: nn.Module, key: Array) -> PyTree:

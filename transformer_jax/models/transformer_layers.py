@@ -47,9 +47,7 @@ class EncoderLayer(nn.Module):
         hidden = self.self_attention_residual(
             hidden, lambda inputs: self.self_attention(inputs, inputs, mask, train=train), train=train
         )
-        return self.feed_forward_residual(
-            hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train
-        )
+        return self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
 
 
 class DecoderLayer(nn.Module):
@@ -130,9 +128,7 @@ class DecoderLayer(nn.Module):
     ) -> Hidden:
         hidden = self.self_attention_residual(hidden, attend_to_own, train=train)
         hidden = self.cross_attention_residual(hidden, attend_to_source, train=train)
-        return self.feed_forward_residual(
-            hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train
-        )
+        return self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
 
 
 def _written(cache_BWHTK: Array, newest_BHWK: Array, index: Array) -> Array:

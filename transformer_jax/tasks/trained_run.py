@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 from jax.sharding import Mesh
 
@@ -12,7 +11,7 @@ from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import init_params
+from transformer_jax.models.interface import Module, init_params
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.translator import Translator
 from transformer_jax.training.sharding import make_mesh, state_shardings
@@ -24,7 +23,7 @@ class TrainedRun:
 
     config: ExperimentConfig
     tokenizers: TokenizerPair
-    model: nn.Module
+    model: Module
     params: PyTree
     mesh: Mesh
     steps: tuple[int, ...]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from functools import cached_property
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -22,7 +21,7 @@ from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import init_params
+from transformer_jax.models.interface import call, init_params
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translator import Translator
@@ -39,9 +38,7 @@ class TranslationTask:
         self.config = config
         self.tokenizers = tokenizers
         self.corpus = open_corpus(config.data, config.seed)
-        self.model = build_model(
-            config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-        )
+        self.model = build_model(config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
         self._mesh = mesh
         self._compiled_loss = jax.jit(self._unsmoothed_loss)
 
@@ -151,7 +148,7 @@ class TranslationTask:
         return self._sums(self._logits(params, batch, train=False), batch, smoothing=0.0)
 
     def _logits(self, params: PyTree, batch: Batch, *, train: bool, rngs: dict[str, Array] | None = None) -> Array:
-        return self.model.apply({"params": params}, *batch, train=train, rngs=rngs)
+        return call(self.model, params, "__call__", *batch, train=train, rngs=rngs)
 
     def _sums(self, logits: Array, batch: Batch, smoothing: float) -> LossSums:
         weights = (batch.target.segments != 0).astype(jnp.float32)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.sharding import put_batch
 
@@ -31,7 +31,7 @@ class Translation(NamedTuple):
 class Translator:
     """Translates sentences with one model; compiled searches are kept, a few shapes in all."""
 
-    def __init__(self, model: nn.Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
+    def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
@@ -75,7 +75,7 @@ class Translator:
 
 
 def search(
-    model: nn.Module, config: DecodingConfig, params: PyTree, source_ids: Int[Array, "B S"], *, num_results: int
+    model: Module, config: DecodingConfig, params: PyTree, source_ids: Int[Array, "B S"], *, num_results: int
 ) -> Hypotheses:
     """Beam search with ``model`` for rows of source ids that end with EOS; rows of padding cost no step.
 
@@ -85,13 +85,10 @@ def search(
     source_lengths = jnp.sum(source.segments, axis=1)
     max_lengths = jnp.where(source_lengths > 0, source_lengths + config.max_extra_tokens, 0)
     max_length = source_ids.shape[1] + config.max_extra_tokens
-    variables = {"params": params}
-    memory = model.apply(variables, source, train=False, method="encode")
-    cache = model.apply(
-        variables, memory, beam_width=config.beam_width, max_length=max_length, method="init_cache"
-    )
+    memory = call(model, params, "encode", source, train=False)
+    cache = call(model, params, "init_cache", memory, beam_width=config.beam_width, max_length=max_length)
     return beam_search(
-        partial(model.apply, variables, method="decode_step"),
+        partial(call, model, params, "decode_step"),
         cache,
         max_lengths=max_lengths,
         max_length=max_length,

@@ -34,7 +34,7 @@ class LossSums(NamedTuple):
 def label_smoothed_cross_entropy(
     logits: Logits, labels: Int[AnyArray, "B T"], weights: Float[AnyArray, "B T"], smoothing: float
 ) -> LossSums:
-    """Cross entropy against (1 - eps) one-hot + eps / V (Szegedy et al. 2016, section 7; eps_ls of Vaswani et al. 2017, section 5.4).
+    """Cross entropy against (1 - eps) one-hot + eps / V (Szegedy et al. 2016, section 7).
 
     ``weights`` is 1 on the tokens that count and 0 elsewhere. The cross entropy with the smoothed distribution q' is
     log Z - (1 - eps) z_label - eps mean(z), so no logarithm of a probability is ever taken.

@@ -89,7 +89,12 @@ def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
     def sharding(key_path: tuple, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
         path = path_of(key_path)
         # A dimension of 1 is a placeholder (Adafactor's unused statistics) and stays whole.
-        spec = P(*(axis if size > 1 else None for size, axis in zip(leaf.shape, partition_of(path, leaf.shape), strict=False)))
+        spec = P(
+            *(
+                axis if size > 1 else None
+                for size, axis in zip(leaf.shape, partition_of(path, leaf.shape), strict=False)
+            )
+        )
         for size, axis in zip(leaf.shape, spec, strict=False):
             if axis and size % mesh.shape[axis]:
                 raise ConfigError(

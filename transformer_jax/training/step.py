@@ -41,7 +41,7 @@ def make_train_step(
     def train_step(state: TrainState, batch: PyTree) -> tuple[TrainState, StepMetrics]:
         sums, gradient = _accumulated(loss_function, state.params, batch, state.dropout_key(), accumulation_steps)
         gradient = jax.tree.map(lambda leaf: leaf / jnp.maximum(sums.tokens, 1.0), gradient)
-        gradient_norm = optax.global_norm(gradient)
+        gradient_norm = optax.tree.norm(gradient)
         finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)

@@ -1,0 +1,40 @@
+"""Our side: the model, the loss and the compiled step that ``transformer-jax train`` uses, none of it special."""
+
+import sys
+from pathlib import Path
+
+from stopwatch import limit_cores, parse_arguments, time_steps
+
+
+def main() -> None:
+    """Trains on the recorded batches and writes the times."""
+    arguments = parse_arguments(("--compute_dtype", {"choices": ["float32", "bfloat16"], "default": "float32"}))
+    limit_cores(arguments.threads)
+    # After the limit: JAX counts the cores when it starts.
+    from transformer_jax.data.tokenizers import load_tokenizers
+    from transformer_jax.tasks.translation import TranslationTask
+    from transformer_jax.training.optimizers import make_optimizer
+    from transformer_jax.training.schedules import make_schedule
+    from transformer_jax.training.sharding import make_mesh, put_batch
+    from transformer_jax.training.step import compile_train_step, initial_state, make_train_step
+
+    config = arguments.workload.config
+    mesh = make_mesh(config.mesh)
+    task = TranslationTask(config, load_tokenizers(Path(arguments.options.recorded) / "tokenizer"), mesh)
+    schedule = make_schedule(config.optimizer, config.model.d_model, config.training.num_updates)
+    optimizer = make_optimizer(config.optimizer, schedule)
+    state = initial_state(task.init_params, optimizer, config.seed, mesh)
+    compiled = compile_train_step(make_train_step(task.loss, optimizer), state, mesh)
+
+    def step(batch) -> float:
+        nonlocal state
+        state, metrics = compiled(state, put_batch(batch, mesh))
+        return float(metrics.sums.loss) / float(metrics.sums.tokens)
+
+    time_steps(step, arguments)
+    if "tensorflow" in sys.modules:
+        sys.exit("tensorflow was imported: its threads share the cores")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The other side: a plain good training loop around ``torch.nn.Transformer`` (eager, or compiled)."""
+
+import contextlib
+
+import torch
+from stopwatch import limit_cores, parse_arguments, time_steps
+from torch import nn
+from workload import LEARNING_RATE
+
+from transformer_jax.array_types import BOS_ID, PAD_ID
+from transformer_jax.config import TransformerConfig
+from transformer_jax.layers.positions import sinusoid_table
+from transformer_jax.layers.residual import LAYER_NORM_EPSILON
+from transformer_jax.sequence_types import Batch
+
+
+class TorchTransformer(nn.Module):
+    """``torch.nn.Transformer``, post-norm, between one matrix that embeds both sides and gives the logits.
+
+    Dropout is where the paper has it: on the output of every sublayer and on the sums of embeddings and positions. The norms
+    that ``nn.Transformer`` adds after the last layers are left out. The attention projections keep their biases (``bias=False``
+    would take all others away too); they cost it well under one per cent.
+    """
+
+    def __init__(self, config: TransformerConfig, vocabulary_size: int, longest: int) -> None:
+        super().__init__()
+        d_model = config.d_model
+        settings = {"d_model": d_model, "nhead": config.num_heads, "dim_feedforward": config.d_ff}
+        settings |= {"dropout": config.dropout, "batch_first": True, "layer_norm_eps": LAYER_NORM_EPSILON}
+        encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(**settings), config.num_encoder_layers, norm=None, enable_nested_tensor=False
+        )
+        decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**settings), config.num_decoder_layers, norm=None)
+        self.transformer = nn.Transformer(**settings, custom_encoder=encoder, custom_decoder=decoder)
+        for layer in [*encoder.layers, *decoder.layers]:
+            layer.dropout = nn.Identity()
+            for attention in (layer.self_attn, getattr(layer, "multihead_attn", layer.self_attn)):
+                attention.dropout = config.attention_dropout
+        for parameter in self.transformer.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+        self.embedding = nn.Embedding(vocabulary_size, d_model)
+        nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.register_buffer("positions", torch.tensor(sinusoid_table(longest, d_model)))
+        self.register_buffer("unseen", torch.triu(torch.ones(longest, longest, dtype=torch.bool), 1))
+        self.scale = d_model**0.5
+
+    def forward(self, source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        """Logits [B, T, V] for token ids [B, S] and decoder inputs [B, T].
+
+        The decoder needs no padding mask: padding is on the right, where no real position looks, and without one torch may
+        take its fastest causal attention.
+        """
+        padding = source == PAD_ID
+        # A row that is all padding would have nothing to attend to, and NaN as its softmax.
+        padding = padding & ~padding.all(dim=1, keepdim=True)
+        length = inputs.shape[1]
+        hidden = self.transformer(
+            self._embed(source),
+            self._embed(inputs),
+            tgt_mask=self.unseen[:length, :length],
+            tgt_is_causal=True,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
+        return nn.functional.linear(hidden, self.embedding.weight)
+
+    def _embed(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding_dropout(self.embedding(ids) * self.scale + self.positions[: ids.shape[1]])
+
+
+def main() -> None:
+    """Trains on the recorded batches and writes the times."""
+    arguments = parse_arguments(("--compile", {"action": "store_true"}), ("--autocast", {"action": "store_true"}))
+    limit_cores(arguments.threads)
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    config = arguments.workload.config
+    longest = max(tokens.ids.shape[1] for batch in arguments.workload.batches for tokens in batch)
+    model = TorchTransformer(config.model, arguments.workload.vocabulary_size, longest)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=LEARNING_RATE, betas=(config.optimizer.b1, config.optimizer.b2), eps=1e-9, fused=True
+    )
+    forward = torch.compile(model, dynamic=False) if arguments.options.compile else model
+    precision = contextlib.nullcontext()
+    if arguments.options.autocast:
+        precision = torch.autocast("cpu", torch.bfloat16)
+
+    def step(batch: Batch) -> float:
+        source, target = (torch.from_numpy(tokens.ids).long() for tokens in batch)
+        inputs = nn.functional.pad(target[:, :-1], (1, 0), value=BOS_ID)
+        with precision:
+            logits = forward(source, inputs)
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            target.flatten(),
+            ignore_index=PAD_ID,
+            label_smoothing=config.training.label_smoothing,
+        )
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    time_steps(step, arguments)
+
+
+if __name__ == "__main__":
+    main()

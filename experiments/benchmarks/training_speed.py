@@ -1,0 +1,228 @@
+"""Training speed against ``torch.nn.Transformer``: the same batches, the same model, in turn on the same cores.
+
+    python experiments/benchmarks/training_speed.py --data=multi30k
+
+``--data`` is a folder with train.en and train.de, plain or gzipped. Writes training_speed.json and training_speed.md to
+``--output``. See README.md beside this file.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from matmul_ceiling import measure_ceilings
+from workload import benchmark_config, record
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+# glibc returns large blocks to the system at every free, and every allocation then pays for fresh zeroed pages.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
+
+
+class Contestant(NamedTuple):
+    """A script beside this file with its arguments, what is added to its environment, and the ceiling it works under."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    ceiling: str
+
+
+CONTESTANTS = {
+    "ours float32": Contestant(("jax_transformer.py",), {}, "jax float32"),
+    "torch eager": Contestant(("torch_transformer.py",), {}, "torch float32"),
+    "torch eager, allocator tuned": Contestant(("torch_transformer.py",), KEEP_MEMORY, "torch float32"),
+    "torch compiled, allocator tuned": Contestant(("torch_transformer.py", "--compile"), KEEP_MEMORY, "torch float32"),
+    "ours bfloat16": Contestant(("jax_transformer.py", "--compute_dtype=bfloat16"), {}, "jax bfloat16"),
+    "torch autocast bfloat16, allocator tuned": Contestant(
+        ("torch_transformer.py", "--autocast"), KEEP_MEMORY, "jax bfloat16"
+    ),
+}
+OURS = "ours float32"
+
+
+def main() -> None:
+    """Measures, writes the results and prints the table."""
+    arguments = parse_arguments()
+    names = [name for name in CONTESTANTS if "compiled" not in name or arguments.torch_compile]
+    if arguments.contestants:
+        names = [name.strip() for name in arguments.contestants.split(";")]
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"warning: {load:.1f} other processes are running; times will be noise", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        shapes = record(benchmark_config(arguments.data), Path(folder), arguments.batches)
+        rounds = measure_rounds(names, Path(folder), arguments)
+    ceilings = measure_ceilings(arguments.threads)
+    result = {
+        "machine": describe_machine(load),
+        "settings": {name: getattr(arguments, name) for name in ("rounds", "steps", "batches", "threads")},
+        "shapes": shapes,
+        "ceilings_gflops": ceilings,
+        "contestants": {name: summarize(rounds[name], ceilings[CONTESTANTS[name].ceiling]["best"]) for name in names},
+        "rounds": rounds,
+    }
+    result["verdict"] = verdict(result["contestants"])
+    (arguments.output / "training_speed.json").write_text(json.dumps(result, indent=1) + "\n")
+    table = markdown(result)
+    (arguments.output / "training_speed.md").write_text(table)
+    print(table)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="folder with train.en and train.de")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--rounds", type=int, default=3, help="how many times every contestant has its turn")
+    parser.add_argument("--steps", type=int, default=30, help="timed updates of a contestant in a round")
+    parser.add_argument("--batches", type=int, default=30, help="recorded batches; further steps start over")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--torch_compile", action="store_true", help="also torch.compile, which needs a C++ compiler")
+    parser.add_argument("--contestants", help=f"only these, separated by semicolons: {'; '.join(CONTESTANTS)}")
+    return parser.parse_args()
+
+
+def measure_rounds(names: list[str], folder: Path, arguments: argparse.Namespace) -> dict[str, list[dict]]:
+    """What every contestant measured in every round; each in a process of its own, one after another."""
+    rounds: dict[str, list[dict]] = {name: [] for name in names}
+    for number in range(arguments.rounds):
+        for name in names:
+            measured = run_contestant(CONTESTANTS[name], folder, arguments)
+            rounds[name].append(measured)
+            rate = tokens_per_second(measured["steps"])
+            print(f"round {number + 1} of {arguments.rounds}, {name}: {rate:,.0f} target tokens/s", file=sys.stderr)
+    return rounds
+
+
+def run_contestant(contestant: Contestant, folder: Path, arguments: argparse.Namespace) -> dict:
+    """One contestant's turn."""
+    output = folder / "measured.json"
+    threads = str(arguments.threads)
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads} | contestant.environment
+    # Every turn compiles anew: nothing may come from an earlier one.
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    script, *extra = contestant.command
+    command = [sys.executable, str(HERE / script), *extra, f"--data={arguments.data}", f"--recorded={folder}"]
+    command += [f"--output={output}", f"--steps={arguments.steps}", f"--threads={threads}", f"--started={time.time()}"]
+    subprocess.run(command, check=True, env=environment)
+    return json.loads(output.read_text())
+
+
+def tokens_per_second(steps: list[dict]) -> float:
+    """Non-padding target tokens per second, every step taking the median time of the steps of its shape.
+
+    The median is taken inside each shape because steps of different shapes differ in time by design; adding them up in the
+    proportion of the training keeps rare long batches in the account.
+    """
+    return sum(step["target_tokens"] for step in steps) / sum(typical_seconds(steps))
+
+
+def typical_seconds(steps: list[dict]) -> list[float]:
+    """For each step the median time of the steps of its shape."""
+    by_shape: dict[tuple, list[float]] = {}
+    for step in steps:
+        by_shape.setdefault(tuple(step["shape"]), []).append(step["seconds"])
+    medians = {shape: statistics.median(seconds) for shape, seconds in by_shape.items()}
+    return [medians[tuple(step["shape"])] for step in steps]
+
+
+def summarize(rounds: list[dict], ceiling: float) -> dict:
+    """Medians over the rounds of one contestant; the rates are medians within a round (see ``tokens_per_second``)."""
+    steps = [step for measured in rounds for step in measured["steps"]]
+    seconds = sum(typical_seconds(steps))
+    useful = sum(step["useful_flops"] for step in steps) / seconds / 1e9
+    padded = sum(step["padded_flops"] for step in steps) / seconds / 1e9
+    rates = [tokens_per_second(measured["steps"]) for measured in rounds]
+    return {
+        "target_tokens_per_second": statistics.median(rates),
+        "target_tokens_per_second_of_rounds": rates,
+        "seconds_per_step": seconds / len(steps),
+        "useful_gflops": useful,
+        "padded_gflops": padded,
+        "fraction_of_ceiling": padded / ceiling,
+        "useful_fraction_of_ceiling": useful / ceiling,
+        "first_step_seconds": statistics.median(measured["first_step_seconds"] for measured in rounds),
+        "seconds_from_command_to_first_step": statistics.median(
+            measured["seconds_from_command_to_first_step"] for measured in rounds
+        ),
+        "last_loss": statistics.median(measured["steps"][-1]["loss"] for measured in rounds),
+    }
+
+
+def verdict(contestants: dict[str, dict]) -> dict[str, dict]:
+    """Our float32 speed over each reference's: the ratio of the medians, and the ratio in every round."""
+    ratios = {}
+    for reference in contestants:
+        if not reference.startswith("torch") or OURS not in contestants:
+            continue
+        mine, theirs = contestants[OURS], contestants[reference]
+        pairs = zip(
+            mine["target_tokens_per_second_of_rounds"], theirs["target_tokens_per_second_of_rounds"], strict=True
+        )
+        ratios[f"{OURS} / {reference}"] = {
+            "ratio_of_medians": mine["target_tokens_per_second"] / theirs["target_tokens_per_second"],
+            "rounds": [our_rate / their_rate for our_rate, their_rate in pairs],
+        }
+    return ratios
+
+
+def describe_machine(load: float) -> dict:
+    """What the numbers belong to."""
+    model = platform.processor()
+    if Path("/proc/cpuinfo").is_file():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "load_before": load,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in ("jax", "jaxlib", "flax", "torch", "numpy")},
+        "git_commit": commit.stdout.strip(),
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+    }
+
+
+def markdown(result: dict) -> str:
+    """The table for a reader."""
+    machine, settings = result["machine"], result["settings"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    lines = [
+        f"{machine['processor']}, {settings['threads']} threads of {machine['cores']} cores, load before "
+        f"{machine['load_before']:.1f}; {packages}; commit {machine['git_commit']}; {machine['date']}. "
+        f"{settings['rounds']} rounds of {settings['steps']} steps.",
+        "",
+        "| | target tokens/s | in rounds | s/step | GFLOP/s | of ceiling | useful | first step s | from command s | loss |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in result["contestants"].items():
+        rates = row["target_tokens_per_second_of_rounds"]
+        lines.append(
+            f"| {name} | {row['target_tokens_per_second']:,.0f} | {min(rates):,.0f} to {max(rates):,.0f} "
+            f"| {row['seconds_per_step']:.3f} | {row['padded_gflops']:.0f} | {row['fraction_of_ceiling']:.0%} "
+            f"| {row['useful_fraction_of_ceiling']:.0%} | {row['first_step_seconds']:.1f} "
+            f"| {row['seconds_from_command_to_first_step']:.1f} | {row['last_loss']:.3f} |"
+        )
+    lines += ["", "| ratio of target tokens/s | of medians | in rounds |", "|---|---:|---:|"]
+    for name, ratio in result["verdict"].items():
+        rounds = ", ".join(f"{value:.2f}" for value in ratio["rounds"])
+        lines.append(f"| {name} | {ratio['ratio_of_medians']:.2f} | {rounds} |")
+    ceilings = ", ".join(f"{kind} {measured['best']:.0f}" for kind, measured in result["ceilings_gflops"].items())
+    return "\n".join([*lines, "", f"Matmul ceilings, GFLOP/s (best shape, median of repeats): {ceilings}.", ""])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+import json
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import BatchingConfig, ConfigError
+from transformer_jax.data.batch_plan import plan_batches, random_order
+
+KINDS = ("buckets", "packed")
+SIZES = (1, 7, 500)
+
+
+def lengths_of(number, seed=0):
+    return np.random.default_rng(seed).integers(1, 40, (2, number)).astype(np.int32)
+
+
+def make_plan(kind, number=500, seed=0, **settings):
+    config = BatchingConfig(**{"kind": kind, "tokens_per_update": 512, "packed_length": 64} | settings)
+    return plan_batches(*lengths_of(number), config, seed)
+
+
+def epoch_of(plan, epoch):
+    first = epoch * plan.batches_per_epoch
+    return [plan.batch(update) for update in range(first, first + plan.batches_per_epoch)]
+
+
+def order_of(plan, epoch):
+    return [batch.pairs.tolist() for batch in epoch_of(plan, epoch)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", SIZES)
+def test_every_epoch_has_every_pair_exactly_once(kind, number):
+    plan = make_plan(kind, number)
+    for epoch in range(3):
+        pairs = np.concatenate([batch.pairs for batch in epoch_of(plan, epoch)])
+        np.testing.assert_array_equal(np.sort(pairs), np.arange(number))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", SIZES)
+def test_batches_have_the_promised_shapes_and_what_is_in_them_fits(kind, number):
+    plan = make_plan(kind, number)
+    sides = lengths_of(number)
+    found = {}
+    for shape, pairs, offsets in epoch_of(plan, 1):
+        rows, *widths = shape
+        assert rows % 8 == 0 and rows * max(widths) <= 512
+        assert len(offsets) == rows + 1 and offsets[0] == 0 and offsets[-1] == len(pairs)
+        sizes = np.diff(offsets)
+        assert kind == "packed" or sizes.max() == 1
+        for side, width in zip(sides, widths, strict=True):
+            row_of_pair = np.repeat(np.arange(rows), sizes)
+            assert np.bincount(row_of_pair, weights=side[pairs], minlength=rows).max() <= width
+        found[shape] = found.get(shape, 0) + 1
+    assert found == plan.batches
+    assert set(found) == set(plan.shapes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_is_a_function_of_seed_and_epoch(kind):
+    plan = make_plan(kind)
+    assert order_of(plan, 0) == order_of(make_plan(kind), 0)
+    assert order_of(plan, 0) != order_of(plan, 1)
+    assert order_of(plan, 0) != order_of(make_plan(kind, seed=1), 0)
+    assert make_plan(kind, seed=1).batches_per_epoch == plan.batches_per_epoch or kind == "packed"
+
+
+def test_epochs_mix_pairs_into_other_batches():
+    plan = make_plan("buckets", num_buckets=1)  # a bucket of a single batch has the same pairs in every epoch
+    assert plan.batches_per_epoch > 10
+    batches = [{frozenset(pairs) for pairs in order_of(plan, epoch)} for epoch in range(2)]
+    assert not batches[0] & batches[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_depends_on_its_update_alone(kind):
+    plan = make_plan(kind)
+    count = plan.batches_per_epoch
+    in_order = [plan.batch(update).pairs.tolist() for update in range(3 * count)]
+    for update in np.random.default_rng(0).permutation(3 * count).tolist():
+        assert make_plan(kind).batch(update).pairs.tolist() == in_order[update]
+        assert plan.batch(update).pairs.tolist() == in_order[update]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", SIZES)
+def test_the_padding_share_is_what_is_measured(kind, number):
+    plan = make_plan(kind, number)
+    for side, reported in enumerate(plan.padding_share):
+        positions = sum(batch.shape[0] * batch.shape[1 + side] for batch in epoch_of(plan, 0))
+        assert reported == pytest.approx(1 - lengths_of(number)[side].sum() / positions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_parts_put_together_are_the_whole(kind, count):
+    plan = make_plan(kind)
+    for whole in epoch_of(plan, 0):
+        parts = [whole.part(index, count) for index in range(count)]
+        assert all(part.shape == (whole.shape[0] // count, *whole.shape[1:]) for part in parts)
+        assert all(part.offsets[0] == 0 and part.offsets[-1] == len(part.pairs) for part in parts)
+        np.testing.assert_array_equal(np.concatenate([part.pairs for part in parts]), whole.pairs)
+        np.testing.assert_array_equal(np.concatenate([np.diff(part.offsets) for part in parts]), np.diff(whole.offsets))
+
+
+def test_parts_that_do_not_divide_are_refused():
+    with pytest.raises(ValueError, match="in 3 parts"):
+        make_plan("packed").batch(0).part(0, 3)
+
+
+def test_a_corpus_smaller_than_a_batch_is_one_padded_batch_and_a_note():
+    plan = make_plan("buckets", number=1)
+    assert plan.batches_per_epoch == 1
+    shape, pairs, offsets = plan.batch(5)
+    assert pairs.tolist() == [0]
+    assert offsets.tolist() == [0] + [1] * shape[0]
+    assert plan.notes() and plan.notes()[0] in plan.table()
+    assert make_plan("buckets").notes() == []
+
+
+def test_a_pair_longer_than_a_packed_row_names_the_settings():
+    with pytest.raises(ConfigError, match=r"batching\.packed_length: 16 .* 39"):
+        make_plan("packed", packed_length=16)
+
+
+def test_no_pairs_is_an_error():
+    with pytest.raises(ValueError, match="no pairs"):
+        make_plan("buckets", number=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_is_nothing_before_the_first_update(kind):
+    with pytest.raises(ValueError, match="before the first"):
+        make_plan(kind).batch(-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_report_is_json(kind):
+    plan = make_plan(kind)
+    report = json.loads(json.dumps(plan.to_json()))
+    assert report["pairs"] == 500
+    assert sum(shape["batches"] for shape in report["batches"]) == plan.batches_per_epoch
+    assert f"{plan.padding_share.target:.1%} of target" in plan.table()
+
+
+def test_random_orders_are_permutations_told_apart_by_every_argument():
+    arguments = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**40, 3, 2)]
+    orders = [random_order(50, *each).tolist() for each in arguments]
+    assert len({tuple(order) for order in orders}) == len(arguments)
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert random_order(50, 0, 0, 0).tolist() == orders[0]

@@ -1,0 +1,66 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from transformer_jax.data import buckets
+from transformer_jax.data.buckets import choose_buckets, rows_of
+
+
+def positions(chosen):
+    return sum(bucket.num_batches * bucket.rows * (bucket.source_width + bucket.target_width) for bucket in chosen)
+
+
+def fewest_positions(source_lengths, target_lengths, num_buckets, tokens, row_multiple):
+    """By trying every choice of widths."""
+    longer = -(-np.maximum(source_lengths, target_lengths) // 4) * 4
+    *inner, last = np.unique(longer).tolist()
+    fewest = np.inf
+    for count in range(min(num_buckets, len(inner) + 1)):
+        for chosen in itertools.combinations(inner, count):
+            total = 0
+            for low, high in itertools.pairwise([0, *chosen, last]):
+                members = (longer > low) & (longer <= high)
+                rows = rows_of(high, tokens, row_multiple)
+                widths = [-(-int(side[members].max()) // 4) * 4 for side in (source_lengths, target_lengths)]
+                total += -(-int(members.sum()) // rows) * rows * sum(widths)
+            fewest = min(fewest, total)
+    return fewest
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("num_buckets", [1, 3, 20])
+@pytest.mark.parametrize("longest_source", [8, 36])
+def test_no_other_widths_have_fewer_positions(seed, num_buckets, longest_source):
+    generator = np.random.default_rng(seed)
+    number = 10 ** generator.integers(1, 4)
+    source, target = generator.integers(1, longest_source, number), generator.integers(1, 36, number)
+    chosen = choose_buckets(source, target, num_buckets, 256, 4)
+    assert len(chosen) <= num_buckets
+    assert positions(chosen) == fewest_positions(source, target, num_buckets, 256, 4)
+
+
+def test_a_literal_choice():
+    lengths = np.array([3] * 64 + [16] * 16)
+    one, two = choose_buckets(lengths, lengths, 2, 64, 8)
+    assert tuple(one) == (16, 4, 4, 4, 4)
+    assert tuple(two) == (8, 16, 16, 16, 2), "4 rows would be 64 tokens, but 8 is the least"
+
+
+def test_a_side_is_as_wide_as_it_needs():
+    (bucket,) = choose_buckets(np.array([3, 4]), np.array([30, 32]), 1, 320, 2)
+    assert (bucket.source_width, bucket.target_width) == (4, 32)
+    assert bucket.rows == 10
+
+
+def test_few_pairs_get_few_buckets():
+    assert len(choose_buckets(np.array([3, 9, 30]), np.array([3, 9, 30]), 5, 4096, 8)) == 1
+
+
+def test_very_different_lengths_do_not_take_forever(monkeypatch):
+    monkeypatch.setattr(buckets, "MAX_CANDIDATES", 16)
+    lengths = np.arange(1, 2000)
+    chosen = choose_buckets(lengths, lengths, 4, 8192, 1)
+    assert chosen[-1].widest >= chosen[-1].source_width == 2000
+    assert [bucket.widest for bucket in chosen] == sorted({bucket.widest for bucket in chosen})
+    assert all(bucket.source_width <= bucket.widest for bucket in chosen)

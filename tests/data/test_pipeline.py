@@ -1,0 +1,84 @@
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from transformer_jax.config import BatchingConfig, ConfigError
+from transformer_jax.data.batch_plan import plan_batches
+from transformer_jax.data.pipeline import make_batch, training_batches
+
+KINDS = ("buckets", "packed")
+
+
+@pytest.fixture
+def store(store_of):
+    return store_of([tuple(pair) for pair in np.random.default_rng(0).integers(1, 30, (90, 2)).tolist()])
+
+
+def make_plan(store, kind):
+    config = BatchingConfig(kind=kind, tokens_per_update=256, packed_length=32, num_buckets=3)
+    return plan_batches(store.source_lengths, store.target_lengths, config, seed=3)
+
+
+def take(count, *args, **kwargs):
+    return list(itertools.islice(training_batches(*args, **kwargs), count))
+
+
+def assert_same(batches, others):
+    jax.tree.map(np.testing.assert_array_equal, batches, others)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restart_continues_with_the_same_batches(store, kind):
+    plan = make_plan(store, kind)
+    count = plan.batches_per_epoch + 3
+    batches = take(count, store, plan, start_update=0)
+    assert_same(take(5, store, make_plan(store, kind), start_update=count - 5), batches[-5:])
+    assert_same([make_batch(store, plan, update) for update in range(count)], batches)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_has_the_sentences_of_the_store_with_their_translations(store, kind):
+    plan = make_plan(store, kind)
+    found = []
+    for batch in take(plan.batches_per_epoch, store, plan, start_update=plan.batches_per_epoch):
+        for leaf in jax.tree.leaves(batch):
+            assert leaf.dtype == np.int32
+        for row in range(len(batch.source.ids)):
+            for segment in range(1, batch.source.segments[row].max() + 1):
+                pair = [tuple(side.ids[row][side.segments[row] == segment].tolist()) for side in batch]
+                found.append(tuple(pair))
+        for side in batch:
+            assert ((side.ids == 0) == (side.segments == 0)).all()
+    expected = [
+        (tuple(store.source(index).tolist()), tuple(store.target(index).tolist())) for index in range(store.num_pairs)
+    ]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_processes_parts_are_the_whole(store, kind):
+    plan = make_plan(store, kind)
+    whole = take(6, store, plan, start_update=2)
+    for count in (2, 4):
+        parts = [
+            take(6, store, plan, start_update=2, process_index=index, process_count=count) for index in range(count)
+        ]
+        together = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *each) for each in zip(*parts, strict=True)]
+        assert_same(together, whole)
+
+
+def test_a_process_reads_only_its_part(store, monkeypatch):
+    plan = make_plan(store, "buckets")
+    read = []
+    side = type(store.source_side)
+    original = side.sentences
+    monkeypatch.setattr(side, "sentences", lambda self, pairs: read.append(len(pairs)) or original(self, pairs))
+    batch = make_batch(store, plan, 0, process_index=1, process_count=4)
+    assert read == [int((side.segments > 0).any(axis=1).sum()) for side in batch]
+
+
+def test_processes_that_rows_do_not_divide_over_are_refused_at_once(store):
+    with pytest.raises(ConfigError, match=r"batching\.row_multiple.* 3 processes"):
+        training_batches(store, make_plan(store, "buckets"), start_update=0, process_count=3)

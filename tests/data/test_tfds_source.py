@@ -1,0 +1,162 @@
+import sys
+
+import pytest
+
+from transformer_jax.config import DataConfig, DataError
+from transformer_jax.data.corpora import open_corpus
+
+pytest.importorskip("tensorflow_datasets")
+
+PAIRS = {"train": [("a b", "A B"), ("c\u2028d", "C"), ("", "E")], "test": [("f", "F")]}
+
+
+@pytest.fixture(scope="module")
+def tfds():
+    from transformer_jax.data.tfds_source import _import_tfds
+
+    return _import_tfds()
+
+
+def make_builder(tfds, name, features, examples):
+    """A tfds builder class as a user's own code would have it: ``name`` in camel case, split -> dictionaries."""
+
+    def generate(self, split):
+        yield from enumerate(examples[split])
+
+    def info(self):
+        whole = tfds.features.FeaturesDict(features) if type(features) is dict else features
+        return self.dataset_info_from_configs(features=whole)
+
+    def split_generators(self, manager):
+        return {split: self._generate_examples(split) for split in examples}
+
+    methods = {
+        "VERSION": tfds.core.Version("1.0.0"),
+        "pkg_dir_path": None,
+        "_info": info,
+        "_split_generators": split_generators,
+        "_generate_examples": generate,
+    }
+    return type(name, (tfds.core.GeneratorBasedBuilder,), methods | {"__module__": __name__})
+
+
+@pytest.fixture(scope="module")
+def data_dir(tfds, tmp_path_factory):
+    """A folder with three data sets, prepared by tfds."""
+    folder = tmp_path_factory.mktemp("tfds")
+    fixed = {split: [{"en": source, "de": target} for source, target in pairs] for split, pairs in PAIRS.items()}
+    nested = {
+        "train": [
+            {"texts": {"en": "a", "de": "A", "fr": "b"}},
+            {"texts": {"en": "c", "fr": "d"}},
+            {"texts": {"de": "E", "en": "e"}},
+        ]
+    }
+    sets = {
+        "TinyTranslate": (tfds.features.Translation(["en", "de"]), fixed),
+        "ManyTranslate": ({"texts": tfds.features.TranslationVariableLanguages(["en", "de", "fr"])}, nested),
+        "NoTranslate": ({"text": tfds.features.Text()}, {"train": [{"text": "a"}]}),
+        "BadTranslate": (
+            tfds.features.Translation(["en", "de"]),
+            {"train": [{"en": "x", "de": "y"}, {"en": b"\xff", "de": "y"}]},
+        ),
+        "EmptyTranslate": (
+            {"texts": tfds.features.TranslationVariableLanguages(["en", "de"])},
+            {"train": [{"texts": {"en": "a"}}]},
+        ),
+    }
+    for name, (features, examples) in sets.items():
+        make_builder(tfds, name, features, examples)(data_dir=folder).download_and_prepare()
+    return folder
+
+
+def corpus(name, directory, source="en", target="de"):
+    return open_corpus(
+        DataConfig(source="tfds", name=name, directory=str(directory), source_language=source, target_language=target),
+        0,
+    )
+
+
+def test_by_name(data_dir):
+    pairs = corpus("tiny_translate", data_dir)
+    assert sorted(pairs.pairs("train")) == sorted(PAIRS["train"])
+    assert list(pairs.pairs("test")) == PAIRS["test"]
+    assert list(pairs.pairs("train")) == list(pairs.pairs("train"))
+
+
+def test_direction_is_stated_not_the_order_of_features(data_dir):
+    assert list(corpus("tiny_translate", data_dir, "de", "en").pairs("test")) == [("F", "f")]
+
+
+def test_one_prepared_folder(data_dir):
+    folder = data_dir / "tiny_translate" / "1.0.0"
+    assert list(corpus("tiny_translate", folder).pairs("test")) == PAIRS["test"]
+    with pytest.raises(DataError, match="holds the data set 'tiny_translate', not 'huge_translate'"):
+        list(corpus("huge_translate", folder).pairs("test"))
+
+
+def test_slices_of_splits(data_dir):
+    assert len(list(corpus("tiny_translate", data_dir).pairs("train[:2]+test"))) == 3
+
+
+def test_variable_languages_keep_the_examples_that_have_both(data_dir):
+    assert sorted(corpus("many_translate", data_dir).pairs("train")) == [("a", "A"), ("e", "E")]
+    assert sorted(corpus("many_translate", data_dir, "fr", "en").pairs("train")) == [("b", "a"), ("d", "c")]
+    with pytest.raises(DataError, match="has no pair of en and de"):
+        list(corpus("empty_translate", data_dir).pairs("train"))
+
+
+def test_translate_folder(tmp_path):
+    for language, lines in (("en", "a b\nc\n"), ("de", "A B\nC\n")):
+        (tmp_path / f"{language}.train.txt").write_text(lines, encoding="utf-8")
+    pairs = corpus("translate_folder", tmp_path)
+    assert list(pairs.pairs("train")) == [("a b", "A B"), ("c", "C")]
+    fingerprint = pairs.fingerprint("train")
+    (tmp_path / "de.train.txt").write_text("A B\nX\n")
+    assert corpus("translate_folder", tmp_path).fingerprint("train") != fingerprint
+    (tmp_path / "de.train.txt").write_text("A B\n")
+    with pytest.raises(
+        DataError, match="'translate_folder' cannot be opened: Num examples for split train do not match"
+    ):
+        list(corpus("translate_folder", tmp_path).pairs("train"))
+    with pytest.raises(DataError, match="'' is not a folder"):
+        list(corpus("translate_folder", "").pairs("train"))
+
+
+def test_errors_list_the_choices(data_dir):
+    with pytest.raises(DataError, match="has no language 'dk'; it has de, en"):
+        list(corpus("tiny_translate", data_dir, target="dk").pairs("train"))
+    with pytest.raises(DataError, match="has no split 'tran'; it has test, train; did you mean 'train'"):
+        list(corpus("tiny_translate", data_dir).pairs("tran"))
+    with pytest.raises(DataError, match="no data set 'wmt14_translat/de-en'; did you mean 'wmt14_translate'"):
+        list(corpus("wmt14_translat/de-en", data_dir).pairs("train"))
+    with pytest.raises(DataError, match=r"'wmt14_translate/de-xx' cannot be opened.*configurations: cs-en, de-en"):
+        list(corpus("wmt14_translate/de-xx", data_dir).pairs("train"))
+    with pytest.raises(DataError, match="no_translate is not a translation data set; its examples hold text"):
+        list(corpus("no_translate", data_dir).pairs("train"))
+
+
+def test_what_would_be_no_use_is_not_downloaded(data_dir):
+    with pytest.raises(DataError, match="data set wmt14_translate/de-en has no language 'fr'; it has de, en"):
+        list(corpus("wmt14_translate/de-en", data_dir, "en", "fr").pairs("train"))
+
+
+def test_invalid_utf8_names_the_example(data_dir):
+    with pytest.raises(DataError, match=r"bad_translate, split train, example \d: invalid UTF-8: byte 0xff"):
+        list(corpus("bad_translate", data_dir).pairs("train"))
+
+
+def test_fingerprint_follows_split_and_direction(data_dir):
+    fingerprint = corpus("tiny_translate", data_dir).fingerprint("train")
+    assert fingerprint == corpus("tiny_translate", data_dir).fingerprint("train")
+    others = (
+        corpus("tiny_translate", data_dir).fingerprint("test"),
+        corpus("tiny_translate", data_dir, "de", "en").fingerprint("train"),
+    )
+    assert fingerprint not in others
+
+
+def test_tensorflow_sees_no_accelerator(tfds):
+    tensorflow = sys.modules["tensorflow"]
+    assert tensorflow.config.get_visible_devices("GPU") == []
+    assert tensorflow.config.get_visible_devices("TPU") == []

@@ -1,0 +1,121 @@
+"""Checkpoints: what is kept, what comes back, and what a damaged one does."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from transformer_jax.checkpoints import CheckpointError, Checkpoints
+from transformer_jax.config import MeshConfig, OptimizerConfig
+from transformer_jax.training.optimizers import make_optimizer
+from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import initial_state
+
+OPTIMIZER = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+
+
+def init(key: jax.Array) -> dict:
+    # Large enough that tensorstore gives it a file of its own.
+    return {"source_embedding": {"table": jax.random.normal(key, (256, 128))}}
+
+
+def state_at(step: int, mesh_config: MeshConfig | None = None, devices: int = 1) -> TrainState:
+    mesh = make_mesh(mesh_config or MeshConfig(data=1), jax.devices()[:devices])
+    state = initial_state(init, OPTIMIZER, 0, mesh)
+    params = jax.tree.map(lambda leaf: leaf + step, state.params)
+    return state._replace(step=state.step + step, params=params)
+
+
+def table_of(state: TrainState) -> np.ndarray:
+    return np.asarray(state.params["source_embedding"]["table"])
+
+
+def test_the_last_and_the_best_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep_last=2, keep_best=1)
+    for step, bleu in ((1, 10.0), (2, 30.0), (3, None), (4, 20.0), (5, None)):
+        checkpoints.save(state_at(step), {"counters": {"step": step}}, bleu)
+        checkpoints.wait()
+    assert checkpoints.steps() == [2, 4, 5]
+    assert checkpoints.best_step() == 2
+    assert [checkpoints.select(which) for which in ("best", "last", "4")] == [2, 5, 4]
+    assert checkpoints.progress(4) == {"counters": {"step": 4}}
+    with pytest.raises(CheckpointError, match=r"no checkpoint '3'; there are best, last, \[2, 4, 5\]"):
+        checkpoints.select("3")
+    checkpoints.close()
+
+
+def test_a_state_comes_back_to_the_bit_on_any_mesh(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    saved = state_at(7, MeshConfig(data=2, fsdp=2, tensor=2), 8)
+    checkpoints.save(saved, {"a": [1.1, None]})
+    checkpoints.wait()
+    for mesh, devices in ((MeshConfig(data=1), 1), (MeshConfig(data=1, fsdp=4), 4)):
+        like = state_at(0, mesh, devices)
+        restored, progress = checkpoints.restore(7, like)
+        assert progress == {"a": [1.1, None]}
+        for left, right, wanted in zip(*map(jax.tree.leaves, (saved, restored, like)), strict=True):
+            np.testing.assert_array_equal(left, right)
+            assert right.sharding == wanted.sharding
+    checkpoints.close()
+
+
+def test_parameters_are_averaged(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    for step in (0, 2, 4, 9):
+        checkpoints.save(state_at(step), {})
+    checkpoints.wait()
+    like = state_at(0).params
+    assert checkpoints.steps_to_average("last", 3) == [2, 4, 9]
+    average = checkpoints.restore_average([2, 4, 9], like)
+    expected = np.asarray(like["source_embedding"]["table"]) + 5
+    np.testing.assert_allclose(average["source_embedding"]["table"], expected, rtol=1e-6)
+    with pytest.raises(CheckpointError, match=r"4 checkpoints to average, but up to 9 there are \[2, 4, 9\]"):
+        checkpoints.steps_to_average("last", 4)
+    checkpoints.close()
+
+
+def largest_file(folder: Path) -> Path:
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("item", ["params", "rest", "progress"])
+def test_a_truncated_newest_checkpoint_gives_way_to_the_one_before(tmp_path, item):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    for step in (1, 2):
+        checkpoints.save(state_at(step), {"counters": {"step": step}})
+    checkpoints.wait()
+    folder = tmp_path / "checkpoints" / "2" / item
+    named = {"progress": folder / "metadata", "rest": folder / "manifest.ocdbt"}
+    victim = named.get(item) or largest_file(folder)
+    victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
+    state, progress, complaints = checkpoints.restore_newest(state_at(0))
+    assert int(state.step) == 1
+    assert progress == {"counters": {"step": 1}}
+    np.testing.assert_array_equal(table_of(state), table_of(state_at(1)))
+    assert len(complaints) == 1
+    assert "checkpoint 2 is damaged" in complaints[0]
+    assert (tmp_path / "damaged-2").is_dir()
+    checkpoints.save(state_at(2), {})
+    checkpoints.wait()
+    assert checkpoints.steps() == [1, 2]
+    checkpoints.close()
+
+
+def test_nothing_to_restore_is_said(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
+        checkpoints.select("best")
+    checkpoints.close()
+
+
+def test_a_half_written_checkpoint_is_never_seen(tmp_path):
+    folder = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(state_at(1), {})
+    checkpoints.close()
+    (folder / "2.orbax-checkpoint-tmp-123" / "params").mkdir(parents=True)
+    again = Checkpoints(folder)
+    assert again.steps() == [1]
+    again.close()

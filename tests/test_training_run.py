@@ -1,0 +1,190 @@
+"""Whole runs of a few seconds: resumed, interrupted, damaged, diverged, out of patience."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from run_settings import UPDATES, tiny_config, tiny_settings
+
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.config import ExperimentConfig, from_dict, to_json
+from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
+from transformer_jax.reporting.metrics_log import read_metrics
+from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.tasks.translation import TranslationTask, tokenizers_for_training
+from transformer_jax.training.sharding import make_mesh
+
+SPEEDS = ("speed/", "validation/search_tokens_per_second")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def trainer(config: ExperimentConfig, folder: Path, devices: int = 1) -> Trainer:
+    run = RunDirectory(folder)
+    mesh = make_mesh(config.mesh, jax.devices()[:devices])
+    return Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh, {})
+
+
+def train(config: ExperimentConfig, folder: Path, devices: int = 1) -> Outcome:
+    return trainer(config, folder, devices).train()
+
+
+def metrics_of(folder: Path) -> list[dict]:
+    """Everything that was measured, but how fast."""
+    records = read_metrics(folder / "metrics.jsonl")
+    return [{key: value for key, value in record.items() if not key.startswith(SPEEDS)} for record in records]
+
+
+def parameters_of(folder: Path, config: ExperimentConfig, step: int) -> list[np.ndarray]:
+    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
+    like = trainer(config, folder).state
+    state, _ = checkpoints.restore(step, like)
+    checkpoints.close()
+    return jax.tree.leaves(jax.device_get(state))
+
+
+def assert_same_run(one: Path, two: Path, config: ExperimentConfig) -> None:
+    assert metrics_of(one) == metrics_of(two)
+    for left, right in zip(*(parameters_of(folder, config, UPDATES) for folder in (one, two)), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.fixture(scope="module")
+def whole(cache, tmp_path_factory) -> Path:
+    """A run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert train(tiny_config(cache), folder).reason == "finished"
+    return folder
+
+
+def test_a_run_describes_itself(whole):
+    assert {path.name for path in whole.iterdir()} >= {"tokenizer", "checkpoints", "metrics.jsonl", "run.json"}
+    records = metrics_of(whole)
+    assert [record["step"] for record in records if "train/loss" in record] == list(range(1, UPDATES + 1))
+    assert [record["step"] for record in records if "validation/bleu" in record] == [6, 12]
+    start = json.loads((whole / "run.json").read_text())[0]
+    assert start["packages"]["jax"] == jax.__version__
+    assert start["seed"] == 0
+    losses = [record["train/loss"] for record in records if "train/loss" in record]
+    assert losses[-1] < losses[0]
+
+
+def test_a_finished_run_that_is_started_again_does_nothing(whole, cache):
+    before = metrics_of(whole)
+    assert train(tiny_config(cache), whole) == Outcome(UPDATES, "finished", pytest.approx(0, abs=101))
+    assert metrics_of(whole) == before
+
+
+def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
+    config = tiny_config(cache)
+    original = Trainer._record
+
+    def interrupting(self, step, *rest):
+        original(self, step, *rest)
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_record", interrupting)
+    outcome = train(config, tmp_path)
+    assert outcome.reason == "interrupted"
+    assert 4 <= outcome.step < 12
+    monkeypatch.undo()
+    assert train(config, tmp_path).reason == "finished"
+    assert_same_run(whole, tmp_path, config)
+
+
+def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, cache, tmp_path, capfd):
+    config = tiny_config(cache)
+    train(tiny_config(cache, num_updates=9), tmp_path)
+    for file in (tmp_path / "checkpoints" / "9").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    train(config, tmp_path)
+    assert "checkpoint 9 is damaged" in capfd.readouterr().err
+    assert metrics_of(tmp_path)[-1] == metrics_of(whole)[-1]
+
+
+def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
+    train(tiny_config(cache, num_updates=6), tmp_path)
+    settings = tiny_settings(cache)
+    settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
+    train(from_dict(settings), tmp_path, devices=8)
+    ours, theirs = ([record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (tmp_path, whole))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+
+def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
+    config = tiny_config(cache, patience=1, evaluate_every=3, num_updates=30)
+    settings = tiny_settings(cache, patience=1, evaluate_every=3, num_updates=30)
+    settings["optimizer"]["learning_rate"] = 1e-9
+    config = from_dict(settings)
+    outcome = train(config, tmp_path)
+    assert outcome.reason == "patience"
+    assert outcome.step == 6
+    assert train(config, tmp_path) == outcome
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path):
+    config = tiny_config(cache)
+    broken = trainer(config, tmp_path)
+    train(tiny_config(cache, num_updates=3), tmp_path)
+    original = broken.task.model.apply
+
+    def poisoned(variables, *arguments, **options):
+        params = dict(variables["params"])
+        layer = jax.tree.map(lambda leaf: leaf * np.inf, params["encoder_layers_0"]["feed_forward"])
+        params["encoder_layers_0"] = {**params["encoder_layers_0"], "feed_forward": layer}
+        return original({"params": params}, *arguments, **options)
+
+    object.__setattr__(broken.task.model, "apply", poisoned)
+    with pytest.raises(TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"):
+        broken.train()
+    assert train(config, tmp_path).reason == "finished"
+
+
+def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
+    """``train`` in a process of its own, with what the tests run under."""
+    recipe = folder.parent / "recipe.py"
+    recipe.write_text(f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({to_json(config)['config']!r})\n")
+    command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={folder}"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "XLA_FLAGS": ""})
+
+
+@pytest.mark.slow
+def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(cache, tmp_path):
+    config = tiny_config(cache)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert start(one, config).wait(timeout=300) == 0
+    for lines in (2, 8):
+        process = start(two, config)
+        while len(read_metrics(two / "metrics.jsonl")) < lines and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+    final = start(two, config)
+    output = final.communicate(timeout=300)[0].decode()
+    assert final.returncode == 0, output
+    assert "resumed at update" in output
+    assert_same_run(one, two, config)
+
+
+def test_other_settings_are_refused_with_the_differences(whole, cache):
+    write_json(whole / "config.json", to_json(tiny_config(cache)))
+    settings = tiny_settings(cache)
+    settings["model"]["d_model"] = 32
+    process = start(whole, from_dict(settings))
+    output = process.communicate(timeout=120)[0].decode()
+    assert process.returncode == 2
+    assert "model.d_model: the run has 16, this command 32" in output
+
+
