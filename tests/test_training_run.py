@@ -119,7 +119,9 @@ def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
     settings = tiny_settings(cache)
     settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
     train(from_dict(settings), tmp_path, devices=8)
-    ours, theirs = ([record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (tmp_path, whole))
+    ours, theirs = (
+        [record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (tmp_path, whole)
+    )
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)
 
 
@@ -147,7 +149,9 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path):
         return original({"params": params}, *arguments, **options)
 
     object.__setattr__(broken.task.model, "apply", poisoned)
-    with pytest.raises(TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"):
+    with pytest.raises(
+        TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
+    ):
         broken.train()
     assert train(config, tmp_path).reason == "finished"
 
@@ -155,9 +159,13 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path):
 def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
     """``train`` in a process of its own, with what the tests run under."""
     recipe = folder.parent / "recipe.py"
-    recipe.write_text(f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({to_json(config)['config']!r})\n")
+    recipe.write_text(
+        f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({to_json(config)['config']!r})\n"
+    )
     command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={folder}"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "XLA_FLAGS": ""})
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "XLA_FLAGS": ""}
+    )
 
 
 @pytest.mark.slow
@@ -186,5 +194,3 @@ def test_other_settings_are_refused_with_the_differences(whole, cache):
     output = process.communicate(timeout=120)[0].decode()
     assert process.returncode == 2
     assert "model.d_model: the run has 16, this command 32" in output
-
-

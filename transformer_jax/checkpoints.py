@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.config import DataError
 from transformer_jax.training.state import TrainState
 
 # What selects the best checkpoint.
@@ -21,7 +22,7 @@ Progress = dict[str, Any]
 """JSON that travels with a state: the loop's counters, the config, the tokenizers' fingerprint."""
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(DataError):
     """There is no checkpoint that serves. The message names the folder and what is there."""
 
 

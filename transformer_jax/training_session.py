@@ -23,7 +23,7 @@ def train(config: ExperimentConfig, workdir: str) -> int:
     mesh = make_mesh(config.mesh)
     tokenizers = tokenizers_for_training(config, run)
     task = TranslationTask(config, tokenizers, mesh)
-    print(task.training_store.statistics.table(), file=sys.stderr)
+    print(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
     write_json(run.config, to_json(config))
     write_data_report(task, run)
     identity = {"config": to_json(config), "tokenizers": tokenizers.target.fingerprint()}

@@ -9,6 +9,7 @@ Decoding settings can be changed; everything else is the run's.
 """
 
 import json
+import shlex
 
 from absl import flags
 
@@ -45,13 +46,19 @@ def run(values: flags.FlagValues) -> int:
     name = f"{step}" if averaged == 1 else f"{step}-average{averaged}"
     folder = Path(values.output or values.workdir)
     folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / f"evaluation-{report.split}-{name}"
+    stem = folder / f"evaluation-{report.split.replace('/', '-')}-{name}"
     write_json(stem.with_suffix(".json"), report.to_json())
     stem.with_suffix(".txt").write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
-    for pair, hypothesis in zip(task.pairs(report.split, values.examples), hypotheses, strict=False):
+    if values.json:
+        print(json.dumps(report.to_json(), ensure_ascii=False))
+        return 0
+    pairs = task.pairs(report.split, max(values.examples, 1))
+    for pair, hypothesis in zip(pairs[: values.examples], hypotheses, strict=False):
         print(f"source      {pair.source}\ntranslation {hypothesis}\nreference   {pair.target}\n")
-    print(json.dumps(report.to_json()) if values.json else report.table())
-    print(f"\ntranslations: {stem}.txt\nscores: {stem}.json")
+    print(report.table())
+    print(f"\nrun directory {values.workdir}\n  translations {stem}.txt\n  scores       {stem}.json\nnext:")
+    print(f"  transformer-jax attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
+    print(f"  transformer-jax translate --workdir={values.workdir}")
     return 0
 
 

@@ -16,7 +16,6 @@ from transformer_jax.config import ConfigError, ExperimentConfig, difference, lo
 
 # Settings that may change when a run goes on: they alter neither the model nor the order of its updates.
 CHANGEABLE = (
-    "training.num_updates",
     "training.log_every",
     "training.patience",
     "training.keep_last",
@@ -51,7 +50,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     if not run_directory.config.is_file():
         return
     changes = difference(load_run_config(workdir), config)
-    clashes = [change for change in changes if not _may_change(change[0])]
+    clashes = [change for change in changes if not _may_change(change[0], config)]
     if clashes:
         lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
         text = "\n".join(lines)
@@ -60,5 +59,8 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         )
 
 
-def _may_change(key: str) -> bool:
+def _may_change(key: str, config: ExperimentConfig) -> bool:
+    if key == "training.num_updates":
+        # The cosine ends at the last update, so with it every rate depends on how many there are.
+        return config.optimizer.schedule != "cosine"
     return key in CHANGEABLE + CHANGEABLE_DATA or key.startswith(CHANGEABLE_BLOCKS)

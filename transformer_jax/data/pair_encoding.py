@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 import os
+import threading
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -144,8 +145,17 @@ _worker_encoder: PairEncoder | None = None
 
 def _start_worker(described: tuple[tuple[str, bytes], ...], filtering: DataConfig | None) -> None:
     global _worker_encoder
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     source, target = (tokenizer_from_bytes(kind, data) for kind, data in described)
     _worker_encoder = PairEncoder(TokenizerPair(source, target), filtering, num_threads=1)
+
+
+def _end_with_parent() -> None:
+    """Without this, a worker whose parent was killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _encode_in_worker(chunk: list[SentencePair]) -> EncodedChunk:

@@ -1,5 +1,6 @@
 """The Transformer (Vaswani et al. 2017, figure 1)."""
 
+import re
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -129,4 +130,11 @@ def attention_maps(model: nn.Module, params: PyTree, source: Tokens, target: Tok
     """Weights [B, H, Q, M] of every attention of a teacher-forced pass, by the path of its module."""
     _, sown = model.apply({"params": params}, source, target, train=False, mutable=["intermediates"])
     leaves = jax.tree_util.tree_leaves_with_path(sown["intermediates"])
-    return {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
+    maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
+    # Layer 10 after layer 9, not after layer 1.
+    return dict(
+        sorted(
+            maps.items(),
+            key=lambda item: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", item[0])],
+        )
+    )

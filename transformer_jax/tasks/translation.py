@@ -1,7 +1,6 @@
 """Translation: what the loop trains on, minimises, and measures."""
 
 import itertools
-import json
 import time
 from collections.abc import Iterator
 from functools import cached_property
@@ -168,9 +167,4 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> Toke
 def write_data_report(task: TranslationTask, run: RunDirectory) -> None:
     """Writes what the training data is and what the batches make of it."""
     statistics = task.training_store.statistics.to_json()
-    batches = {
-        "batches_per_epoch": task.plan.batches_per_epoch,
-        "shapes": [list(map(int, shape)) for shape in task.plan.shapes],
-        "padding_share": json.loads(json.dumps(task.plan.padding_share)),
-    }
-    write_json(run.data_report, {"training": statistics, "batches": batches})
+    write_json(run.data_report, {"training": statistics, "batches": task.plan.to_json()})

@@ -1,0 +1,111 @@
+"""Evaluate, translate and look at a trained run, through the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_settings import tiny_settings
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import from_dict
+from transformer_jax.training_session import train
+
+LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 10}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    assert train(from_dict(tiny_settings(tmp_path_factory.mktemp("cache"), **LEARNING)), str(folder)) == 0
+    return folder
+
+
+def test_evaluate_prints_a_table_and_writes_json_and_every_line(run, capsys):
+    assert main(["evaluate", f"--workdir={run}", "--checkpoint=last", "--average=3", "--examples=2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("reference ") == 2
+    assert "nrefs:1|case:mixed|eff:no|tok:13a" in printed
+    report = json.loads((run / "evaluation-test-30-average3.json").read_text())
+    assert report["num_sentences"] == 500
+    assert report["averaged_checkpoints"] == 3
+    assert 0 <= report["scores"]["bleu"] <= 100
+    assert (run / "evaluation-test-30-average3.txt").read_text().count("\n") == 500
+
+
+def test_evaluate_measures_what_training_measured(run, capsys):
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    logged = next(record for record in logged if record["step"] == 30 and "validation/loss" in record)
+    main(["evaluate", f"--workdir={run}", "--split=validation", "--checkpoint=30", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["num_sentences"] == 500
+    # Training looked at the first eight sentences only.
+    assert report["loss"] == pytest.approx(logged["validation/loss"], rel=0.5)
+
+
+def translate(run: Path, text: bytes, *flags: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "transformer_jax", "translate", f"--workdir={run}", "--checkpoint=last", *flags]
+    environment = {**os.environ, "XLA_FLAGS": ""}
+    return subprocess.run(command, input=text, capture_output=True, env=environment, check=False, timeout=300)
+
+
+def test_translate_keeps_lines_and_their_order(run):
+    result = translate(run, "a b c\n\nd e\u2028f\n   \ng".encode())
+    assert result.returncode == 0, result.stderr.decode()
+    lines = result.stdout.decode().split("\n")
+    assert len(lines) == 6
+    assert lines[1] == lines[3] == lines[5] == ""
+
+
+def test_translate_gives_n_best_lists_with_scores(run):
+    result = translate(run, b"a b c\nd e\n", "--n-best=2")
+    rows = [line.split("\t") for line in result.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    assert float(rows[0][1]) >= float(rows[1][1])
+
+
+def test_translate_says_which_line_is_not_utf_8(run):
+    result = translate(run, b"a\n\xff\xfe\n")
+    assert result.returncode == 2
+    assert b"standard input: after line" in result.stderr
+
+
+def test_translate_does_not_need_tensorflow(run):
+    program = (
+        "import sys; sys.modules['tensorflow'] = sys.modules['tensorflow_datasets'] = None\n"
+        "from transformer_jax.__main__ import main\n"
+        f"sys.exit(main(['translate', '--workdir={run}', '--input={run}/in.txt', '--output={run}/out.txt']))"
+    )
+    (run / "in.txt").write_text("a b\nc\n")
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    assert (run / "out.txt").read_text().count("\n") == 2
+
+
+@pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
+def test_attention_draws_a_picture(run, kind, capsys):
+    assert main(["attention", f"--workdir={run}", "--text=a b c d", f"--kind={kind}"]) == 0
+    assert (run / f"attention-{kind}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "--workdir={run}", "--split=tset"], "has no split 'tset'"),
+        (["evaluate", "--workdir={run}", "--checkpoint=7"], "there are best, last, "),
+        (
+            ["evaluate", "--workdir={run}", "--config.model.d_model=32"],
+            "config.model.d_model: the trained model has 16",
+        ),
+        (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
+        (["translate", "--workdir={run}/tokenizer"], "is not a run directory"),
+        (["translate", "--workdir={run}/nowhere"], "does not exist"),
+        (["attention", "--workdir={run}", "--text= "], "--text: is empty"),
+    ],
+)
+def test_mistakes_are_told_in_one_message(run, arguments, message, capsys):
+    assert main([argument.format(run=run) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
