@@ -190,6 +190,13 @@ def test_workers_encode_as_this_process_does(letter_tokenizers, data_config, mon
             assert side.ids.dtype == other_side.ids.dtype
 
 
+def test_a_worker_that_dies_is_an_error_and_not_a_wait(letter_tokenizers, monkeypatch):
+    monkeypatch.setattr(pair_encoding, "CHUNKS_WITHOUT_WORKERS", 0)
+    monkeypatch.setattr(CharacterTokenizer, "kind", "a kind that no worker knows")
+    with pytest.raises(DataError, match="a process that tokenised has died"):
+        list(encoded_chunks(iter([SentencePair("a", "b")]), letter_tokenizers, None, num_workers=1))
+
+
 def test_memory_is_bounded_by_characters_as_well_as_by_pairs(letter_tokenizers, monkeypatch):
     monkeypatch.setattr(pair_encoding, "CHUNK_CHARACTERS", 10)
     pairs = [SentencePair("aaaa", "bb")] * 5

@@ -1,13 +1,14 @@
 """Sentence pairs to flat arrays of token ids: filtered, in order, on all cores once there are many."""
 
+import contextlib
 import itertools
 import multiprocessing
 import os
-import threading
+import signal
 from collections import Counter, deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
 # To start, a worker needs as much of a core as 60,000 pairs do: a smaller corpus than this is sooner done without.
 CHUNKS_WITHOUT_WORKERS = 24
+# Reading, handing round and writing take a quarter of the work: one process does not keep more of them busy.
+MAX_WORKERS = 16
 
 
 class Sentences(NamedTuple):
@@ -81,8 +84,8 @@ def encoded_chunks(
 ) -> Iterator[EncodedChunk]:
     """Encodes a stream of pairs, chunk after chunk in order; memory holds a few chunks, whatever the corpus.
 
-    The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core). Whatever ``pairs`` raises
-    comes out; raises DataError when a worker dies.
+    The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core, to a limit). Whatever
+    ``pairs`` raises comes out; raises DataError when a worker dies.
     """
     chunks = _chunks(pairs)
     encode = PairEncoder(tokenizers, filtering)
@@ -91,28 +94,64 @@ def encoded_chunks(
     following = next(chunks, None)
     if following is None:
         return
-    try:
-        yield from _encoded_by_workers(itertools.chain([following], chunks), tokenizers, filtering, num_workers)
-    except BrokenProcessPool as error:
-        causes = "out of memory, or a script that trains without the line `if __name__ == '__main__':`"
-        raise DataError(f"data: a process that tokenised died; {causes} ({error})") from error
+    yield from _encoded_by_workers(
+        itertools.chain([following], chunks), tokenizers, filtering, num_workers or min(available_cores(), MAX_WORKERS)
+    )
 
 
 def _encoded_by_workers(
     chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None, num_workers: int
 ) -> Iterator[EncodedChunk]:
-    num_workers = num_workers or available_cores()
+    """Hands the chunks round; each worker has one at a time, so that neither end of a pipe waits for the other.
+
+    Not a ProcessPoolExecutor, whose processes outlive a parent that was killed, and wait for ever in a script without a
+    guarded main; these end with the pipe.
+    """
     # Not fork: the child of a process in which JAX runs its threads may never wake up.
     context = multiprocessing.get_context("spawn")
     described = tuple((tokenizer.kind, tokenizer.to_bytes()) for tokenizer in tokenizers)
-    with ProcessPoolExecutor(num_workers, context, _start_worker, (described, filtering)) as pool:
-        waiting: deque[Future[EncodedChunk]] = deque()
-        for chunk in chunks:
-            waiting.append(pool.submit(_encode_in_worker, chunk))
-            if len(waiting) > 2 * num_workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    connections: list[Connection] = []
+    busy: deque[Connection] = deque()
+    try:
+        # All at once, since each needs a second to start; what they need to know follows through the pipe, because a child
+        # that dies early would leave start() waiting with it.
+        connections.extend(_start_worker(context) for _ in range(num_workers))
+        for index, chunk in enumerate(chunks):
+            if index < num_workers:
+                connection = connections[index]
+                connection.send((described, filtering))
+            else:
+                connection = busy.popleft()
+                yield connection.recv()
+            connection.send(chunk)
+            busy.append(connection)
+        while busy:
+            yield busy.popleft().recv()
+    except (EOFError, ConnectionError) as error:
+        causes = "out of memory, or a script that trains without the line `if __name__ == '__main__':`"
+        raise DataError(f"data: a process that tokenised has died: {causes}; its own message is above") from error
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def _start_worker(context: SpawnContext) -> Connection:
+    connection, other_end = context.Pipe()
+    context.Process(target=_work, args=(other_end,), daemon=True).start()
+    other_end.close()
+    return connection
+
+
+def _work(connection: Connection) -> None:
+    """A worker's life: learns what to encode with, then encodes what comes, until the pipe is closed."""
+    # Ctrl-C is for the parent, which then closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, ConnectionError):
+        described, filtering = connection.recv()
+        source, target = (tokenizer_from_bytes(kind, data) for kind, data in described)
+        encode = PairEncoder(TokenizerPair(source, target), filtering, num_threads=1)
+        while True:
+            connection.send(encode(connection.recv()))
 
 
 def available_cores() -> int:
@@ -138,26 +177,3 @@ def _flatten(sentences: list[list[int]], tokenizer: Tokenizer) -> Sentences:
     ids = itertools.chain.from_iterable(itertools.chain(sentence, (EOS_ID,)) for sentence in sentences)
     lengths = np.array([len(sentence) + 1 for sentence in sentences], np.int32)
     return Sentences(np.fromiter(ids, id_type(tokenizer), int(lengths.sum())), lengths)
-
-
-_worker_encoder: PairEncoder | None = None
-
-
-def _start_worker(described: tuple[tuple[str, bytes], ...], filtering: DataConfig | None) -> None:
-    global _worker_encoder
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    source, target = (tokenizer_from_bytes(kind, data) for kind, data in described)
-    _worker_encoder = PairEncoder(TokenizerPair(source, target), filtering, num_threads=1)
-
-
-def _end_with_parent() -> None:
-    """Without this, a worker whose parent was killed would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _encode_in_worker(chunk: list[SentencePair]) -> EncodedChunk:
-    assert _worker_encoder is not None
-    return _worker_encoder(chunk)

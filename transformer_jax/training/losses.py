@@ -78,7 +78,9 @@ def _token_losses_backward(
     logits, labels, log_normalizer = residuals
     is_label = lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1) == labels[..., None]
     smoothed = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / logits.shape[-1]
-    return (jnp.exp(logits - log_normalizer[..., None]) - smoothed) * cotangents[0][..., None], None
+    gradient = (jnp.exp(logits - log_normalizer[..., None]) - smoothed) * cotangents[0][..., None]
+    # Made once: without the barrier each of the two products that follow would compute it anew.
+    return lax.optimization_barrier(gradient), None
 
 
 _token_losses.defvjp(_token_losses_forward, _token_losses_backward)
