@@ -9,7 +9,6 @@ https://github.com/multi30k/dataset (data/task1/raw).
 
 from ml_collections import ConfigDict
 
-
 VARIANTS = ("tiny", "tiny_hour")
 
 
@@ -53,7 +52,7 @@ def tiny(config: ConfigDict) -> ConfigDict:
 
 
 def tiny_hour(config: ConfigDict) -> ConfigDict:
-    """The same model for an hour of two CPU cores: a fifth of the tokens, so smaller batches, less dropout, a rate that ends at 0."""
+    """The same model for an hour of two CPU cores: a fifth of the tokens, so smaller batches and less dropout."""
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 6000, "joint": True}
     config.batching = {"kind": "buckets", "tokens_per_update": 2048, "num_buckets": 4}
     config.model.dropout, config.model.embedding_dropout = 0.2, 0.1

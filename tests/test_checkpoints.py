@@ -80,16 +80,18 @@ def largest_file(folder: Path) -> Path:
     return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
-@pytest.mark.parametrize("item", ["params", "rest", "progress"])
+@pytest.mark.parametrize("item", ["params", "rest", "progress", "metrics"])
 def test_a_truncated_newest_checkpoint_gives_way_to_the_one_before(tmp_path, item):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     for step in (1, 2):
-        checkpoints.save(state_at(step), {"counters": {"step": step}})
+        checkpoints.save(state_at(step), {"counters": {"step": step}}, bleu=float(step))
     checkpoints.wait()
+    checkpoints.close()
     folder = tmp_path / "checkpoints" / "2" / item
-    named = {"progress": folder / "metadata", "rest": folder / "manifest.ocdbt"}
+    named = {"progress": folder / "metadata", "rest": folder / "manifest.ocdbt", "metrics": folder / "metrics"}
     victim = named.get(item) or largest_file(folder)
     victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
     state, progress, complaints = checkpoints.restore_newest(state_at(0))
     assert int(state.step) == 1
     assert progress == {"counters": {"step": 1}}
@@ -100,6 +102,18 @@ def test_a_truncated_newest_checkpoint_gives_way_to_the_one_before(tmp_path, ite
     checkpoints.save(state_at(2), {})
     checkpoints.wait()
     assert checkpoints.steps() == [1, 2]
+    checkpoints.close()
+
+
+def test_a_model_that_fits_no_checkpoint_moves_none(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(state_at(1), {})
+    checkpoints.wait()
+    other = state_at(0)
+    other = other._replace(params={"projection": other.params["source_embedding"]})
+    with pytest.raises(CheckpointError, match="no checkpoint can be read: checkpoint 1 is damaged or does not fit"):
+        checkpoints.restore_newest(other)
+    assert checkpoints.steps() == [1]
     checkpoints.close()
 
 

@@ -29,10 +29,23 @@ def cache(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(cache):
+    """These tests compile the same few programs again and again; the processes that are killed share nothing."""
+    settings = {"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": str(cache / "compiled")}
+    settings |= {"jax_persistent_cache_min_compile_time_secs": 0.0}
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
 def trainer(config: ExperimentConfig, folder: Path, devices: int = 1) -> Trainer:
     run = RunDirectory(folder)
     mesh = make_mesh(config.mesh, jax.devices()[:devices])
-    return Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh, {})
+    return Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
 
 
 def train(config: ExperimentConfig, folder: Path, devices: int = 1) -> Outcome:
@@ -138,8 +151,8 @@ def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path):
     config = tiny_config(cache)
-    broken = trainer(config, tmp_path)
     train(tiny_config(cache, num_updates=3), tmp_path)
+    broken = trainer(config, tmp_path)
     original = broken.task.model.apply
 
     def poisoned(variables, *arguments, **options):

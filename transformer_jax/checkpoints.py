@@ -1,7 +1,7 @@
 """Checkpoints with Orbax: written in the background, restored onto any mesh, averaged; the newest sound one is found."""
 
+import json
 import logging
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,17 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
         )
+        self.set_aside: list[str] = []
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
         if not self._options.read_only:
             self._directory.mkdir(parents=True, exist_ok=True)
+        for checkpoint in sorted(self._directory.glob("[0-9]*")):
+            if checkpoint.name.isdigit() and not _metrics_are_sound(checkpoint):
+                if self._options.read_only:
+                    raise CheckpointError(f"{checkpoint}: its metrics are damaged; move it away")
+                self.set_aside.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
         return ocp.CheckpointManager(self._directory, options=self._options)
 
     def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:
@@ -115,7 +121,10 @@ class Checkpoints:
         return trained[-count:]
 
     def restore(self, step: int, like: TrainState) -> tuple[TrainState, Progress]:
-        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs)."""
+        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs).
+
+        Raises CheckpointError when it cannot be read.
+        """
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
         params = abstract.pop("params")
         items = ocp.args.Composite(
@@ -123,35 +132,36 @@ class Checkpoints:
             rest=ocp.args.StandardRestore(abstract),
             progress=ocp.args.JsonRestore(),
         )
-        restored = self._manager.restore(step, args=items)
+        restored = self._read(step, items)
         return TrainState(params=restored["params"], **restored["rest"]), restored["progress"]
 
     def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
         """The newest checkpoint that can be read, and a sentence about each newer one that could not.
 
-        Unreadable ones are moved aside, to ``damaged-STEP`` beside the checkpoints; nothing is deleted.
-        Raises CheckpointError when there is no readable one.
+        Those are moved aside, beside the checkpoints, once an older one was read; nothing is deleted. Raises CheckpointError,
+        and moves nothing, when none can be read: then it is not a checkpoint that is broken.
         """
-        complaints: list[str] = []
+        damaged: dict[int, str] = {}
         for step in reversed(self.steps()):
             try:
-                return *self.restore(step, like), complaints
-            # Whatever a damaged file makes of the reader: Orbax, tensorstore and json each raise their own kinds.
-            except Exception as error:
-                reason = str(error).strip().splitlines()[0][:200]
-                complaints.append(f"checkpoint {step} is damaged ({reason}); moved to {self._set_aside(step)}")
-        raise CheckpointError(f"{self._directory}: no readable checkpoint. " + " ".join(complaints))
+                state, progress = self.restore(step, like)
+            except CheckpointError as error:
+                damaged[step] = str(error)
+                continue
+            complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
+            return state, progress, self.set_aside + complaints
+        raise CheckpointError(f"{self._directory}: no checkpoint can be read: {'; '.join(damaged.values())}")
 
     def progress(self, step: int) -> Progress:
         """The JSON saved with ``step``."""
         args = ocp.args.Composite(progress=ocp.args.JsonRestore())
-        return self._manager.restore(step, args=args)["progress"]
+        return self._read(step, args)["progress"]
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
         """The parameters of ``step`` alone, with the shapes and the shardings of ``like``."""
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         args = ocp.args.Composite(params=ocp.args.StandardRestore(abstract))
-        return self._manager.restore(step, args=args)["params"]
+        return self._read(step, args)["params"]
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
         """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
@@ -160,10 +170,35 @@ class Checkpoints:
             total = jax.tree.map(jnp.add, total, self.restore_params(step, like))
         return jax.tree.map(lambda leaf: leaf / len(steps), total)
 
+    def _read(self, step: int, items: ocp.args.Composite) -> Any:
+        try:
+            return self._manager.restore(step, args=items)
+        # Whatever a damaged file makes of the reader: Orbax, tensorstore and json each raise their own kinds.
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0][:200]
+            raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
+
     def _set_aside(self, step: int) -> Path:
+        """Moves a checkpoint out of the way, to a name that is free."""
         self._manager.close()
-        target = self._directory.parent / f"damaged-{step}"
-        shutil.rmtree(target, ignore_errors=True)
-        (self._directory / str(step)).rename(target)
+        target = set_aside(self._directory / str(step))
         self._manager = self._open()
         return target
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Moves the folder of a checkpoint beside the others', under a name that is free."""
+    folder = checkpoint.parent.parent
+    names = (folder / f"damaged-{checkpoint.name}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
+    target = next(name for name in names if not name.exists())
+    checkpoint.rename(target)
+    return target
+
+
+def _metrics_are_sound(checkpoint: Path) -> bool:
+    """Whether the scores of a checkpoint, if it has any, can be read: Orbax opens none of a folder in which one cannot."""
+    file = checkpoint / "metrics" / "metrics"
+    try:
+        return not file.is_file() or isinstance(json.loads(file.read_text(encoding="utf-8")), dict)
+    except ValueError:
+        return False

@@ -1,30 +1,33 @@
 """The training loop: the only place where data, step, checkpoints and evaluation meet."""
 
 import signal
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints import Checkpoints, Progress
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ConfigError, ExperimentConfig, to_json
 from transformer_jax.evaluation.report import EvaluationReport
+from transformer_jax.reporting.counters import Counters, Stopwatch
 from transformer_jax.reporting.metrics_log import MetricsLog
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.finiteness import first_non_finite
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
-from transformer_jax.training.sharding import put_batch, require_rows_divide
+from transformer_jax.training.sharding import put_batch
 from transformer_jax.training.state import TrainState, count_parameters
-from transformer_jax.training.step import StepMetrics, compile_train_step, initial_state, make_train_step
+from transformer_jax.training.step import StepFunction, StepMetrics, initial_state, make_train_step
 
 REHEARSAL_SENTENCES = 8
 
@@ -41,84 +44,15 @@ class Outcome(NamedTuple):
     best_bleu: float | None
 
 
-@dataclass
-class Counters:
-    """What the loop remembers between updates; travels in every checkpoint, so that a resumed run forgets nothing.
-
-    ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the last line of the log.
-    """
-
-    best_bleu: float | None = None
-    evaluations_without_gain: int = 0
-    loss: float = 0.0
-    nll: float = 0.0
-    correct: float = 0.0
-    tokens: float = 0.0
-    total_tokens: float = 0.0
-
-    def add(self, metrics: StepMetrics) -> None:
-        """Adds what one update reported."""
-        for name, value in metrics.sums._asdict().items():
-            setattr(self, name, getattr(self, name) + float(value))
-        self.total_tokens += float(metrics.sums.tokens)
-
-    def take_window(self) -> dict[str, float]:
-        """Means since the last call, per target token."""
-        means = {
-            "train/loss": self.loss / self.tokens,
-            "train/nll": self.nll / self.tokens,
-            "train/accuracy": self.correct / self.tokens,
-        }
-        self.loss = self.nll = self.correct = self.tokens = 0.0
-        return means
-
-    def judge(self, bleu: float) -> bool:
-        """Counts an evaluation; True when it is the best so far."""
-        is_best = self.best_bleu is None or bleu > self.best_bleu
-        self.best_bleu = bleu if is_best else self.best_bleu
-        self.evaluations_without_gain = 0 if is_best else self.evaluations_without_gain + 1
-        return is_best
-
-
-@dataclass
-class Stopwatch:
-    """Tokens per second of training alone: evaluation and saving do not count."""
-
-    started: float = field(default_factory=time.perf_counter)
-    tokens: float = 0.0
-    paused: float = 0.0
-
-    def restart(self) -> None:
-        """Counts from now."""
-        self.started, self.tokens, self.paused = time.perf_counter(), 0.0, 0.0
-
-    def rate(self) -> float:
-        """Target tokens per second since the last ``restart``."""
-        return self.tokens / max(time.perf_counter() - self.started - self.paused, 1e-9)
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Leaves out what happens inside."""
-        began = time.perf_counter()
-        yield
-        self.paused += time.perf_counter() - began
-
-
 class Trainer:
     """One training run, from wherever its newest checkpoint is to its end."""
 
-    def __init__(
-        self, config: ExperimentConfig, run: RunDirectory, task: TranslationTask, mesh: Mesh, identity: Progress
-    ) -> None:
-        self.config, self.run, self.task = config, run, task
-        self._identity = identity
-        self.mesh = mesh
-        require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, self.mesh)
+    def __init__(self, config: ExperimentConfig, run: RunDirectory, task: TranslationTask, mesh: Mesh) -> None:
+        self.config, self.run, self.task, self.mesh = config, run, task, mesh
         self._schedule = make_schedule(config.optimizer, config.model.d_model, config.training.num_updates)
         self._optimizer = make_optimizer(config.optimizer, self._schedule)
-        step = make_train_step(task.loss, self._optimizer, config.batching.accumulation_steps)
+        self._train_step = make_train_step(task.loss, self._optimizer, config.batching.accumulation_steps)
         self.state = initial_state(task.init_params, self._optimizer, config.seed, self.mesh)
-        self._step = compile_train_step(step, self.state, self.mesh)
         self.counters = Counters()
         training = config.training
         self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
@@ -140,40 +74,50 @@ class Trainer:
                 progress.say(complaint)
             if first:
                 progress.say(f"resumed at update {first}")
-            else:
-                self._rehearse(progress)
-            reason = self._run(log, progress)
+            reason = self._reason_to_end() or self._prepare_and_run(first, log, progress)
             self._save(None)
         return Outcome(int(self.state.step), reason, self.counters.best_bleu)
 
-    def _run(self, log: MetricsLog, progress: TrainingProgress) -> str:
+    def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
+        """Compiles the step and opens the data in the background while evaluation, search and saving are rehearsed."""
+        step = CompiledStep(self._train_step, self.state, self.mesh, self.task.batch_shapes())
+        with closing(step), ThreadPoolExecutor(1) as pool:
+            batches = pool.submit(self.task.training_batches, first)
+            if first == 0:
+                self._rehearse(progress)
+            return self._run(step, batches.result(), log, progress)
+
+    def _run(
+        self, train_step: StepFunction, batches: Iterator[Batch], log: MetricsLog, progress: TrainingProgress
+    ) -> str:
         """Dispatches update n, then reads what update n - 1 reported, so that the device never waits for the reader."""
         training = self.config.training
         step = int(self.state.step)
-        if self._is_out_of_patience():
-            return "patience"
-        if step >= training.num_updates:
-            return "finished"
-        batches = self.task.training_batches(step)
         watch = Stopwatch()
         pending: StepMetrics | None = None
-        while step < training.num_updates:
+        while True:
             batch = put_batch(next(batches), self.mesh)
-            self.state, metrics = self._step(self.state, batch)
+            self.state, metrics = train_step(self.state, batch)
             if pending is not None:
                 self._record(step, pending, log, progress, watch)
             step, pending = step + 1, metrics
             is_boundary = step % training.evaluate_every == 0 or step % training.checkpoint_every == 0
-            if is_boundary or self._interrupted or step == training.num_updates:
+            # Read once: a signal may come at any moment, and is then the next update's to notice.
+            interrupted = self._interrupted is not None
+            if is_boundary or interrupted or step == training.num_updates:
                 self._record(step, pending, log, progress, watch)
                 pending = None
                 with watch.pause():
                     self._at_boundary(step, log, progress)
-            if self._interrupted:
-                return "interrupted"
-            if self._is_out_of_patience():
-                return "patience"
-        return "finished"
+                if reason := "interrupted" if interrupted else self._reason_to_end():
+                    return reason
+
+    def _reason_to_end(self) -> str | None:
+        """Why there is no next update, None when there is one."""
+        if int(self.state.step) >= self.config.training.num_updates:
+            return "finished"
+        patience = self.config.training.patience
+        return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
 
     def _record(
         self, step: int, metrics: StepMetrics, log: MetricsLog, progress: TrainingProgress, watch: Stopwatch
@@ -227,34 +171,46 @@ class Trainer:
         if not self._checkpoints.steps():
             return []
         self.state, progress, complaints = self._checkpoints.restore_newest(self.state)
+        self._require_same_data(progress["data"])
         self.counters = Counters(**progress["counters"])
         return complaints
 
-    def _save(self, bleu: float | None) -> None:
-        self._checkpoints.save(self.state, {**self._identity, "counters": asdict(self.counters)}, bleu)
+    def _identity(self) -> Progress:
+        """What a checkpoint says about where it comes from."""
+        return {"config": to_json(self.config), "data": self.task.data_identity}
 
-    def _is_out_of_patience(self) -> bool:
-        patience = self.config.training.patience
-        return bool(patience) and self.counters.evaluations_without_gain >= patience
+    def _require_same_data(self, saved: dict[str, str]) -> None:
+        for name, digest in self.task.data_identity.items():
+            if saved[name] != digest:
+                raise ConfigError(
+                    f"--workdir: {self.run.path}: the {name} changed since its checkpoints were written; use another "
+                    "folder, or the data they were trained on"
+                )
+
+    def _save(self, bleu: float | None) -> None:
+        self._checkpoints.save(self.state, {**self._identity(), "counters": asdict(self.counters)}, bleu)
 
     def _explain_divergence(self, step: int, metrics: StepMetrics) -> None:
-        """Repeats update ``step`` in slow motion. The parameters are still finite: the update was withheld."""
+        """Repeats update ``step`` module by module. The parameters are still finite, since the update was withheld.
+
+        The next update may have been made already, with the parameters it left; then the failure may not come back.
+        """
         state: TrainState = self.state
         batch: Batch = put_batch(next(self.task.training_batches(step - 1)), self.mesh)
-        key = state._replace(step=state.step * 0 + step - 1).dropout_key()
+        key = state._replace(step=jnp.asarray(step - 1, state.step.dtype)).dropout_key()
         activations: PyTree = self.task.activations(state.params, batch, key)
         gradient = jax.grad(lambda params: self.task.loss(params, batch, key).loss)(state.params)
         where = (
             first_non_finite({"parameters": state.params})
             or first_non_finite({"activations": activations})
             or first_non_finite({"gradient": gradient})
-            or "only in the sum over the batch"
+            or "none when the update was repeated"
         )
         kept = self._checkpoints.steps()
         raise TrainingDiverged(
             f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
-            f"that is not finite: {where}. Checkpoints kept: {kept}. Lower optimizer.learning_rate, set "
-            "optimizer.clip_norm, or look at that tensor"
+            f"that is not finite: {where}. Checkpoints kept: {kept}. Look at that tensor, or start anew, in another "
+            "--workdir, with a lower optimizer.learning_rate or with optimizer.clip_norm"
         )
 
     @contextmanager

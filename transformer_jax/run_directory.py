@@ -85,6 +85,9 @@ def write_json(path: Path, content: Any) -> None:
 
 def _git_commit() -> str:
     """The commit of this source tree, with ``-dirty`` when it was changed since; empty where there is no git."""
+    if not (Path(__file__).parents[1] / "pyproject.toml").is_file():
+        # Installed, perhaps inside somebody else's repository.
+        return ""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

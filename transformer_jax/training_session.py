@@ -2,38 +2,49 @@
 
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.translation import TranslationTask, tokenizers_for_training, write_data_report
-from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.sharding import make_mesh, require_rows_divide
 
 
 def train(config: ExperimentConfig, workdir: str) -> int:
     """Trains, and says where the result is; the exit status of the command.
 
-    Raises ConfigError and DataError before any time is spent.
+    Raises ConfigError and DataError before the corpus is tokenised.
     """
     started = time.monotonic()
     start_jax(config.data.cache_directory)
-    run = RunDirectory(workdir)
-    run.path.mkdir(parents=True, exist_ok=True)
     mesh = make_mesh(config.mesh)
-    tokenizers = tokenizers_for_training(config, run)
-    task = TranslationTask(config, tokenizers, mesh)
-    print(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
+    config = with_absolute_directory(config)
+    run = RunDirectory(workdir)
+    # Before the tokenizers: what is in the folder then always belongs to these settings.
     write_json(run.config, to_json(config))
+    task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
+    trainer = Trainer(config, run, task, mesh)
+    print(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
     write_data_report(task, run)
-    identity = {"config": to_json(config), "tokenizers": tokenizers.target.fingerprint()}
     try:
-        outcome = Trainer(config, run, task, mesh, identity).train()
+        outcome = trainer.train()
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
     print(summary(outcome, run, time.monotonic() - started))
     return 0
+
+
+def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
+    """The settings with the folder of the data written out, so that the run can be evaluated from anywhere."""
+    if not config.data.directory:
+        return config
+    directory = str(Path(config.data.directory).expanduser().absolute())
+    return replace(config, data=replace(config.data, directory=directory))
 
 
 def summary(outcome: Outcome, run: RunDirectory, seconds: float) -> str:

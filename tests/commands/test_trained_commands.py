@@ -67,9 +67,10 @@ def test_translate_gives_n_best_lists_with_scores(run):
 
 
 def test_translate_says_which_line_is_not_utf_8(run):
-    result = translate(run, b"a\n\xff\xfe\n")
+    result = translate(run, b"a\n" * 10 + b"\xff\xfe\n")
     assert result.returncode == 2
-    assert b"standard input: after line" in result.stderr
+    assert b"standard input, line 11: invalid UTF-8" in result.stderr
+    assert result.stdout.count(b"\n") == 10
 
 
 def test_translate_does_not_need_tensorflow(run):

@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.config import ConfigError, from_dict
 
 REFUSED = [
-    ({"seed": -1}, "seed: -1 must not be negative"),
+    ({"seed": -1}, "seed: -1 must be at least 0 and below 2^32"),
     ({"data": {"source": "csv"}}, "data.source: 'csv' is not one of grammar, copy, reverse, text, tfds"),
     ({"data": {"source": "text"}}, "data.directory: must name the folder with the text files"),
     ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
@@ -37,13 +37,21 @@ REFUSED = [
     ),
     (
         {"batching": {"tokens_per_update": 1000}},
-        "batching.tokens_per_update: 1000 is less than batching.row_multiple=8 rows of 257 positions; "
-        "raise it to 2056 or lower data.max_*_tokens",
+        "batching.tokens_per_update: 1000 is less than batching.row_multiple=8 rows of 256 positions; "
+        "raise it to 2048 or lower data.max_*_tokens",
     ),
     (
         {"mesh": {"data": 2, "fsdp": 3}},
         "batching.row_multiple: 8 rows do not divide into 6 parts "
         "(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of 6",
+    ),
+    (
+        {"batching": {"kind": "packed", "packed_length": 128}},
+        "batching.packed_length: 128 positions do not hold a pair of 256; raise it or lower data.max_*_tokens",
+    ),
+    (
+        {"optimizer": {"schedule": "cosine", "warmup_updates": 50}, "training": {"num_updates": 50}},
+        "optimizer.warmup_updates: 50 leaves a cosine schedule nothing of training.num_updates=50; it must be less",
     ),
 ]
 

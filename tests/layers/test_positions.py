@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.config import ConfigError
 from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions, sinusoid_table
 
 
@@ -32,5 +33,5 @@ def test_learned_positions_refuse_what_they_have_no_vector_for():
     positions = LearnedPositions(8, max_positions=4)
     variables = positions.init(jax.random.key(0), jnp.zeros((1, 4), jnp.int32), length=4)
     assert variables["params"]["table"].shape == (4, 8)
-    with pytest.raises(ValueError, match="model.max_positions: 4 .* sequence of 5"):
+    with pytest.raises(ConfigError, match="model.max_positions: 4 .* sequence of 5"):
         positions.apply(variables, jnp.zeros((1, 5), jnp.int32), length=5)

@@ -15,13 +15,13 @@ def write_metrics(file, records, end="\n"):
 
 
 def test_series_of_a_resumed_run(tmp_path):
-    records = [{"update": 1, "loss": 9.0}, {"update": 2, "loss": 8, "bleu": 3}, {"update": 2, "loss": 7.0}, {}]
-    file = write_metrics(tmp_path / "metrics.jsonl", records, end='\n{"update": 3, "lo')
-    assert read_series(file, ["loss", "bleu"], "update") == {"loss": ([1, 2], [9.0, 7.0]), "bleu": ([2], [3.0])}
+    records = [{"step": 1, "loss": 9.0}, {"step": 2, "loss": 8, "bleu": 3}, {"step": 2, "loss": 7.0}, {}]
+    file = write_metrics(tmp_path / "metrics.jsonl", records, end='\n{"step": 3, "lo')
+    assert read_series(file, ["loss", "bleu"], "step") == {"loss": ([1, 2], [9.0, 7.0]), "bleu": ([2], [3.0])}
 
 
 def test_a_picture_of_two_runs(tmp_path):
-    records = [{"update": 1, "loss": 2.0, "bleu": 1.0}]
+    records = [{"step": 1, "loss": 2.0, "bleu": 1.0}]
     runs = [write_metrics(tmp_path / name / "metrics.jsonl", records) for name in "ab"]
     one = imread(draw_curves(runs[0], ["loss"], tmp_path / "one.png"))
     two = imread(draw_curves(runs, ["loss", "bleu"], tmp_path / "two.png", title="a and b"))
@@ -30,8 +30,8 @@ def test_a_picture_of_two_runs(tmp_path):
 
 
 def test_problems_are_named(tmp_path):
-    good = write_metrics(tmp_path / "metrics.jsonl", [{"update": 1, "loss": 2.0}])
-    broken = write_metrics(tmp_path / "broken.jsonl", [{"update": 1}], end='\nnonsense\n{"update": 2}\n')
+    good = write_metrics(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
+    broken = write_metrics(tmp_path / "broken.jsonl", [{"step": 1}], end='\nnonsense\n{"step": 2}\n')
     with pytest.raises(DataError, match="'bleu'; it has update, loss"):
         draw_curves(good, ["bleu"], tmp_path / "curves.png")
     with pytest.raises(DataError, match=r"broken\.jsonl, line 2"):

@@ -10,7 +10,7 @@ The sentence is translated by the run's search; the weights are those of a forwa
 
 from absl import flags
 
-from transformer_jax.commands.evaluate import define_run_flags, run_config
+from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
 
 KINDS = {"cross": "cross_attention", "encoder": "encoder", "decoder": "decoder"}

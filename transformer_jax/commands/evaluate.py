@@ -13,15 +13,13 @@ import shlex
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
-
-CHECKPOINT_MEANING = "best (validation BLEU), last, or the number of an update"
+from transformer_jax.commands.run_flags import define_run_flags, run_config
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
+    flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
     flags.DEFINE_string("split", "test", "train, validation, test, or a name that the data has", flag_values=values)
     flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
     flags.DEFINE_string("output", None, "folder for the results (default: the run directory)", flag_values=values)
@@ -60,32 +58,3 @@ def run(values: flags.FlagValues) -> int:
     print(f"  transformer-jax attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
     print(f"  transformer-jax translate --workdir={values.workdir}")
     return 0
-
-
-def define_run_flags(values: flags.FlagValues) -> None:
-    """The flags of every command that uses a trained model."""
-    flags.DEFINE_string("workdir", None, "folder of the run", flag_values=values, required=True)
-    flags.DEFINE_string("checkpoint", "best", CHECKPOINT_MEANING, flag_values=values)
-    flags.DEFINE_integer(
-        "average", 1, "average the parameters of so many checkpoints", flag_values=values, lower_bound=1
-    )
-    flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
-    define_override_flag(values)
-
-
-def run_config(values: flags.FlagValues) -> ExperimentConfig:
-    """The settings of the run, with the overrides of the command line.
-
-    Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
-    """
-    from transformer_jax.run_directory import RunDirectory
-
-    RunDirectory(values.workdir).require_run()
-    saved = load_run_config(values.workdir)
-    config = resolve_config(values, base=saved)
-    for key, before, _ in difference(saved, config):
-        if not key.startswith(("decoding.", "mesh.", "data.")):
-            raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh and data can change"
-            )
-    return config

@@ -20,9 +20,12 @@ CHANGEABLE = (
     "training.patience",
     "training.keep_last",
     "training.keep_best",
+    "data.directory",
+    "data.cache_directory",
+    "batching.prefetch_batches",
+    "decoding.",
+    "mesh.",
 )
-CHANGEABLE_BLOCKS = ("decoding.", "mesh.")
-CHANGEABLE_DATA = ("data.directory", "data.cache_directory", "batching.prefetch_batches")
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -63,4 +66,4 @@ def _may_change(key: str, config: ExperimentConfig) -> bool:
     if key == "training.num_updates":
         # The cosine ends at the last update, so with it every rate depends on how many there are.
         return config.optimizer.schedule != "cosine"
-    return key in CHANGEABLE + CHANGEABLE_DATA or key.startswith(CHANGEABLE_BLOCKS)
+    return key.startswith(CHANGEABLE)

@@ -4,20 +4,24 @@ Example:
     transformer-jax translate --workdir=runs/m30k < input.en > output.de
     transformer-jax translate --workdir=runs/m30k --input=input.en --output=output.de --n_best=3
 
-One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives N lines
-out: number of the line, score (length-normalised log-probability) and translation, separated by tabs. TensorFlow is not
-needed.
+One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
+lines out (an empty one gives one): number of the line, score (length-normalised log-probability) and translation, separated by
+tabs. Typed lines are answered one by one; otherwise --lines_at_once are read before they are translated, for speed. TensorFlow
+is not needed.
 """
 
-import itertools
 import sys
-from collections.abc import Iterator
-from typing import IO, TextIO
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
 
 from absl import flags
 
-from transformer_jax.commands.evaluate import define_run_flags, run_config
+from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from transformer_jax.tasks.translator import Translation
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -42,42 +46,61 @@ def run(values: flags.FlagValues) -> int:
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     translator = trained.translator
-    with _opened(values.input, "r", sys.stdin) as source, _opened(values.output, "w", sys.stdout) as target:
+    with (
+        _opened(values.input, "rb", sys.stdin.buffer) as source,
+        _opened(values.output, "wb", sys.stdout.buffer) as target,
+    ):
         # A person at a terminal waits for each line; a file is better served by whole batches.
         at_once = 1 if source.isatty() else values.lines_at_once
         number = 0
         for lines in _chunks(_lines(source, values.input or "standard input"), at_once):
             for best in translator.translate(trained.params, lines, num_results=values.n_best):
                 number += 1
-                if values.n_best == 1:
-                    target.write(f"{best[0].text}\n")
-                else:
-                    target.writelines(f"{number}\t{each.score:.4f}\t{each.text}\n" for each in best)
+                target.write(_written(number, best, values.n_best).encode("utf-8"))
             target.flush()
     return 0
 
 
-def _opened(path: str | None, mode: str, standard: TextIO) -> IO[str]:
-    """The file, or the standard stream; only a line feed ends a line, as everywhere."""
+def _written(number: int, best: "Sequence[Translation]", n_best: int) -> str:
+    if n_best == 1:
+        return f"{best[0].text}\n"
+    return "".join(f"{number}\t{each.score:.4f}\t{each.text}\n" for each in best)
+
+
+@contextmanager
+def _opened(path: str | None, mode: str, standard: BinaryIO) -> Iterator[BinaryIO]:
+    """The file, or the standard stream, as bytes."""
     if path is None:
-        standard.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]  # both are TextIOWrapper
-        return open(standard.fileno(), mode, encoding="utf-8", newline="\n", closefd=False)
+        yield standard
+        return
     try:
-        return open(path, mode, encoding="utf-8", newline="\n")
+        file = open(path, mode)  # noqa: SIM115
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
+    with file:
+        yield file  # type: ignore[misc]  # a binary mode
 
 
-def _lines(source: IO[str], name: str) -> Iterator[str]:
-    number = 0
-    try:
-        for line in source:
-            number += 1
-            yield line.removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: after line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
+def _lines(source: BinaryIO, name: str) -> Iterator[str]:
+    """Lines without their ends; only a line feed ends a line, as everywhere."""
+    from transformer_jax.data.text_files import check_sentence
+
+    for number, line in enumerate(source, start=1):
+        yield check_sentence(line.removesuffix(b"\n").removesuffix(b"\r"), f"{name}, line {number}")
 
 
 def _chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    while chunk := list(itertools.islice(lines, size)):
+    """Lists of at most ``size`` lines; those before a line that cannot be read are still given."""
+    chunk: list[str] = []
+    try:
+        for line in lines:
+            chunk.append(line)
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    except DataError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
         yield chunk

@@ -27,8 +27,8 @@ class DataConfig:
     validation_split: str = "validation"
     test_split: str = "test"
     generated_pairs: int = 20_000
-    max_source_tokens: int = 256
-    max_target_tokens: int = 256
+    max_source_tokens: int = 255
+    max_target_tokens: int = 255
     max_length_ratio: float = 9.0
     cache_directory: str = "~/.cache/transformer_jax"
 

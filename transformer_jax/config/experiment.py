@@ -1,5 +1,6 @@
 """The settings of one run, whole, and the checks that involve more than one block of them."""
 
+import math
 from dataclasses import dataclass, field
 
 from transformer_jax.config.checks import require
@@ -24,15 +25,28 @@ class ExperimentConfig:
     mesh: MeshConfig = field(default_factory=MeshConfig)
 
     def __post_init__(self) -> None:
-        require(self.seed >= 0, "seed", f"{self.seed} must not be negative")
+        require(0 <= self.seed < 2**32, "seed", f"{self.seed} must be at least 0 and below 2^32")
+        self._check_tying()
+        self._check_batches()
+        self._check_schedule()
+        self._check_positions()
+
+    def _check_tying(self) -> None:
         can_tie = self.tokenizer.joint or self.model.tying in ("output", "none")
         remedy = (
             f"{self.model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; "
             "or use output or none"
         )
         require(can_tie, "model.tying", remedy)
+
+    def _check_batches(self) -> None:
         widest = max(self.data.max_source_tokens, self.data.max_target_tokens) + 1
         if self.batching.kind == "packed":
+            require(
+                self.batching.packed_length >= widest,
+                "batching.packed_length",
+                f"{self.batching.packed_length} positions do not hold a pair of {widest}; raise it or lower data.max_*_tokens",
+            )
             widest = self.batching.packed_length
         fits = self.batching.tokens_per_update >= widest * self.batching.row_multiple
         problem = (
@@ -47,3 +61,19 @@ class ExperimentConfig:
             f"(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of {shards}"
         )
         require(divides, "batching.row_multiple", problem)
+
+    def _check_schedule(self) -> None:
+        warmup, updates = self.optimizer.warmup_updates, self.training.num_updates
+        ends = self.optimizer.schedule != "cosine" or warmup < updates
+        problem = f"{warmup} leaves a cosine schedule nothing of training.num_updates={updates}; it must be less"
+        require(ends, "optimizer.warmup_updates", problem)
+
+    def _check_positions(self) -> None:
+        # Search pads sources by up to a quarter, and its caches are as long as the longest output.
+        padded = math.ceil(1.25 * (self.data.max_source_tokens + 1)) + 8
+        needed = max(padded + self.decoding.max_extra_tokens, self.data.max_target_tokens + 1)
+        fits = self.model.positions != "learned" or self.model.max_positions >= needed
+        problem = (
+            f"{self.model.max_positions} learned positions are too few to translate the longest sources; use {needed}"
+        )
+        require(fits, "model.max_positions", problem)

@@ -27,7 +27,7 @@ class EvaluationReport:
     """One evaluation: which data, which parameters, how searched, and what came out.
 
     ``loss`` is nats per target token without label smoothing, ``perplexity`` its exponential; ``tokens_per_second``
-    counts generated target tokens over the wall time of search, without compilation if it could be told apart.
+    counts generated target tokens over the wall time of search, compilation included.
     ``checkpoint_step`` is in updates; ``averaged_checkpoints`` 1 means no averaging.
     """
 

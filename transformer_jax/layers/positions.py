@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
+from transformer_jax.config import ConfigError
 from transformer_jax.layers.initialization import embedding_normal
 
 
@@ -43,10 +44,10 @@ class LearnedPositions(nn.Module):
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
         """Encodings of ``positions``, all of which are below ``length``.
 
-        Raises ValueError when ``length`` exceeds ``max_positions``: there is no vector to give, and clamping would be silent.
+        Raises ConfigError when ``length`` exceeds ``max_positions``: there is no vector to give, and clamping would be silent.
         """
         if length > self.max_positions:
-            raise ValueError(
+            raise ConfigError(
                 f"model.max_positions: {self.max_positions} learned positions do not reach a sequence of {length}; "
                 "train with a larger model.max_positions or with model.positions=sinusoidal"
             )

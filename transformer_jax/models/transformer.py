@@ -23,14 +23,14 @@ class Memory(NamedTuple):
     segments: TokenIds
 
 
-class BeamState(NamedTuple):
+class PerBeam(NamedTuple):
     """What differs between beams: the decoder's own keys and values, leaves [B, W, H, T, ...], and how many are filled."""
 
     self_attention: tuple[KeysAndValues, ...]
     length: Int[Array, ""]
 
 
-class SentenceState(NamedTuple):
+class PerSentence(NamedTuple):
     """What all beams of a sentence share: projected source keys and values, leaves [B, H, S, ...], and its segments [B, S]."""
 
     cross_attention: tuple[KeysAndValues, ...]
@@ -87,8 +87,8 @@ class Transformer(nn.Module):
         rows = memory.hidden.shape[0]
         self_attention = tuple(layer.empty_cache(rows, beam_width, max_length) for layer in self.decoder_layers)
         cross_attention = tuple(layer.project_source(memory.hidden) for layer in self.decoder_layers)
-        per_beam = BeamState(self_attention, jnp.zeros((), jnp.int32))
-        return DecodeCache(per_beam, SentenceState(cross_attention, memory.segments))
+        per_beam = PerBeam(self_attention, jnp.zeros((), jnp.int32))
+        return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments))
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
@@ -109,7 +109,7 @@ class Transformer(nn.Module):
             hidden, own = layer.step(hidden, own, beams.length, source, self_mask, cross_mask)
             updated.append(own)
         logits = self.projection.logits(self.decoder_norm(hidden))
-        return logits, DecodeCache(BeamState(tuple(updated), beams.length + 1), sentences)
+        return logits, DecodeCache(PerBeam(tuple(updated), beams.length + 1), sentences)
 
     def _embed(
         self,

@@ -1,6 +1,7 @@
 """A trained model from its run directory, and nothing but its run directory."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import jax
@@ -17,7 +18,7 @@ from transformer_jax.tasks.translator import Translator
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainedRun:
     """Model, tokenizers and parameters, and which checkpoints the parameters came from."""
 
@@ -28,7 +29,7 @@ class TrainedRun:
     mesh: Mesh
     steps: tuple[int, ...]
 
-    @property
+    @cached_property
     def translator(self) -> Translator:
         """Searches with the model."""
         return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
@@ -22,7 +23,7 @@ from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params
 from transformer_jax.run_directory import RunDirectory, write_json
-from transformer_jax.sequence_types import Batch
+from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translator import Translator
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.sharding import put_batch
@@ -39,12 +40,22 @@ class TranslationTask:
         self.corpus = open_corpus(config.data, config.seed)
         self.model = build_model(config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
         self._mesh = mesh
+        self._stores: dict[tuple[str, bool], TokenStore] = {}
         self._compiled_loss = jax.jit(self._unsmoothed_loss)
 
     @cached_property
     def training_store(self) -> TokenStore:
         """The training split, tokenised and filtered."""
         return self._store(self.config.data.train_split, is_training=True)
+
+    @cached_property
+    def data_identity(self) -> dict[str, str]:
+        """Digests of what the training reads: another one is another training."""
+        return {
+            "training data": self.corpus.fingerprint(self.config.data.train_split),
+            "source tokenizer": self.tokenizers.source.fingerprint(),
+            "target tokenizer": self.tokenizers.target.fingerprint(),
+        }
 
     @cached_property
     def plan(self) -> BatchPlan:
@@ -56,6 +67,16 @@ class TranslationTask:
     def translator(self) -> Translator:
         """Searches with the model."""
         return Translator(self.model, self.tokenizers, self.config.decoding, self._mesh)
+
+    def batch_shapes(self) -> list[Batch]:
+        """The shapes of all training batches, over all processes, the most frequent first."""
+
+        def side(rows: int, width: int) -> Tokens:
+            tokens = Tokens.from_ids(np.zeros((rows, width), np.int32))
+            return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tokens)
+
+        by_frequency = sorted(self.plan.batches, key=self.plan.batches.__getitem__, reverse=True)
+        return [Batch(side(rows, source), side(rows, target)) for rows, source, target in by_frequency]
 
     def training_batches(self, start_update: int) -> Iterator[Batch]:
         """Batches from ``start_update`` on, for ever; each process reads only its rows."""
@@ -134,14 +155,17 @@ class TranslationTask:
     def validation_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""
         store = self._store(split, is_training=False)
-        row_multiple = max(8, self._mesh.shape["data"] * self._mesh.shape["fsdp"])
+        row_multiple = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
         total = LossSums.zero()
         for batch in scoring_batches(store, SCORING_TOKENS, row_multiple, limit=limit):
             total = total + self._compiled_loss(params, put_batch(batch, self._mesh))
         return total
 
     def _store(self, split: str, *, is_training: bool) -> TokenStore:
-        return open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=is_training)
+        if (split, is_training) not in self._stores:
+            store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=is_training)
+            self._stores[split, is_training] = store
+        return self._stores[split, is_training]
 
     def _unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         return self._sums(self._logits(params, batch, train=False), batch, smoothing=0.0)

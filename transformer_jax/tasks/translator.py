@@ -1,5 +1,6 @@
 """Text in, translations out: tokenizer, model and search bound together."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.sharding import put_batch
+
+LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 class Translation(NamedTuple):
@@ -49,11 +52,11 @@ class Translator:
 
         A sentence that is empty, or nothing but white space, translates to the empty text without asking the model.
         """
-        results = [[Translation("", 0.0, [])] for _ in sentences]
+        results = [[NOTHING] for _ in sentences]
         asked = [index for index, sentence in enumerate(sentences) if sentence.strip()]
         encoded = self._tokenizers.source.encode_batch([sentences[index] for index in asked])
         sources = [[*ids, EOS_ID] for ids in encoded]
-        row_multiple = max(8, self._mesh.shape["data"] * self._mesh.shape["fsdp"])
+        row_multiple = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
         done = len(sentences) - len(asked)
         batch_tokens = self._config.batch_tokens
         for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_multiple):
@@ -70,8 +73,14 @@ class Translator:
         for ids, score, length in zip(found.ids[row], found.scores[row], found.lengths[row], strict=True):
             if length:
                 tokens = np.asarray(ids[:length]).tolist()
-                translations.append(Translation(self._tokenizers.target.decode(tokens), float(score), tokens))
-        return translations
+                # A tokenizer that falls back to bytes can spell a line break; a translation is one line.
+                text = LINE_BREAKS.sub(" ", self._tokenizers.target.decode(tokens))
+                translations.append(Translation(text, float(score), tokens))
+        # Search finds nothing where no probability is a number; the line must still be there.
+        return translations or [NOTHING]
+
+
+NOTHING = Translation("", 0.0, [])
 
 
 def search(

@@ -1,7 +1,7 @@
 """Losses as sums: whoever wants a mean divides once, at the very end."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ def _token_losses_forward(
 
 
 def _token_losses_backward(
-    smoothing: float, residuals: tuple[Array, Array, Array], cotangents: tuple[Array, Array, Array]
+    smoothing: float, residuals: tuple[Array, Array, Array], cotangents: tuple[Array, Array, Any]
 ) -> tuple[Array, None]:
     """softmax(z) - q', written as one elementwise expression of the logits: nothing else of their size is ever stored."""
     logits, labels, log_normalizer = residuals

@@ -86,7 +86,7 @@ def _interleaved(rows: Array, parts: int) -> Array:
     return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
 
 
-def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> StepFunction:
+def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax.stages.Wrapped:
     """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split."""
     shardings = state_shardings(jax.eval_shape(lambda: state), mesh)
     return jax.jit(

@@ -22,7 +22,7 @@ def draw_curves(
     keys: Sequence[str],
     path: str | Path,
     *,
-    x_key: str = "update",
+    x_key: str = "step",
     title: str = "",
 ) -> Path:
     """Draws a panel for each of ``keys`` and in it a line for each ``metrics.jsonl``, as a PNG, and returns its path.
