@@ -31,7 +31,7 @@ FLOORS: dict[str, set[str]] = {
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
     "visualization": FOUNDATION,
     "reporting": FOUNDATION,
-    "jax_runtime": set(),
+    "jax_runtime": FOUNDATION,
 }
 # From here on each floor may use every one below it.
 for floor in ("tasks", "loop", "training_session", "commands"):

@@ -15,7 +15,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints import Checkpoints, Progress
 from transformer_jax.config import ConfigError, ExperimentConfig, to_json
 from transformer_jax.evaluation.report import EvaluationReport
-from transformer_jax.reporting.counters import Counters, Stopwatch
+from transformer_jax.training.counters import Counters, Stopwatch
 from transformer_jax.reporting.metrics_log import MetricsLog
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.run_directory import RunDirectory

@@ -55,5 +55,7 @@ def test_the_backward_products_have_bfloat16_operands():
 
 def all_equations(jaxpr) -> list:
     """Equations of a jaxpr and of those inside it."""
-    inner = [child for equation in jaxpr.eqns for child in jax.core.jaxprs_in_params(equation.params)]
-    return [*jaxpr.eqns, *(equation for child in inner for equation in all_equations(child))]
+    values = [value for equation in jaxpr.eqns for value in equation.params.values()]
+    inner = [getattr(value, "jaxpr", value) for value in values]
+    inner = [getattr(value, "jaxpr", value) for value in inner]
+    return [*jaxpr.eqns, *(each for child in inner if hasattr(child, "eqns") for each in all_equations(child))]

@@ -139,7 +139,7 @@ def test_loss_and_gradients(both):
     )
     loss.backward()
     value, gradient = jax.value_and_grad(our_loss)(params)
-    assert float(value) == pytest.approx(float(loss), abs=1e-5)
+    assert float(value) == pytest.approx(loss.item(), abs=1e-5)
 
     def assert_close(ours: jax.Array, theirs: "torch.Tensor") -> None:
         np.testing.assert_allclose(np.asarray(ours), theirs.numpy(), atol=1e-3 * float(theirs.abs().max()) + 1e-7)

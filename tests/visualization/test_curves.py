@@ -32,7 +32,7 @@ def test_a_picture_of_two_runs(tmp_path):
 def test_problems_are_named(tmp_path):
     good = write_metrics(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
     broken = write_metrics(tmp_path / "broken.jsonl", [{"step": 1}], end='\nnonsense\n{"step": 2}\n')
-    with pytest.raises(DataError, match="'bleu'; it has update, loss"):
+    with pytest.raises(DataError, match="'bleu'; it has step, loss"):
         draw_curves(good, ["bleu"], tmp_path / "curves.png")
     with pytest.raises(DataError, match=r"broken\.jsonl, line 2"):
         draw_curves(broken, ["loss"], tmp_path / "curves.png")
