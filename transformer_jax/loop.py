@@ -15,13 +15,13 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints import Checkpoints, Progress
 from transformer_jax.config import ConfigError, ExperimentConfig, to_json
 from transformer_jax.evaluation.report import EvaluationReport
-from transformer_jax.training.counters import Counters, Stopwatch
 from transformer_jax.reporting.metrics_log import MetricsLog
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.compiled_step import CompiledStep
+from transformer_jax.training.counters import Counters, Stopwatch
 from transformer_jax.training.finiteness import first_non_finite
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
