@@ -1,6 +1,6 @@
 """Multi30k, English to German: image captions, 29,000 pairs, about twelve words each (Elliott et al. 2016).
 
-    transformer-jax train --config=configs/multi30k.py:tiny --config.data.directory=multi30k --workdir=runs/m30k
+    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
     transformer-jax evaluate --workdir=runs/m30k --split=test
 
 The folder holds train, val and test_2016 as .en and .de files, plain or gzipped; get them from
@@ -52,7 +52,12 @@ def tiny(config: ConfigDict) -> ConfigDict:
 
 
 def tiny_hour(config: ConfigDict) -> ConfigDict:
-    """The same model for an hour of two CPU cores: a fifth of the tokens, so smaller batches and less dropout."""
+    """The same model for an hour of two CPU cores: a fifth of the tokens, so smaller batches and less dropout.
+
+    Run at commit 3722d9c on two cores of an AMD EPYC (Zen 4), shared with other programs: 49.6 minutes; best checkpoint
+    (update 8,000), test_2016: BLEU 37.04 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), lower-case 37.46,
+    chrF 60.64, perplexity 5.66 per token. See experiments/multi30k.
+    """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 6000, "joint": True}
     config.batching = {"kind": "buckets", "tokens_per_update": 2048, "num_buckets": 4}
     config.model.dropout, config.model.embedding_dropout = 0.2, 0.1

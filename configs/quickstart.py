@@ -3,7 +3,8 @@
     make quickstart
     transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart
 
-Not yet run.
+On two cores of an AMD EPYC (Zen 4): 3 min 38 s with installation, test BLEU 98.39
+(nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), commit 82b3007.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
 """Train a model, or go on with a run that stopped.
 
 Example:
-    transformer-jax train --config=configs/multi30k.py:tiny --config.data.directory=multi30k --workdir=runs/m30k
+    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
     transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart --config.training.num_updates=500
 
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
