@@ -181,20 +181,25 @@ def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
     )
 
 
+def finished(process: subprocess.Popen) -> tuple[int, str]:
+    """Exit status and everything that was printed."""
+    output = process.communicate(timeout=300)[0].decode()
+    return process.returncode, output
+
+
 @pytest.mark.slow
 def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(cache, tmp_path):
     config = tiny_config(cache)
     one, two = tmp_path / "one", tmp_path / "two"
-    assert start(one, config).wait(timeout=300) == 0
+    assert finished(start(one, config))[0] == 0
     for lines in (2, 8):
         process = start(two, config)
         while len(read_metrics(two / "metrics.jsonl")) < lines and process.poll() is None:
             time.sleep(0.01)
         process.kill()
-        process.wait()
-    final = start(two, config)
-    output = final.communicate(timeout=300)[0].decode()
-    assert final.returncode == 0, output
+        finished(process)
+    status, output = finished(start(two, config))
+    assert status == 0, output
     assert "resumed at update" in output
     assert_same_run(one, two, config)
 
@@ -203,7 +208,6 @@ def test_other_settings_are_refused_with_the_differences(whole, cache):
     write_json(whole / "config.json", to_json(tiny_config(cache)))
     settings = tiny_settings(cache)
     settings["model"]["d_model"] = 32
-    process = start(whole, from_dict(settings))
-    output = process.communicate(timeout=120)[0].decode()
-    assert process.returncode == 2
+    status, output = finished(start(whole, from_dict(settings)))
+    assert status == 2
     assert "model.d_model: the run has 16, this command 32" in output
