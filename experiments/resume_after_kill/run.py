@@ -52,17 +52,23 @@ def records(workdir: Path) -> list[dict]:
     return [{key: value for key, value in record.items() if "per_second" not in key} for record in parsed]
 
 
-def train_with_kills(workdir: Path, kills: int, seconds: float, rng: random.Random) -> None:
-    """Trains to the end, killed ``kills`` times, each after a random share of the time that the whole run took."""
-    for number in range(kills):
+def train_with_kills(workdir: Path, kills: int, rng: random.Random) -> None:
+    """Trains to the end, killed ``kills`` times, each as soon as the log has reached another random update."""
+    for moment in sorted(rng.sample(range(1, SETTINGS["training.num_updates"]), kills)):
         process = subprocess.Popen(command(workdir), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.15, 0.6) * seconds)
-        finished = process.poll() is not None
+        while process.poll() is None and (last_update(workdir) < moment):
+            time.sleep(0.005)
+        status = "already finished" if process.poll() is not None else f"at update {last_update(workdir)}"
         process.kill()
         process.wait()
-        last = records(workdir)[-1]["step"] if records(workdir) else 0
-        print(f"kill {number + 1}: {'already finished' if finished else f'at about update {last}'}", flush=True)
+        print(f"killed {status}", flush=True)
     subprocess.run(command(workdir), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def last_update(workdir: Path) -> int:
+    """The last update in the log."""
+    found = records(workdir)
+    return found[-1]["step"] if found else 0
 
 
 def parameters(workdir: Path) -> list[np.ndarray]:
@@ -84,7 +90,7 @@ def main() -> int:
         subprocess.run(command(undisturbed), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         seconds = time.monotonic() - started
         print(f"undisturbed: {seconds:.0f} s", flush=True)
-        train_with_kills(killed, arguments.kills, seconds, random.Random(arguments.seed))
+        train_with_kills(killed, arguments.kills, random.Random(arguments.seed))
         leaves = list(zip(parameters(undisturbed), parameters(killed), strict=True))
         same_parameters = all(np.array_equal(left, right) for left, right in leaves)
         same_log = records(undisturbed) == records(killed)
