@@ -44,7 +44,7 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
         )
-        self.set_aside: list[str] = []
+        self._complaints: list[str] = []
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -54,7 +54,7 @@ class Checkpoints:
             if checkpoint.name.isdigit() and not _metrics_are_sound(checkpoint):
                 if self._options.read_only:
                     raise CheckpointError(f"{checkpoint}: its metrics are damaged; move it away")
-                self.set_aside.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
+                self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
         return ocp.CheckpointManager(self._directory, options=self._options)
 
     def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:
@@ -149,7 +149,7 @@ class Checkpoints:
                 damaged[step] = str(error)
                 continue
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
-            return state, progress, self.set_aside + complaints
+            return state, progress, self._complaints + complaints
         raise CheckpointError(f"{self._directory}: no checkpoint can be read: {'; '.join(damaged.values())}")
 
     def progress(self, step: int) -> Progress:
