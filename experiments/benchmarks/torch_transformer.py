@@ -9,8 +9,8 @@ from workload import LEARNING_RATE
 
 from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.config import TransformerConfig
+from transformer_jax.layers.normalization import EPSILON
 from transformer_jax.layers.positions import sinusoid_table
-from transformer_jax.layers.residual import LAYER_NORM_EPSILON
 from transformer_jax.sequence_types import Batch
 
 
@@ -26,7 +26,7 @@ class TorchTransformer(nn.Module):
         super().__init__()
         d_model = config.d_model
         settings = {"d_model": d_model, "nhead": config.num_heads, "dim_feedforward": config.d_ff}
-        settings |= {"dropout": config.dropout, "batch_first": True, "layer_norm_eps": LAYER_NORM_EPSILON}
+        settings |= {"dropout": config.dropout, "batch_first": True, "layer_norm_eps": EPSILON}
         encoder = nn.TransformerEncoder(
             nn.TransformerEncoderLayer(**settings), config.num_encoder_layers, norm=None, enable_nested_tensor=False
         )

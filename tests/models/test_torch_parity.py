@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import TransformerConfig
+from transformer_jax.layers.normalization import EPSILON
 from transformer_jax.layers.positions import sinusoid_table
-from transformer_jax.layers.residual import LAYER_NORM_EPSILON
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
 from transformer_jax.sequence_types import Tokens
@@ -37,7 +37,7 @@ SOURCE, TARGET = random_ids(0, [7, 4, 6], 7), random_ids(1, [5, 6, 3], 6)
 
 def torch_transformer() -> "torch.nn.Transformer":
     layer = {"d_model": 32, "nhead": 4, "dim_feedforward": 64, "dropout": 0.0, "batch_first": True}
-    layer["layer_norm_eps"] = LAYER_NORM_EPSILON
+    layer["layer_norm_eps"] = EPSILON
     # Without the norms after the last layers, which torch adds and the paper has not.
     encoder = torch.nn.TransformerEncoder(
         torch.nn.TransformerEncoderLayer(**layer), 2, norm=None, enable_nested_tensor=False

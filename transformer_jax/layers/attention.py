@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float
-from transformer_jax.layers.contraction import contract
+from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 
@@ -70,8 +70,8 @@ class MultiHeadAttention(nn.Module):
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
         """Keys and values of ``memory``; they can be cached, since they do not depend on the query."""
-        keys = contract("BMD,DHK->BHMK", memory, self.key_kernel, self.dtype)
-        values = contract("BMD,DHU->BHMU", memory, self.value_kernel, self.dtype)
+        keys = _heads_first(contract("BMD,DHK->BMHK", memory, self.key_kernel, self.dtype))
+        values = _heads_first(contract("BMD,DHU->BMHU", memory, self.value_kernel, self.dtype))
         return keys, values
 
     def attend(
@@ -84,7 +84,7 @@ class MultiHeadAttention(nn.Module):
         train: bool,
     ) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` [B, Q, D] to projected keys and values."""
-        query_BHQK = contract("BQD,DHK->BHQK", queries, self.query_kernel, self.dtype)
+        query_BHQK = _heads_first(contract("BQD,DHK->BQHK", queries, self.query_kernel, self.dtype))
         heads_BHQU, weights_BHQM = scaled_dot_product_attention(
             query_BHQK,
             keys,
@@ -94,4 +94,9 @@ class MultiHeadAttention(nn.Module):
             dtype=self.dtype,
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
-        return contract("BHQU,HUD->BQD", heads_BHQU, self.output_kernel, self.dtype)
+        return contract("BQHU,HUD->BQD", jnp.swapaxes(heads_BHQU, 1, 2), self.output_kernel, self.dtype)
+
+
+def _heads_first(projected: Float[Array, "B L H K"]) -> Float[Array, "B H L K"]:
+    """Turned after the product, not by it: on a CPU the product would turn its larger operand."""
+    return jnp.swapaxes(projected, 1, 2)

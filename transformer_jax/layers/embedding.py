@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.layers.contraction import contract
+from transformer_jax.contraction import contract
 from transformer_jax.layers.initialization import embedding_normal
 
 

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.array_types import Array, Hidden
-from transformer_jax.layers.contraction import contract
+from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 

@@ -6,16 +6,9 @@ import flax.linen as nn
 
 from transformer_jax.array_types import Hidden
 from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.normalization import LayerNorm
 
 Sublayer = Callable[[Hidden], Hidden]
-
-# The paper does not give one; this is the value of its authors' code.
-LAYER_NORM_EPSILON = 1e-6
-
-
-def layer_norm() -> nn.LayerNorm:
-    """Layer normalisation (Ba et al. 2016) with gain and bias, in float32."""
-    return nn.LayerNorm(epsilon=LAYER_NORM_EPSILON)
 
 
 class PostNormResidual(nn.Module):
@@ -24,7 +17,7 @@ class PostNormResidual(nn.Module):
     dropout: float
 
     def setup(self) -> None:
-        self.norm = layer_norm()
+        self.norm = LayerNorm()
         self.sublayer_dropout = Dropout(self.dropout)
 
     def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
@@ -38,7 +31,7 @@ class PreNormResidual(nn.Module):
     dropout: float
 
     def setup(self) -> None:
-        self.norm = layer_norm()
+        self.norm = LayerNorm()
         self.sublayer_dropout = Dropout(self.dropout)
 
     def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:

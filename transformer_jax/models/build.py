@@ -11,8 +11,9 @@ from transformer_jax.config import TransformerConfig
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
+from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
-from transformer_jax.layers.residual import PostNormResidual, PreNormResidual, layer_norm
+from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
 
@@ -31,7 +32,7 @@ def identity(hidden: Hidden) -> Hidden:
 
 
 # A pre-norm stack needs one more norm after its last layer (Xiong et al. 2020, table 1).
-FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lambda: identity, "pre": layer_norm}
+FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lambda: identity, "pre": LayerNorm}
 
 
 def build_model(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> Transformer:

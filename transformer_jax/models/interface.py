@@ -1,15 +1,22 @@
 """What training, search and evaluation ask of a sequence model."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Int, Logits, PyTree
+from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Hidden, Int, Logits, PyTree
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 # What a builder of models returns: a Linen module whose methods are those of ``SequenceModel``.
 Module = nn.Module
+
+
+class LogitFactors(NamedTuple):
+    """Teacher-forced logits before they are multiplied: ``hidden`` [B, T, D] times ``matrix`` [V, D] transposed."""
+
+    hidden: Hidden
+    matrix: Float[Array, "V D"]
 
 
 class SequenceModel(Protocol):
@@ -23,6 +30,9 @@ class SequenceModel(Protocol):
 
     def decode(self, target: Tokens, memory: PyTree, *, train: bool) -> Logits:
         """Teacher-forced pass: logits [B, T, V] of each token of ``target`` given those before it."""
+
+    def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
+        """The teacher-forced pass of both sides, stopped before the product over the vocabulary."""
 
     def init_cache(self, memory: PyTree, *, beam_width: int, max_length: int) -> DecodeCache:
         """The state before the first token, for ``beam_width`` hypotheses of at most ``max_length`` tokens each."""

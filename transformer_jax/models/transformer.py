@@ -11,7 +11,7 @@ from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTre
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.masks import causal_mask, prefix_mask, segment_mask
-from transformer_jax.models.interface import shift_right
+from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, KeysAndValues, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -73,6 +73,15 @@ class Transformer(nn.Module):
         return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments))
 
     def decode(self, target: Tokens, memory: Memory, *, train: bool) -> Logits:
+        """Logits of every token of the target."""
+        return self.projection.logits(self.decode_hidden(target, memory, train=train))
+
+    def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
+        """The two factors of the teacher-forced logits."""
+        hidden = self.decode_hidden(target, self.encode(source, train=train), train=train)
+        return LogitFactors(hidden, self.projection.table)
+
+    def decode_hidden(self, target: Tokens, memory: Memory, *, train: bool) -> Hidden:
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""
         inputs = shift_right(target)
         hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
@@ -80,7 +89,7 @@ class Transformer(nn.Module):
         cross_mask = segment_mask(target.segments, memory.segments)
         for layer in self.decoder_layers:
             hidden = layer(hidden, memory.hidden, self_mask, cross_mask, train=train)
-        return self.projection.logits(self.decoder_norm(hidden))
+        return self.decoder_norm(hidden)
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
         """Empty self-attention caches of static length, and the projected source."""

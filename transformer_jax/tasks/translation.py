@@ -21,14 +21,18 @@ from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import call, init_params
+from transformer_jax.models.interface import LogitFactors, call, init_params
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translator import Translator
-from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
-from transformer_jax.training.sharding import put_batch
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.sharding import put_batch, row_groups
 
 SCORING_TOKENS = 4096
+# Numbers of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
+LOGITS_AT_ONCE = {"cpu": 2**21}
+LOGITS_ON_ACCELERATOR = 2**26
 
 
 class TranslationTask:
@@ -98,8 +102,8 @@ class TranslationTask:
 
     def loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        logits = self._logits(params, batch, train=True, rngs={"dropout": key})
-        return self._sums(logits, batch, self.config.training.label_smoothing)
+        factors = call(self.model, params, "factors", *batch, train=True, rngs={"dropout": key})
+        return self._sums(factors, batch, self.config.training.label_smoothing)
 
     def activations(self, params: PyTree, batch: Batch, key: Array) -> PyTree:
         """Everything that the modules return in a training pass, for finding what went wrong."""
@@ -155,9 +159,8 @@ class TranslationTask:
     def validation_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""
         store = self._store(split, is_training=False)
-        row_multiple = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
         total = LossSums.zero()
-        for batch in scoring_batches(store, SCORING_TOKENS, row_multiple, limit=limit):
+        for batch in scoring_batches(store, SCORING_TOKENS, row_groups(self._mesh), limit=limit):
             total = total + self._compiled_loss(params, put_batch(batch, self._mesh))
         return total
 
@@ -168,14 +171,18 @@ class TranslationTask:
         return self._stores[split, is_training]
 
     def _unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
-        return self._sums(self._logits(params, batch, train=False), batch, smoothing=0.0)
+        return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=0.0)
 
-    def _logits(self, params: PyTree, batch: Batch, *, train: bool, rngs: dict[str, Array] | None = None) -> Array:
-        return call(self.model, params, "__call__", *batch, train=train, rngs=rngs)
-
-    def _sums(self, logits: Array, batch: Batch, smoothing: float) -> LossSums:
-        weights = (batch.target.segments != 0).astype(jnp.float32)
-        return label_smoothed_cross_entropy(logits, batch.target.ids, weights, smoothing)
+    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: float) -> LossSums:
+        return projected_cross_entropy(
+            *factors,
+            jnp.asarray(batch.target.ids),
+            jnp.asarray(batch.target.segments != 0, jnp.float32),
+            smoothing,
+            dtype=self.config.model.compute_dtype,
+            logits_at_once=LOGITS_AT_ONCE.get(self._mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR),
+            groups=row_groups(self._mesh),
+        )
 
 
 def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> TokenizerPair:

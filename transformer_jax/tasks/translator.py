@@ -18,7 +18,7 @@ from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.training.sharding import put_batch
+from transformer_jax.training.sharding import put_batch, row_groups
 
 LINE_BREAKS = re.compile(r"[\n\r\t]")
 
@@ -56,10 +56,9 @@ class Translator:
         asked = [index for index, sentence in enumerate(sentences) if sentence.strip()]
         encoded = self._tokenizers.source.encode_batch([sentences[index] for index in asked])
         sources = [[*ids, EOS_ID] for ids in encoded]
-        row_multiple = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
         done = len(sentences) - len(asked)
         batch_tokens = self._config.batch_tokens
-        for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_multiple):
+        for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
             ids = put_batch(batch.ids, self._mesh)
             found = jax.device_get(self._search(params, ids, num_results=num_results))
             for row, index in enumerate(batch.indices):

@@ -54,9 +54,14 @@ def _proposals(count: int) -> str:
     return "; ".join([f"data={count}", *others])
 
 
+def row_groups(mesh: Mesh) -> int:
+    """Into how many parts the rows of a batch are split."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
 def require_rows_divide(row_multiple: int, accumulation_steps: int, mesh: Mesh) -> None:
     """Raises ConfigError unless every micro-batch divides over the devices that share the batch."""
-    parts = mesh.shape["data"] * mesh.shape["fsdp"] * accumulation_steps
+    parts = row_groups(mesh) * accumulation_steps
     if row_multiple % parts:
         raise ConfigError(
             f"batching.row_multiple: {row_multiple} rows do not divide into {parts} parts (mesh data {mesh.shape['data']} x "

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.contraction import contract
+from transformer_jax.contraction import contract
 
 CASES = [
     ("BLD,DF->BLF", (2, 3, 4), (4, 5)),

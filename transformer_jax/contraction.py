@@ -40,13 +40,16 @@ def _gradient_of_right(subscripts: str, left: Array, cotangent: Array) -> Array:
     left_letters, right_letters = inputs.split(",")
     if left.dtype != jnp.float32:
         return _widening_einsum(f"{output},{left_letters}->{right_letters}", cotangent, left)
-    # Written left first, with the letters as they come: the compiler then transposes this operand and the small result, and
-    # not the cotangent, which is the largest array of all where ``right`` is the softmax matrix. (XLA's CPU backend lacks
-    # this order for bfloat16.)
-    natural = "".join(dict.fromkeys(letter for letter in left_letters + output if letter in right_letters))
-    return jnp.einsum(
-        f"{natural}->{right_letters}", _widening_einsum(f"{left_letters},{output}->{natural}", left, cotangent)
-    )
+    # The operand that is written first is the one that the compiler transposes, so the smaller one comes first, and the small
+    # result is turned afterwards. (XLA's CPU backend lacks this order for bfloat16.)
+    factors = [(left_letters, left), (output, cotangent)]
+    (first_letters, first), (second_letters, second) = sorted(factors, key=lambda factor: factor[1].size)
+    natural = "".join(letter for letter in dict.fromkeys(first_letters + second_letters) if letter in right_letters)
+    gradient = _widening_einsum(f"{first_letters},{second_letters}->{natural}", first, second)
+    if natural != right_letters and gradient.size < first.size:
+        # Otherwise the compiler makes the turn part of the product, for which its CPU backend has only a slower kernel.
+        gradient = lax.optimization_barrier(gradient)
+    return jnp.einsum(f"{natural}->{right_letters}", gradient)
 
 
 contract.defvjp(_forward, _backward)

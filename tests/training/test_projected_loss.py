@@ -1,0 +1,56 @@
+"""The loss without the logits equals the loss of the logits: value, reports and gradients, however it is cut."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.training.losses import label_smoothed_cross_entropy
+from transformer_jax.training.projected_loss import projected_cross_entropy
+
+ROWS, WIDTH, D_MODEL, VOCABULARY = 4, 7, 5, 11
+HIDDEN = jax.random.normal(jax.random.key(0), (ROWS, WIDTH, D_MODEL))
+MATRIX = jax.random.normal(jax.random.key(1), (VOCABULARY, D_MODEL))
+LABELS = jax.random.randint(jax.random.key(2), (ROWS, WIDTH), 0, VOCABULARY)
+WEIGHTS = (jax.random.uniform(jax.random.key(3), (ROWS, WIDTH)) < 0.7).astype(jnp.float32)
+
+
+def plain(hidden, matrix, smoothing=0.1):
+    return label_smoothed_cross_entropy(jnp.einsum("BTD,VD->BTV", hidden, matrix), LABELS, WEIGHTS, smoothing)
+
+
+# One column at a time; two, so that the last chunk is padded; all at once.
+@pytest.mark.parametrize("columns", [1, 2, WIDTH])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_it_equals_the_loss_of_the_logits(columns, groups, smoothing):
+    logits_at_once = columns * ROWS // groups * VOCABULARY
+
+    def chunked(hidden, matrix):
+        return projected_cross_entropy(
+            hidden, matrix, LABELS, WEIGHTS, smoothing, logits_at_once=logits_at_once, groups=groups
+        )
+
+    np.testing.assert_allclose(chunked(HIDDEN, MATRIX), plain(HIDDEN, MATRIX, smoothing), rtol=1e-5)
+    found, expected = (
+        jax.grad(lambda *inputs, sums=sums: 3 * sums(*inputs).loss, argnums=(0, 1))(HIDDEN, MATRIX)
+        for sums in (chunked, lambda hidden, matrix: plain(hidden, matrix, smoothing))
+    )
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_the_logits_of_all_tokens_never_exist():
+    def loss(hidden, matrix):
+        return projected_cross_entropy(hidden, matrix, LABELS, WEIGHTS, 0.1, logits_at_once=2 * ROWS * VOCABULARY).loss
+
+    program = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(HIDDEN, MATRIX).as_text()
+    assert f"x{2 * ROWS}x{VOCABULARY}xf32>" in program
+    for shape in (f"{ROWS}x{WIDTH}x{VOCABULARY}x", f"{ROWS * WIDTH}x{VOCABULARY}x", f"{ROWS * 8}x{VOCABULARY}x"):
+        assert shape not in program
+
+
+def test_bfloat16_rounds_the_operands():
+    sums = projected_cross_entropy(HIDDEN, MATRIX, LABELS, WEIGHTS, 0.1, dtype="bfloat16")
+    rounded = (array.astype(jnp.bfloat16).astype(jnp.float32) for array in (HIDDEN, MATRIX))
+    np.testing.assert_allclose(sums, plain(*rounded), rtol=1e-5)
