@@ -18,7 +18,8 @@ from transformer_jax.config import ExperimentConfig, from_dict, to_json
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.run_directory import RunDirectory, write_json
-from transformer_jax.tasks.translation import TranslationTask, tokenizers_for_training
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.sharding import make_mesh
 
 SPEEDS = ("speed/", "validation/search_tokens_per_second")

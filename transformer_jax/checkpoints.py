@@ -19,7 +19,7 @@ from transformer_jax.training.state import TrainState
 METRIC = "bleu"
 
 Progress = dict[str, Any]
-"""JSON that travels with a state: the loop's counters, the config, the tokenizers' fingerprint."""
+"""JSON that travels with a state: the loop's counters, the config, the tokenizers, digests of the data."""
 
 
 class CheckpointError(DataError):

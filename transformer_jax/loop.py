@@ -19,6 +19,7 @@ from transformer_jax.reporting.metrics_log import MetricsLog
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.counters import Counters, Stopwatch
@@ -27,7 +28,7 @@ from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import put_batch
 from transformer_jax.training.state import TrainState, count_parameters
-from transformer_jax.training.step import StepFunction, StepMetrics, initial_state, make_train_step
+from transformer_jax.training.step import StepMetrics, initial_state, make_train_step
 
 REHEARSAL_SENTENCES = 8
 
@@ -80,15 +81,15 @@ class Trainer:
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
         """Compiles the step and opens the data in the background while evaluation, search and saving are rehearsed."""
-        step = CompiledStep(self._train_step, self.state, self.mesh, self.task.batch_shapes())
-        with closing(step), ThreadPoolExecutor(1) as pool:
+        compiled = CompiledStep(self._train_step, self.state, self.mesh, self.task.batch_shapes(first))
+        with closing(compiled), ThreadPoolExecutor(1) as pool:
             batches = pool.submit(self.task.training_batches, first)
             if first == 0:
                 self._rehearse(progress)
-            return self._run(step, batches.result(), log, progress)
+            return self._run(compiled, batches.result(), log, progress)
 
     def _run(
-        self, train_step: StepFunction, batches: Iterator[Batch], log: MetricsLog, progress: TrainingProgress
+        self, compiled: CompiledStep, batches: Iterator[Batch], log: MetricsLog, progress: TrainingProgress
     ) -> str:
         """Dispatches update n, then reads what update n - 1 reported, so that the device never waits for the reader."""
         training = self.config.training
@@ -97,6 +98,8 @@ class Trainer:
         pending: StepMetrics | None = None
         while True:
             batch = put_batch(next(batches), self.mesh)
+            with watch.pause():
+                train_step = compiled.for_batch(batch)
             self.state, metrics = train_step(self.state, batch)
             if pending is not None:
                 self._record(step, pending, log, progress, watch)
@@ -176,8 +179,9 @@ class Trainer:
         return complaints
 
     def _identity(self) -> Progress:
-        """What a checkpoint says about where it comes from."""
-        return {"config": to_json(self.config), "data": self.task.data_identity}
+        """What a checkpoint says about where it comes from, and needs to be of use."""
+        tokenizer = tokenizers_to_json(self.task.tokenizers)
+        return {"config": to_json(self.config), "data": self.task.data_identity, "tokenizer": tokenizer}
 
     def _require_same_data(self, saved: dict[str, str]) -> None:
         for name, digest in self.task.data_identity.items():

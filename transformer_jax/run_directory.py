@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError
+from transformer_jax.files import write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
@@ -40,6 +41,11 @@ class RunDirectory:
     def metrics(self) -> Path:
         """One JSON object a line: what was measured at which update."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def curves(self) -> Path:
+        """A picture of the metrics."""
+        return self.path / "curves.png"
 
     @property
     def data_report(self) -> Path:
@@ -77,10 +83,7 @@ class RunDirectory:
 
 def write_json(path: Path, content: Any) -> None:
     """Writes ``content`` so that a reader sees the old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(path.suffix + f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _git_commit() -> str:

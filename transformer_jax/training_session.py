@@ -1,16 +1,22 @@
 """From settings and a folder to a trained model: the steps around the loop."""
 
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from transformer_jax.config import ExperimentConfig, to_json
+from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
 from transformer_jax.run_directory import RunDirectory, write_json
-from transformer_jax.tasks.translation import TranslationTask, tokenizers_for_training, write_data_report
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.translation import TranslationTask, write_data_report
 from transformer_jax.training.sharding import make_mesh, require_rows_divide
+from transformer_jax.visualization.curves import draw_curves, present_keys
+
+CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
 
 
 def train(config: ExperimentConfig, workdir: str) -> int:
@@ -19,6 +25,8 @@ def train(config: ExperimentConfig, workdir: str) -> int:
     Raises ConfigError and DataError before the corpus is tokenised.
     """
     started = time.monotonic()
+    # TensorFlow takes seconds to import; its first use, when batches are read, waits for what is left of them.
+    threading.Thread(target=start_tensorflow, daemon=True, name="tensorflow").start()
     start_jax(config.data.cache_directory)
     mesh = make_mesh(config.mesh)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
@@ -35,6 +43,9 @@ def train(config: ExperimentConfig, workdir: str) -> int:
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
+    keys = present_keys(run.metrics, CURVES)
+    if keys:
+        draw_curves(run.metrics, keys, run.curves)
     print(summary(outcome, run, time.monotonic() - started))
     return 0
 
@@ -57,6 +68,7 @@ def summary(outcome: Outcome, run: RunDirectory, seconds: float) -> str:
     }[outcome.reason]
     return (
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}\n"
+        f"  curves: {run.curves}\n"
         f"  transformer-jax evaluate --workdir={run.path} --split=test\n"
         f"  transformer-jax translate --workdir={run.path} < input.txt"
     )

@@ -54,9 +54,7 @@ def measure_start(config: str, overrides: list[str], cache: Path, workdir: Path)
         f"--workdir={workdir}",
         *overrides,
     ]
-    command += [f"--config.data.cache_directory={cache}", "--config.training.num_updates=1"]
-    # The evaluation at the end comes after what is measured; a few sentences keep it short.
-    command += ["--config.training.log_every=1", "--config.training.validation_sentences=8"]
+    command += [f"--config.data.cache_directory={cache}", "--config.training.log_every=1"]
     environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
@@ -68,6 +66,8 @@ def measure_start(config: str, overrides: list[str], cache: Path, workdir: Path)
         if log.is_file() and "train/loss" in log.read_text():
             first_update = time.monotonic() - began
         time.sleep(POLL_SECONDS)
+    # What was measured is over; the rest of the training is of no interest.
+    process.terminate()
     status = process.wait()
     listener.join()
     if status or first_update is None:

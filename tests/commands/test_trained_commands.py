@@ -69,6 +69,25 @@ def test_translate_gives_n_best_lists_with_scores(run):
     assert float(rows[0][1]) >= float(rows[1][1])
 
 
+def test_translate_answers_a_pipe_before_it_is_closed(run):
+    command = [sys.executable, "-m", "transformer_jax", "translate", f"--workdir={run}", "--checkpoint=last"]
+    environment = {**os.environ, "XLA_FLAGS": ""}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        for text in (b"a b c\n", b"c b\na\n"):
+            process.stdin.write(text)
+            process.stdin.flush()
+            # Would wait for ever if the command waited for the end.
+            assert [process.stdout.readline()[-1:] for _ in range(text.count(b"\n"))] == [b"\n"] * text.count(b"\n")
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_translate_refuses_what_memory_cannot_hold(run):
+    result = translate(run, b"a b\n" + b" ".join(50 * [b"a"]), "--config.decoding.max_source_tokens=40")
+    assert result.returncode == 2
+    assert b"standard input, line 2: 50 tokens are more than decoding.max_source_tokens=40" in result.stderr
+
+
 def test_translate_says_which_line_is_not_utf_8(run):
     result = translate(run, b"a\n" * 10 + b"\xff\xfe\n")
     assert result.returncode == 2

@@ -150,3 +150,14 @@ def test_random_orders_are_permutations_told_apart_by_every_argument():
     assert len({tuple(order) for order in orders}) == len(arguments)
     assert all(sorted(order) == list(range(50)) for order in orders)
     assert random_order(50, 0, 0, 0).tolist() == orders[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shapes_come_in_the_order_of_need(kind):
+    plan = make_plan(kind, num_buckets=4)
+    for start in (0, 3, plan.batches_per_epoch - 1):
+        shapes = plan.shapes_by_need(start)
+        assert sorted(shapes) == sorted(plan.shapes)
+        assert shapes[0] == plan.batch(start).shape
+        met = list(dict.fromkeys(plan.batch(start + ahead).shape for ahead in range(20)))
+        assert shapes[: len(met)] == met

@@ -1,5 +1,6 @@
 """The step: the same update whatever the devices and the accumulation."""
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -13,7 +14,8 @@ from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.finiteness import first_non_finite
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.optimizers import RULES, make_optimizer
-from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, require_rows_divide
+from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, require_rows_divide, row_groups
 from transformer_jax.training.step import compile_train_step, initial_state, make_train_step
 
 VOCABULARY = 24
@@ -43,17 +45,30 @@ def loss(params: dict, batch: Batch, key: jax.Array) -> LossSums:
     return label_smoothed_cross_entropy(logits, batch.target.ids, (batch.target.segments != 0).astype(jnp.float32), 0.1)
 
 
+def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
+    """The same as the translation task has it: without the logits, each device with a gradient sum of its own."""
+
+    def loss(params: dict, batch: Batch, key: jax.Array) -> LossSums:
+        factors = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key}, method="factors")
+        labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
+        # Two columns of every row at a time.
+        at_once = 2 * len(labels) * VOCABULARY // row_groups(mesh)
+        return projected_cross_entropy(*factors, labels, weights, 0.1, logits_at_once=at_once, groups=row_groups(mesh))
+
+    return loss
+
+
 def init(key: jax.Array) -> dict:
     return MODEL.init(key, *BATCH, train=False)["params"]
 
 
-def updated(mesh_config: MeshConfig, num_devices: int, accumulation: int = 1, name: str = "adamw"):
+def updated(mesh_config, num_devices: int, accumulation: int = 1, name: str = "adamw", make_loss=grouped_loss):
     """The state after two updates."""
     mesh = make_mesh(mesh_config, jax.devices()[:num_devices])
     # A large epsilon, so that Adam does not blow rounding of tiny gradients up to whole steps.
     optimizer = make_optimizer(OptimizerConfig(name=name, epsilon=1e-3), lambda step: 0.1)
     state = initial_state(init, optimizer, 0, mesh)
-    step = compile_train_step(make_train_step(loss, optimizer, accumulation), state, mesh)
+    step = compile_train_step(make_train_step(make_loss(mesh), optimizer, accumulation), state, mesh)
     for _ in range(2):
         state, metrics = step(state, put_batch(BATCH, mesh))
     return jax.device_get(state), jax.device_get(metrics)
@@ -61,7 +76,8 @@ def updated(mesh_config: MeshConfig, num_devices: int, accumulation: int = 1, na
 
 @pytest.fixture(scope="module")
 def reference():
-    return updated(MeshConfig(data=1), 1)
+    """On one device, all at once, from the plain loss."""
+    return updated(MeshConfig(data=1), 1, make_loss=lambda mesh: loss)
 
 
 CASES = {

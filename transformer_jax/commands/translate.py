@@ -6,10 +6,11 @@ Example:
 
 One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
 lines out (an empty one gives one): number of the line, score (length-normalised log-probability) and translation, separated by
-tabs. Typed lines are answered one by one; otherwise --lines_at_once are read before they are translated, for speed. TensorFlow
-is not needed.
+tabs. What waits to be read is translated together, for speed, up to --lines_at_once; what is typed is answered line by line.
+TensorFlow is not needed.
 """
 
+import select
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from transformer_jax.tasks.translator import Translation
 
 
+BYTES_AT_ONCE = 1 << 16
+
+
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
@@ -31,7 +35,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("output", None, "file to write (default: standard output)", flag_values=values)
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
     flags.DEFINE_integer(
-        "lines_at_once", 256, "lines read before they are translated", flag_values=values, lower_bound=1
+        "lines_at_once", 256, "most lines that are translated together", flag_values=values, lower_bound=1
     )
 
 
@@ -50,11 +54,12 @@ def run(values: flags.FlagValues) -> int:
         _opened(values.input, "rb", sys.stdin.buffer) as source,
         _opened(values.output, "wb", sys.stdout.buffer) as target,
     ):
-        # A person at a terminal waits for each line; a file is better served by whole batches.
-        at_once = 1 if source.isatty() else values.lines_at_once
-        number = 0
-        for lines in _chunks(_lines(source, values.input or "standard input"), at_once):
-            for best in translator.translate(trained.params, lines, num_results=values.n_best):
+        name, number = values.input or "standard input", 0
+        for lines in _chunks(source, name, values.lines_at_once):
+            found = translator.translate(
+                trained.params, lines, num_results=values.n_best, name=f"{name}, line", first=number + 1
+            )
+            for best in found:
                 number += 1
                 target.write(_written(number, best, values.n_best).encode("utf-8"))
             target.flush()
@@ -81,21 +86,19 @@ def _opened(path: str | None, mode: str, standard: BinaryIO) -> Iterator[BinaryI
         yield file  # type: ignore[misc]  # a binary mode
 
 
-def _lines(source: BinaryIO, name: str) -> Iterator[str]:
-    """Lines without their ends; only a line feed ends a line, as everywhere."""
+def _chunks(source: BinaryIO, name: str, size: int) -> Iterator[list[str]]:
+    """Lists of at most ``size`` lines, without their ends; only a line feed ends a line, as everywhere.
+
+    A list is given as soon as nothing more waits to be read, so that a person at a terminal, or a program that writes into a
+    pipe now and then, is answered. Lines before one that cannot be read are still given.
+    """
     from transformer_jax.data.text_files import check_sentence
 
-    for number, line in enumerate(source, start=1):
-        yield check_sentence(line.removesuffix(b"\n").removesuffix(b"\r"), f"{name}, line {number}")
-
-
-def _chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Lists of at most ``size`` lines; those before a line that cannot be read are still given."""
     chunk: list[str] = []
     try:
-        for line in lines:
-            chunk.append(line)
-            if len(chunk) == size:
+        for number, (line, is_last_for_now) in enumerate(_lines(source), start=1):
+            chunk.append(check_sentence(line.removesuffix(b"\r"), f"{name}, line {number}"))
+            if is_last_for_now or len(chunk) == size:
                 yield chunk
                 chunk = []
     except DataError:
@@ -104,3 +107,22 @@ def _chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         raise
     if chunk:
         yield chunk
+
+
+def _lines(source: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Each line without its line feed, and whether the next one would have to be waited for."""
+    rest = b""
+    while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
+        *lines, rest = (rest + data).split(b"\n")
+        is_waiting = bool(lines) and not _is_readable(source)
+        yield from ((line, is_waiting and index == len(lines)) for index, line in enumerate(lines, start=1))
+    if rest:
+        yield rest, False
+
+
+def _is_readable(source: BinaryIO) -> bool:
+    """Whether reading would return at once; a file, and what cannot be asked, always does."""
+    try:
+        return bool(select.select([source], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True

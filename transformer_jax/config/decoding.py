@@ -10,14 +10,16 @@ class DecodingConfig:
     """How translations are searched for (section 6.1): beam search with the length penalty of Wu et al. 2016.
 
     ``beam_width`` 1 is greedy search. Output is at most source tokens + ``max_extra_tokens``. ``batch_tokens``: source token
-    positions decoded at once, times the beam.
+    positions decoded at once, times the beam. A sentence of more than ``max_source_tokens`` to translate or to score (a line
+    of a megabyte, a file without line breaks) is refused before any is begun: attention would need its square in memory.
     """
 
     beam_width: int = 4
     length_penalty: float = 0.6
     max_extra_tokens: int = 50
     batch_tokens: int = 4096
+    max_source_tokens: int = 4096
 
     def __post_init__(self) -> None:
-        require_positive("decoding", self, "beam_width", "max_extra_tokens", "batch_tokens")
+        require_positive("decoding", self, "beam_width", "max_extra_tokens", "batch_tokens", "max_source_tokens")
         require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")

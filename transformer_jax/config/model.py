@@ -46,7 +46,8 @@ class TransformerConfig:
         require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
-        require(self.d_model % 2 == 0, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
+        is_even = self.d_model % 2 == 0 or self.positions != "sinusoidal"
+        require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
         for name in ("d_key", "d_value"):
             value = getattr(self, name)
             require(value >= 0, f"model.{name}", f"{value} must not be negative")

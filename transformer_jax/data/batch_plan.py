@@ -1,5 +1,6 @@
 """Which pairs go into which update: a pure function of (seed, epoch), so that a position in the data is one number."""
 
+import itertools
 from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,6 +10,9 @@ import numpy as np
 from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, rows_of
 from transformer_jax.data.packing import pack_rows
+
+# Updates that are looked at for the order in which shapes are needed; what comes later is compiled in time anyway.
+SHAPES_LOOKED_FOR = 100
 
 Shape = tuple[int, int, int]
 """Rows, source width, target width."""
@@ -66,6 +70,12 @@ class BatchPlan(ABC):
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
         return self._epoch_batch(epoch, index)
+
+    def shapes_by_need(self, update: int) -> list[Shape]:
+        """All shapes, in the order in which the updates from ``update`` on need them."""
+        coming = (self.batch(update + ahead).shape for ahead in range(self.batches_per_epoch))
+        met = dict.fromkeys(itertools.islice(coming, SHAPES_LOOKED_FOR))
+        return [*met, *(shape for shape in self.shapes if shape not in met)]
 
     def to_json(self) -> dict[str, object]:
         """What the plan is, as what ``json.dumps`` takes."""

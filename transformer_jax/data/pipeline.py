@@ -1,14 +1,13 @@
 """Batches for training, served by tf.data: read ahead, while the device computes."""
 
-import os
 from collections.abc import Iterator
-from types import ModuleType
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import BatchPlan
+from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch, Tokens
 
@@ -34,7 +33,7 @@ def training_batches(
         if rows % process_count:
             problem = f"batches of {rows} rows do not divide over {process_count} processes"
             raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {process_count}")
-    tf = _import_tensorflow()
+    tf = start_tensorflow()
 
     def read(update: np.integer) -> list[np.ndarray]:
         batch = make_batch(store, plan, int(update), process_index, process_count)
@@ -64,19 +63,3 @@ def make_batch(
         token_rows(store.source_side.sentences(pairs), offsets, source_width),
         token_rows(store.target_side.sentences(pairs), offsets, target_width),
     )
-
-
-def _import_tensorflow() -> ModuleType:
-    """TensorFlow without accelerators, whose memory it would otherwise take as soon as it looks at them."""
-    # Neither its greeting nor what the greeting is about, faster arithmetic, is of use here.
-    for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
-        os.environ.setdefault(variable, value)
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise DataError(
-            f"training needs TensorFlow to feed data ({error}): pip install 'transformer_jax[data]'"
-        ) from None
-    for kind in ("GPU", "TPU"):
-        tf.config.set_visible_devices([], kind)
-    return tf

@@ -1,6 +1,6 @@
 """Translation data sets of tensorflow-datasets, by name, with the direction stated as two languages.
 
-TensorFlow is imported inside functions only, and its view of GPUs and TPUs is emptied first: they belong to JAX.
+TensorFlow and it are imported inside functions only.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.config import DataError
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest, require_split
+from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.text_files import check_sentence, hash_file
 
 TRANSLATE_FOLDER = "translate_folder"
@@ -100,15 +101,12 @@ class _Texts(NamedTuple):
 
 
 def _import_tfds() -> ModuleType:
-    """tensorflow-datasets, with TensorFlow kept away from accelerators; raises DataError where it is not installed."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    """tensorflow-datasets; raises DataError where it is not installed."""
+    start_tensorflow()
     try:
-        import tensorflow as tf
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise DataError(f"data.source=tfds needs tensorflow and tensorflow-datasets ({error})") from None
-    for kind in ("GPU", "TPU"):
-        tf.config.set_visible_devices([], kind)
+        raise DataError(f"data.source=tfds needs tensorflow-datasets ({error})") from None
     return tfds
 
 

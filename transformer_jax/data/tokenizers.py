@@ -17,6 +17,7 @@ from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.data.listed_tokenizer import CharacterTokenizer, WordTokenizer
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.subword_tokenizer import SubwordTokenizer, train_subword_tokenizer
+from transformer_jax.files import write_whole
 
 FORMAT_VERSION = 1
 DESCRIPTION_FILE = "tokenizer.json"
@@ -130,20 +131,25 @@ def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
     return _LOADERS[kind](data)
 
 
-def save_tokenizers(pair: TokenizerPair, directory: str | os.PathLike[str]) -> None:
-    """Writes ``tokenizer.json`` (kinds, sizes, special ids, digests) and one vocabulary file a tokenizer."""
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
+def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
+    """``tokenizer.json`` (kinds, sizes, special ids, digests) and one vocabulary file a tokenizer, by name."""
     roles = {"joint": pair.source} if pair.source is pair.target else {"source": pair.source, "target": pair.target}
-    entries = {}
+    entries, files = {}, {}
     for role, tokenizer in roles.items():
         ending = "model" if isinstance(tokenizer, SubwordTokenizer) else "json"
         name, data = f"tokenizer.{role}.{ending}", tokenizer.to_bytes()
-        _write(folder / name, data)
+        files[name] = data
         size, digest = tokenizer.vocabulary_size, hashlib.sha256(data).hexdigest()
         entries[role] = {"kind": tokenizer.kind, "file": name, "vocabulary_size": size, "sha256": digest}
     description = {"format_version": FORMAT_VERSION, "special_ids": _SPECIAL_IDS, "tokenizers": entries}
-    _write(folder / DESCRIPTION_FILE, json.dumps(description, indent=2).encode() + b"\n")
+    # Last: where it is, the files that it describes are.
+    return files | {DESCRIPTION_FILE: json.dumps(description, indent=2).encode() + b"\n"}
+
+
+def save_tokenizers(pair: TokenizerPair, directory: str | os.PathLike[str]) -> None:
+    """Writes ``tokenizer_files`` to a folder."""
+    for name, data in tokenizer_files(pair).items():
+        write_whole(Path(directory) / name, data)
 
 
 def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
@@ -179,10 +185,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read this part of the saved tokenizer: {error.strerror or error}") from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replaces a file at once: a killed process leaves the old one or the new one, never half of it."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    temporary.write_bytes(data)
-    temporary.replace(path)

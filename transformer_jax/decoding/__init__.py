@@ -1,7 +1,7 @@
 """Search: turning a step function into hypotheses. Nothing here knows what the model is."""
 
 from transformer_jax.decoding.beam_search import StepFunction, beam_search
-from transformer_jax.decoding.hypotheses import Hypotheses, hypothesis_ids
+from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.decoding.length_penalty import length_penalty_divisor
 from transformer_jax.decoding.source_batches import SourceBatch, source_batches
 
@@ -10,7 +10,6 @@ __all__ = [
     "SourceBatch",
     "StepFunction",
     "beam_search",
-    "hypothesis_ids",
     "length_penalty_divisor",
     "source_batches",
 ]

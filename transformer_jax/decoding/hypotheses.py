@@ -1,8 +1,6 @@
-"""What search returns, and its way back to lists of token ids."""
+"""What search returns."""
 
 from typing import NamedTuple
-
-import numpy as np
 
 from transformer_jax.array_types import Array, Float, Int
 
@@ -20,13 +18,3 @@ class Hypotheses(NamedTuple):
     scores: Float[Array, "B N"]
     log_probs: Float[Array, "B N"]
     lengths: Int[Array, "B N"]
-
-
-def hypothesis_ids(hypotheses: Hypotheses, sentence: int, rank: int = 0) -> list[int]:
-    """Returns the token ids of one hypothesis without EOS and padding; ``[]`` where there is none.
-
-    ``ids[sentence, rank] = [7, 8, 2, 0]`` of length 3 gives ``[7, 8]``. Fetch the hypotheses from the device first
-    (``jax.device_get``) when many are read.
-    """
-    length = int(hypotheses.lengths[sentence, rank])
-    return [int(token) for token in np.asarray(hypotheses.ids[sentence, rank])[: max(length - 1, 0)]]

@@ -7,7 +7,6 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from transformer_jax.config.errors import DataError
-from transformer_jax.evaluation.text_table import text_table
 
 TOKENIZED_ENDING = " ."
 
@@ -59,10 +58,6 @@ class Scores:
             rows.append(("warning", f"{self.tokenized_endings:,}", remark))
         return rows
 
-    def table(self) -> str:
-        """Returns the scores as aligned plain text."""
-        return text_table(self.rows())
-
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> Scores:
     """Scores detokenised ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same
@@ -74,7 +69,7 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str] | Se
     hypotheses = list(hypotheses)
     streams = _reference_streams(references)
     _check_lines(hypotheses, streams)
-    # force: no warning on a log nobody reads; Scores.table says it instead
+    # force: no warning on a log nobody reads; Scores.rows says it instead
     bleu, bleu_lowercase, chrf = BLEU(force=True), BLEU(lowercase=True, force=True), CHRF()
     bleu_score = bleu.corpus_score(hypotheses, streams)
     lowercase_score = bleu_lowercase.corpus_score(hypotheses, streams)

@@ -9,6 +9,8 @@ from typing import Any
 
 from tensorboardX import SummaryWriter
 
+from transformer_jax.files import write_whole
+
 
 class MetricsLog:
     """Appends to ``metrics.jsonl`` and to TensorBoard events in the same folder.
@@ -56,8 +58,5 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _cut_after(path: Path, step: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     kept = [record for record in read_metrics(path) if record["step"] <= step]
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))

@@ -10,10 +10,11 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import Module, init_params
 from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translator import Translator
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
@@ -45,7 +46,7 @@ def open_trained_run(
     """
     run = RunDirectory(workdir)
     run.require_run()
-    tokenizers = load_tokenizers(run.tokenizer)
+    tokenizers = tokenizers_of_run(run)
     model = build_model(config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
     mesh = make_mesh(config.mesh)
     shapes = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))

@@ -17,14 +17,14 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.evaluation_batches import scoring_batches
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
-from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers, train_tokenizers
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, call, init_params
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.translator import Translator
+from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import put_batch, row_groups
@@ -72,15 +72,17 @@ class TranslationTask:
         """Searches with the model."""
         return Translator(self.model, self.tokenizers, self.config.decoding, self._mesh)
 
-    def batch_shapes(self) -> list[Batch]:
-        """The shapes of all training batches, over all processes, the most frequent first."""
+    def batch_shapes(self, start_update: int) -> list[Batch]:
+        """The shapes of all training batches, over all processes, in the order in which ``start_update`` and its successors
+        need them.
+        """
 
         def side(rows: int, width: int) -> Tokens:
             tokens = Tokens.from_ids(np.zeros((rows, width), np.int32))
             return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tokens)
 
-        by_frequency = sorted(self.plan.batches, key=self.plan.batches.__getitem__, reverse=True)
-        return [Batch(side(rows, source), side(rows, target)) for rows, source, target in by_frequency]
+        shapes = self.plan.shapes_by_need(start_update)
+        return [Batch(side(rows, source), side(rows, target)) for rows, source, target in shapes]
 
     def training_batches(self, start_update: int) -> Iterator[Batch]:
         """Batches from ``start_update`` on, for ever; each process reads only its rows."""
@@ -167,6 +169,11 @@ class TranslationTask:
     def _store(self, split: str, *, is_training: bool) -> TokenStore:
         if (split, is_training) not in self._stores:
             store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=is_training)
+            if not is_training:
+                limit = self.config.decoding.max_source_tokens
+                require_translatable(
+                    np.maximum(store.source_lengths, store.target_lengths), limit, f"split {split!r}, pair"
+                )
             self._stores[split, is_training] = store
         return self._stores[split, is_training]
 
@@ -183,16 +190,6 @@ class TranslationTask:
             logits_at_once=LOGITS_AT_ONCE.get(self._mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR),
             groups=row_groups(self._mesh),
         )
-
-
-def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> TokenizerPair:
-    """The tokenizers of the run: read if the run has them, else trained on its training split and written there."""
-    if (run.tokenizer / "tokenizer.json").is_file():
-        return load_tokenizers(run.tokenizer)
-    corpus = open_corpus(config.data, config.seed)
-    tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.seed)
-    save_tokenizers(tokenizers, run.tokenizer)
-    return tokenizers
 
 
 def write_data_report(task: TranslationTask, run: RunDirectory) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
-from transformer_jax.config import DecodingConfig
+from transformer_jax.config import DataError, DecodingConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.decoding.hypotheses import Hypotheses
@@ -46,16 +46,23 @@ class Translator:
         sentences: Sequence[str],
         *,
         num_results: int = 1,
+        name: str = "sentence",
+        first: int = 1,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
         A sentence that is empty, or nothing but white space, translates to the empty text without asking the model.
+
+        Raises DataError when one is longer than ``decoding.max_source_tokens``; ``name`` and ``first`` say how it is called.
         """
         results = [[NOTHING] for _ in sentences]
         asked = [index for index, sentence in enumerate(sentences) if sentence.strip()]
         encoded = self._tokenizers.source.encode_batch([sentences[index] for index in asked])
         sources = [[*ids, EOS_ID] for ids in encoded]
+        lengths = np.zeros(len(sentences), np.int64)
+        lengths[asked] = [len(ids) for ids in sources]
+        require_translatable(lengths, self._config.max_source_tokens, name, first)
         done = len(sentences) - len(asked)
         batch_tokens = self._config.batch_tokens
         for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
@@ -80,6 +87,16 @@ class Translator:
 
 
 NOTHING = Translation("", 0.0, [])
+
+
+def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int = 1) -> None:
+    """Raises DataError, naming the first, when a sentence has more than ``limit`` tokens; lengths count EOS."""
+    too_long = np.flatnonzero(lengths > limit + 1)
+    if len(too_long):
+        raise DataError(
+            f"{name} {too_long[0] + first}: {lengths[too_long[0]] - 1:,} tokens are more than "
+            f"decoding.max_source_tokens={limit}; split it, or raise that where memory suffices for its square"
+        )
 
 
 def search(

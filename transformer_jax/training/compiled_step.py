@@ -1,6 +1,6 @@
 """The training step compiled for every shape of batch, in the background and ahead of need."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
@@ -8,33 +8,41 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import StepFunction, StepMetrics, compile_train_step
+from transformer_jax.training.step import StepFunction, compile_train_step
 
 
 class CompiledStep:
     """A step that is compiled once a shape: the shapes are known beforehand, and compiling needs no data.
 
-    Compilation starts with the object, in a thread of its own and in the order given, while the caller still reads data and
-    rehearses; a call waits for its own shape and no other.
+    The first of ``batches`` is compiled from the start, in a thread of its own, while the caller still reads data and
+    rehearses; the others in their order once the first is in use, so that nothing keeps the first update waiting.
     """
 
-    def __init__(self, step: StepFunction, state: TrainState, mesh: Mesh, batches: Iterable[PyTree]) -> None:
-        jitted = compile_train_step(step, state, mesh)
-        shapes = jax.eval_shape(lambda: state)
-
-        def compiled(batch: PyTree) -> jax.stages.Compiled:
-            return jitted.lower(shapes, batch).compile()
-
+    def __init__(self, step: StepFunction, state: TrainState, mesh: Mesh, batches: Sequence[PyTree]) -> None:
+        self._jitted = compile_train_step(step, state, mesh)
+        self._shapes = jax.eval_shape(lambda: state)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
-        self._compiled: dict[tuple, Future] = {_key(batch): self._pool.submit(compiled, batch) for batch in batches}
+        self._later = list(batches[1:])
+        self._compiled = {_key(batches[0]): self._submit(batches[0])}
 
-    def __call__(self, state: TrainState, batch: PyTree) -> tuple[TrainState, StepMetrics]:
-        """One update; raises KeyError for a batch of a shape that was not announced."""
-        return self._compiled[_key(batch)].result()(state, batch)
+    def for_batch(self, batch: PyTree) -> StepFunction:
+        """The step for batches like this one, waiting for it if need be.
+
+        Raises KeyError for a shape that was not announced.
+        """
+        later, self._later = self._later, []
+        first = self._compiled.get(_key(batch))
+        if first is not None:
+            first.result()
+        self._compiled |= {_key(shape): self._submit(shape) for shape in later}
+        return self._compiled[_key(batch)].result()
 
     def close(self) -> None:
         """Gives up what is not compiled yet."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, batch: PyTree) -> Future:
+        return self._pool.submit(lambda: self._jitted.lower(self._shapes, batch).compile())
 
 
 def _key(batch: PyTree) -> tuple:

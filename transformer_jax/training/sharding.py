@@ -4,7 +4,6 @@ import math
 import re
 
 import jax
-import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -31,7 +30,7 @@ BATCH_ROWS = P(("data", "fsdp"))
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
-    """The mesh of ``config`` over ``devices`` (all by default).
+    """The mesh of ``config`` over ``devices`` (all by default), laid out as their connections suggest.
 
     Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices.
     """
@@ -45,7 +44,7 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
             f"mesh: data={config.data}, fsdp={config.fsdp}, tensor={config.tensor} does not use the {len(devices)} devices "
             f"that are here; meshes that fit: {_proposals(len(devices))}"
         )
-    return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
 def _proposals(count: int) -> str:

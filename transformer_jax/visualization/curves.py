@@ -49,6 +49,12 @@ def draw_curves(
     return canvas.write_png(figure, path)
 
 
+def present_keys(metrics: Path, keys: Sequence[str]) -> list[str]:
+    """Those of ``keys`` that the file has a value of."""
+    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").split("\n")[:-1] if line]
+    return [key for key in keys if any(record.get(key) is not None for record in records)]
+
+
 def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, tuple[list[float], list[float]]]:
     """Returns the (x, y) values of each key in the order of x; records without the key are passed over.
 

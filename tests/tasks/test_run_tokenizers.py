@@ -1,0 +1,28 @@
+"""A run's tokenizers survive the loss of their folder: every checkpoint has them."""
+
+import shutil
+
+import pytest
+from run_settings import tiny_config
+
+from transformer_jax.config import DataError
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_of_run
+from transformer_jax.training_session import train
+
+
+def test_they_come_back_from_the_newest_checkpoint(tmp_path):
+    config = tiny_config(tmp_path / "cache", num_updates=1, checkpoint_every=1, evaluate_every=1)
+    assert train(config, str(tmp_path / "run")) == 0
+    run = RunDirectory(tmp_path / "run")
+    before = {file.name: file.read_bytes() for file in run.tokenizer.iterdir()}
+    assert run.curves.is_file()
+    for tokenizers in (tokenizers_of_run, lambda run: tokenizers_for_training(config, run)):
+        shutil.rmtree(run.tokenizer)
+        tokenizers(run)
+        assert {file.name: file.read_bytes() for file in run.tokenizer.iterdir()} == before
+
+
+def test_without_folder_and_checkpoint_there_are_none(tmp_path):
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        tokenizers_of_run(RunDirectory(tmp_path))
