@@ -28,7 +28,7 @@ from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import put_batch
 from transformer_jax.training.state import TrainState, count_parameters
-from transformer_jax.training.step import StepMetrics, initial_state, make_train_step
+from transformer_jax.training.step import StepMetrics, initial_state, make_train_step, state_shapes
 
 REHEARSAL_SENTENCES = 8
 
@@ -53,7 +53,8 @@ class Trainer:
         self._schedule = make_schedule(config.optimizer, config.model.d_model, config.training.num_updates)
         self._optimizer = make_optimizer(config.optimizer, self._schedule)
         self._train_step = make_train_step(task.loss, self._optimizer, config.batching.accumulation_steps)
-        self.state = initial_state(task.init_params, self._optimizer, config.seed, self.mesh)
+        self.state_shapes = state_shapes(task.init_params, self._optimizer, config.seed, self.mesh)
+        self.state: TrainState
         self.counters = Counters()
         training = config.training
         self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
@@ -64,10 +65,9 @@ class Trainer:
 
         Raises TrainingDiverged when the loss or the gradient is not finite; the checkpoints stay as they were.
         """
-        complaints = self._restore()
-        first = int(self.state.step)
+        first, complaints = self._restore()
         devices = [str(device) for device in self.mesh.devices.flat]
-        self.run.write_run(devices, self.config.seed, count_parameters(self.state.params))
+        self.run.write_run(devices, self.config.seed, count_parameters(self.state_shapes.params))
         log = MetricsLog(self.run.metrics, first)
         progress = TrainingProgress(self.config.training.num_updates, first)
         with log, closing(self._checkpoints), progress, self._stopped_by_signals():
@@ -75,15 +75,17 @@ class Trainer:
                 progress.say(complaint)
             if first:
                 progress.say(f"resumed at update {first}")
-            reason = self._reason_to_end() or self._prepare_and_run(first, log, progress)
+            reason = self._reason_to_end(first) or self._prepare_and_run(first, log, progress)
             self._save(None)
         return Outcome(int(self.state.step), reason, self.counters.best_bleu)
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
         """Compiles the step and opens the data in the background while evaluation, search and saving are rehearsed."""
-        compiled = CompiledStep(self._train_step, self.state, self.mesh, self.task.batch_shapes(first))
+        compiled = CompiledStep(self._train_step, self.state_shapes, self.mesh, self.task.batch_shapes(first))
         with closing(compiled), ThreadPoolExecutor(1) as pool:
             batches = pool.submit(self.task.training_batches, first)
+            if not self._checkpoints.steps():
+                self.state = initial_state(self.task.init_params, self._optimizer, self.config.seed, self.mesh)
             if first == 0:
                 self._rehearse(progress)
             return self._run(compiled, batches.result(), log, progress)
@@ -112,12 +114,12 @@ class Trainer:
                 pending = None
                 with watch.pause():
                     self._at_boundary(step, log, progress)
-                if reason := "interrupted" if interrupted else self._reason_to_end():
+                if reason := "interrupted" if interrupted else self._reason_to_end(step):
                     return reason
 
-    def _reason_to_end(self) -> str | None:
-        """Why there is no next update, None when there is one."""
-        if int(self.state.step) >= self.config.training.num_updates:
+    def _reason_to_end(self, step: int) -> str | None:
+        """Why there is no update after ``step``, None when there is one."""
+        if step >= self.config.training.num_updates:
             return "finished"
         patience = self.config.training.patience
         return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
@@ -170,13 +172,14 @@ class Trainer:
             f"rehearsal of evaluation, search and saving done (untrained: perplexity {report.perplexity:,.0f})"
         )
 
-    def _restore(self) -> list[str]:
+    def _restore(self) -> tuple[int, list[str]]:
+        """Takes up the newest checkpoint, if there is one: the updates it has, and what is wrong with newer ones."""
         if not self._checkpoints.steps():
-            return []
-        self.state, progress, complaints = self._checkpoints.restore_newest(self.state)
+            return 0, []
+        self.state, progress, complaints = self._checkpoints.restore_newest(self.state_shapes)
         self._require_same_data(progress["data"])
         self.counters = Counters(**progress["counters"])
-        return complaints
+        return int(self.state.step), complaints
 
     def _identity(self) -> Progress:
         """What a checkpoint says about where it comes from, and needs to be of use."""

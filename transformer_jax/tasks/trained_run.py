@@ -16,7 +16,7 @@ from transformer_jax.models.interface import Module, init_params
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translator import Translator
-from transformer_jax.training.sharding import make_mesh, state_shardings
+from transformer_jax.training.sharding import make_mesh, placed_shapes
 
 
 @dataclass
@@ -49,11 +49,7 @@ def open_trained_run(
     tokenizers = tokenizers_of_run(run)
     model = build_model(config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
     mesh = make_mesh(config.mesh)
-    shapes = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
-    shardings = state_shardings(shapes, mesh)
-    like = jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
-    )
+    like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
     checkpoints = Checkpoints(run.checkpoints, read_only=True)
     steps = checkpoints.steps_to_average(checkpoint, average)
     params = checkpoints.restore_average(steps, like)

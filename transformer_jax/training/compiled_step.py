@@ -12,7 +12,7 @@ from transformer_jax.training.step import StepFunction, compile_train_step
 
 
 class CompiledStep:
-    """A step that is compiled once a shape: the shapes are known beforehand, and compiling needs no data.
+    """A step that is compiled once a shape: the shapes of ``state`` and ``batches`` suffice, compiling needs no data.
 
     The first of ``batches`` is compiled from the start, in a thread of its own, while the caller still reads data and
     rehearses; the others in their order once the first is in use, so that nothing keeps the first update waiting.
@@ -20,7 +20,7 @@ class CompiledStep:
 
     def __init__(self, step: StepFunction, state: TrainState, mesh: Mesh, batches: Sequence[PyTree]) -> None:
         self._jitted = compile_train_step(step, state, mesh)
-        self._shapes = jax.eval_shape(lambda: state)
+        self._state = state
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._later = list(batches[1:])
         self._compiled = {_key(batches[0]): self._submit(batches[0])}
@@ -42,7 +42,7 @@ class CompiledStep:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, batch: PyTree) -> Future:
-        return self._pool.submit(lambda: self._jitted.lower(self._shapes, batch).compile())
+        return self._pool.submit(lambda: self._jitted.lower(self._state, batch).compile())
 
 
 def _key(batch: PyTree) -> tuple:

@@ -84,8 +84,17 @@ def path_of(key_path: tuple) -> str:
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in key_path)
 
 
+def placed_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
+    """Shapes and types of the leaves of a state, together with where each lives."""
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        shapes,
+        state_shardings(shapes, mesh),
+    )
+
+
 def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
-    """A NamedSharding for every leaf of a state given by its shapes.
+    """A NamedSharding for every leaf of a state, of arrays or of their shapes.
 
     Raises ConfigError when a dimension does not divide over its mesh axis.
     """

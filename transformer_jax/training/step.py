@@ -1,6 +1,7 @@
 """The training step: a pure function from state and batch to state and metrics."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import batch_sharding, state_shardings
+from transformer_jax.training.sharding import batch_sharding, placed_shapes, state_shardings
 from transformer_jax.training.state import TrainState, create_state
 
 LossFunction = Callable[[PyTree, PyTree, Array], LossSums]
@@ -87,8 +88,11 @@ def _interleaved(rows: Array, parts: int) -> Array:
 
 
 def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax.stages.Wrapped:
-    """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split."""
-    shardings = state_shardings(jax.eval_shape(lambda: state), mesh)
+    """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
+
+    Shapes will do for the ``state``.
+    """
+    shardings = state_shardings(state, mesh)
     return jax.jit(
         step,
         in_shardings=(shardings, batch_sharding(mesh)),
@@ -101,9 +105,17 @@ def initial_state(
     init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: int, mesh: Mesh
 ) -> TrainState:
     """The state before the first update, every leaf born where it will live."""
-
-    def create() -> TrainState:
-        params_key = jax.random.fold_in(jax.random.key(seed), 0x1217)
-        return create_state(init_params(params_key), optimizer, seed)
-
+    create = partial(_create, init_params, optimizer, seed)
     return jax.jit(create, out_shardings=state_shardings(jax.eval_shape(create), mesh))()
+
+
+def state_shapes(
+    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: int, mesh: Mesh
+) -> TrainState:
+    """What ``initial_state`` would return, without making it: shapes, types and where every leaf lives."""
+    return placed_shapes(jax.eval_shape(partial(_create, init_params, optimizer, seed)), mesh)
+
+
+def _create(init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+    params_key = jax.random.fold_in(jax.random.key(seed), 0x1217)
+    return create_state(init_params(params_key), optimizer, seed)
