@@ -117,6 +117,7 @@ def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tm
     assert_same_run(whole, tmp_path, config)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, cache, tmp_path, capfd):
     config = tiny_config(cache)
     train(tiny_config(cache, num_updates=9), tmp_path)

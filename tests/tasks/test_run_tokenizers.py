@@ -3,16 +3,18 @@
 import shutil
 
 import pytest
-from run_settings import tiny_config
+from run_settings import tiny_settings
 
-from transformer_jax.config import DataError
+from transformer_jax.config import DataError, from_dict
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_of_run
 from transformer_jax.training_session import train
 
 
 def test_they_come_back_from_the_newest_checkpoint(tmp_path):
-    config = tiny_config(tmp_path / "cache", num_updates=1, checkpoint_every=1, evaluate_every=1)
+    settings = tiny_settings(tmp_path / "cache", num_updates=1, checkpoint_every=1, evaluate_every=1)
+    settings["mesh"]["data"] = -1
+    config = from_dict(settings)
     assert train(config, str(tmp_path / "run")) == 0
     run = RunDirectory(tmp_path / "run")
     before = {file.name: file.read_bytes() for file in run.tokenizer.iterdir()}

@@ -99,7 +99,7 @@ def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
     Raises ConfigError when a dimension does not divide over its mesh axis.
     """
 
-    def sharding(key_path: tuple, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+    def sharding(key_path: tuple, leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
         path = path_of(key_path)
         # A dimension of 1 is a placeholder (Adafactor's unused statistics) and stays whole.
         spec = P(
