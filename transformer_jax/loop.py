@@ -100,6 +100,9 @@ class Trainer:
         pending: StepMetrics | None = None
         while True:
             batch = put_batch(next(batches), self.mesh)
+            if pending is not None and not compiled.is_ready(batch):
+                self._record(step, pending, log, progress, watch)
+                pending = None
             with watch.pause():
                 train_step = compiled.for_batch(batch)
             self.state, metrics = train_step(self.state, batch)

@@ -37,6 +37,11 @@ class CompiledStep:
         self._compiled |= {_key(shape): self._submit(shape) for shape in later}
         return self._compiled[_key(batch)].result()
 
+    def is_ready(self, batch: PyTree) -> bool:
+        """Whether ``for_batch`` would return at once."""
+        future = self._compiled.get(_key(batch))
+        return future is not None and future.done()
+
     def close(self) -> None:
         """Gives up what is not compiled yet."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,49 @@
+"""Word alignments and their error rate."""
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataError
+from transformer_jax.evaluation.word_alignment import best_links, read_gold, score_alignments, to_pharaoh
+
+
+def test_every_target_word_has_its_strongest_source_word():
+    links = best_links(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]))
+    assert links == {(1, 0), (0, 1), (1, 2)}
+    assert to_pharaoh(links) == "0-1 1-0 1-2"
+
+
+def test_gold_has_sure_and_possible_links():
+    gold = read_gold(["1-1 2?3 2p1", ""], "gold", first_index=1)
+    assert gold[0].sure == {(0, 0)}
+    assert gold[0].possible == {(0, 0), (1, 2), (1, 0)}
+    assert gold[1] == (frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("line", ["0_0", "1-", "0-1-2", "a-b"])
+def test_what_is_no_link_is_named(line):
+    with pytest.raises(DataError, match=r"gold, line 2: .* is not a link"):
+        read_gold(["0-0", line], "gold")
+    with pytest.raises(DataError, match="counted from 1"):
+        read_gold(["0-1"], "gold", first_index=1)
+
+
+def test_literal_error_rate():
+    """Two of three links are possible, one of them sure; two sure ones were wanted: 1 - (1 + 2) / (3 + 2)."""
+    gold = read_gold(["0-0 1-1 2?2"], "gold")
+    scores = score_alignments([frozenset({(0, 0), (2, 2), (3, 3)})], gold)
+    assert scores.error_rate == pytest.approx(0.4)
+    assert scores.precision == pytest.approx(2 / 3)
+    assert scores.recall == pytest.approx(1 / 2)
+
+
+def test_the_gold_itself_has_no_error():
+    gold = read_gold(["0-0 1-1 2?2", "3-4"], "gold")
+    assert score_alignments([each.sure for each in gold], gold).error_rate == 0
+
+
+def test_numbers_of_sentences_must_agree():
+    with pytest.raises(DataError, match="1 alignments but 0 lines"):
+        score_alignments([frozenset()], [])
+    with pytest.raises(DataError, match="no link"):
+        score_alignments([frozenset()], read_gold([""], "gold"))

@@ -1,0 +1,93 @@
+"""Word alignments: the Pharaoh format, and how far an alignment is from one made by people."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.config.errors import DataError
+
+LINK = re.compile(r"(\d+)([-?p])(\d+)")
+
+Links = frozenset[tuple[int, int]]
+"""Pairs of (source word, target word), counted from 0."""
+
+
+class GoldAlignment(NamedTuple):
+    """Links on which the annotators agreed, and all that at least one of them drew; ``sure`` is within ``possible``."""
+
+    sure: Links
+    possible: Links
+
+
+@dataclass(frozen=True)
+class AlignmentScores:
+    """Alignment error rate, precision against the possible links and recall of the sure ones, all from 0 to 1."""
+
+    error_rate: float
+    precision: float
+    recall: float
+    num_links: int
+    num_sentences: int
+
+
+def best_links(weights: np.ndarray) -> Links:
+    """Each target word with the source word it attends to most: weights ``[T, S]`` to links (source, target).
+
+    ``[[0.1, 0.9], [0.8, 0.2]]`` gives ``{(1, 0), (0, 1)}``.
+    """
+    return frozenset((int(source), target) for target, source in enumerate(weights.argmax(axis=1)))
+
+
+def to_pharaoh(links: Links) -> str:
+    """``0-0 1-2``: source and target word, in the order of the source."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+
+
+def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[GoldAlignment]:
+    """Alignments of a file in the Pharaoh format, a sentence a line: ``0-0`` a sure link, ``1?2`` or ``1p2`` a possible one.
+
+    ``first_index`` is the number of the first word, 0 or 1. Raises DataError with file and line at anything else.
+    """
+    gold = []
+    for number, line in enumerate(lines, start=1):
+        sure, possible = set(), set()
+        for text in line.split():
+            link = LINK.fullmatch(text)
+            if not link or int(link[1]) < first_index or int(link[3]) < first_index:
+                problem = (
+                    f"{text!r} is not a link such as 0-0 (sure) or 1?2 (possible), words counted from {first_index}"
+                )
+                raise DataError(f"{name}, line {number}: {problem}")
+            pair = int(link[1]) - first_index, int(link[3]) - first_index
+            possible.add(pair)
+            if link[2] == "-":
+                sure.add(pair)
+        gold.append(GoldAlignment(frozenset(sure), frozenset(possible)))
+    return gold
+
+
+def score_alignments(found: Sequence[Links], gold: Sequence[GoldAlignment]) -> AlignmentScores:
+    """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) over all sentences (Och and Ney 2003, section 5.2).
+
+    Raises DataError when the numbers of sentences differ, or when there is no link at all to compare.
+    """
+    if len(found) != len(gold):
+        raise DataError(
+            f"{len(found)} alignments but {len(gold)} lines of gold; line i of each must be the same sentence"
+        )
+    links = sum(len(links) for links in found)
+    sure = sum(len(each.sure) for each in gold)
+    in_sure = sum(len(links & each.sure) for links, each in zip(found, gold, strict=True))
+    in_possible = sum(len(links & each.possible) for links, each in zip(found, gold, strict=True))
+    if not links + sure:
+        raise DataError("there is no link to compare, neither found nor in the gold alignment")
+    return AlignmentScores(
+        error_rate=1 - (in_sure + in_possible) / (links + sure),
+        precision=in_possible / max(links, 1),
+        recall=in_sure / max(sure, 1),
+        num_links=links,
+        num_sentences=len(found),
+    )
