@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import NamedTuple
@@ -80,15 +79,15 @@ class Trainer:
         return Outcome(int(self.state.step), reason, self.counters.best_bleu)
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
-        """Compiles the step and opens the data in the background while evaluation, search and saving are rehearsed."""
+        """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
         compiled = CompiledStep(self._train_step, self.state_shapes, self.mesh, self.task.batch_shapes(first))
-        with closing(compiled), ThreadPoolExecutor(1) as pool:
-            batches = pool.submit(self.task.training_batches, first)
+        batches = self.task.training_batches(first)
+        with closing(compiled):
             if not self._checkpoints.steps():
                 self.state = initial_state(self.task.init_params, self._optimizer, self.config.seed, self.mesh)
             if first == 0:
                 self._rehearse(progress)
-            return self._run(compiled, batches.result(), log, progress)
+            return self._run(compiled, batches, log, progress)
 
     def _run(
         self, compiled: CompiledStep, batches: Iterator[Batch], log: MetricsLog, progress: TrainingProgress

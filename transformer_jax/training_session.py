@@ -1,13 +1,12 @@
 """From settings and a folder to a trained model: the steps around the loop."""
 
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from transformer_jax.config import ExperimentConfig, to_json
-from transformer_jax.data.tensorflow_runtime import start_tensorflow
+from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
 from transformer_jax.run_directory import RunDirectory, write_json
@@ -25,8 +24,7 @@ def train(config: ExperimentConfig, workdir: str) -> int:
     Raises ConfigError and DataError before the corpus is tokenised.
     """
     started = time.monotonic()
-    # TensorFlow takes seconds to import; its first use, when batches are read, waits for what is left of them.
-    threading.Thread(target=start_tensorflow, daemon=True, name="tensorflow").start()
+    require_tensorflow()
     start_jax(config.data.cache_directory)
     mesh = make_mesh(config.mesh)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)

@@ -1,13 +1,15 @@
 """Batches for training, served by tf.data: read ahead, while the device computes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import Thread
 
 import numpy as np
 
 from transformer_jax.config import ConfigError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import BatchPlan
-from transformer_jax.data.tensorflow_runtime import start_tensorflow
+from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch, Tokens
 
@@ -33,23 +35,41 @@ def training_batches(
         if rows % process_count:
             problem = f"batches of {rows} rows do not divide over {process_count} processes"
             raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {process_count}")
+    require_tensorflow()
+    read = partial(make_batch, store, plan, process_index=process_index, process_count=process_count)
+    return _served(read, start_update, prefetch)
+
+
+def _served(read: Callable[[int], Batch], update: int, prefetch: int) -> Iterator[Batch]:
+    """Batches made on the spot until TensorFlow is imported, which takes seconds, and read ahead from then on.
+
+    A batch is a pure function of its update, so nobody sees where one takes over from the other.
+    """
+    importing = Thread(target=start_tensorflow, name="tensorflow", daemon=True)
+    importing.start()
+    while importing.is_alive():
+        yield read(update)
+        update += 1
+    yield from _read_ahead(read, update, prefetch)
+
+
+def _read_ahead(read: Callable[[int], Batch], start_update: int, prefetch: int) -> Iterator[Batch]:
     tf = start_tensorflow()
 
-    def read(update: np.integer) -> list[np.ndarray]:
-        batch = make_batch(store, plan, int(update), process_index, process_count)
-        return [np.asarray(leaf) for side in batch for leaf in side]
+    def leaves(update: np.integer) -> list[np.ndarray]:
+        return [np.asarray(leaf) for side in read(int(update)) for leaf in side]
 
     # There is nothing to convert, and conversion would leave a file in the temporary folder.
     @tf.autograph.experimental.do_not_convert
-    def read_as_tensors(update: object) -> list:
-        return tf.numpy_function(read, [update], [tf.int32] * 6)
+    def leaves_as_tensors(update: object) -> list:
+        return tf.numpy_function(leaves, [update], [tf.int32] * 6)
 
     options = tf.data.Options()
     options.threading.private_threadpool_size = READER_THREADS
     options.threading.max_intra_op_parallelism = 1
     options.deterministic = True
     updates = tf.data.Dataset.range(start_update, np.iinfo(np.int64).max)
-    arrays = updates.map(read_as_tensors, num_parallel_calls=READER_THREADS)
+    arrays = updates.map(leaves_as_tensors, num_parallel_calls=READER_THREADS)
     leaves_of_batches = arrays.prefetch(prefetch).with_options(options).as_numpy_iterator()
     return (Batch(Tokens(*leaves[:3]), Tokens(*leaves[3:])) for leaves in leaves_of_batches)
 

@@ -1,23 +1,31 @@
 """The door to TensorFlow, which does nothing here but feed data."""
 
 import os
+from importlib.util import find_spec
 from types import ModuleType
 
 from transformer_jax.config import DataError
 
 
+def require_tensorflow() -> None:
+    """Raises DataError where TensorFlow is not installed; takes no time."""
+    if find_spec("tensorflow") is None:
+        raise DataError("feeding data needs TensorFlow: pip install 'transformer_jax[data]'")
+
+
 def start_tensorflow() -> ModuleType:
     """TensorFlow without accelerators, whose memory it would otherwise take as soon as it looks at them.
 
-    Raises DataError where it is not installed.
+    Raises DataError where it cannot be imported.
     """
+    require_tensorflow()
     # Neither its greeting nor what the greeting is about, faster arithmetic, is of use here.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
     try:
         import tensorflow as tf
     except ImportError as error:
-        raise DataError(f"feeding data needs TensorFlow ({error}): pip install 'transformer_jax[data]'") from None
+        raise DataError(f"feeding data needs TensorFlow, which cannot be imported: {error}") from None
     for kind in ("GPU", "TPU"):
         tf.config.set_visible_devices([], kind)
     return tf
