@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from run_settings import tiny_settings
 
@@ -86,6 +87,28 @@ def test_translate_refuses_what_memory_cannot_hold(run):
     result = translate(run, b"a b\n" + b" ".join(50 * [b"a"]), "--config.decoding.max_source_tokens=40")
     assert result.returncode == 2
     assert b"standard input, line 2: 50 tokens are more than decoding.max_source_tokens=40" in result.stderr
+
+
+def test_align_links_every_target_word(run, tmp_path, capsys):
+    (tmp_path / "source").write_text("a b c\n\nd e f g\n")
+    (tmp_path / "target").write_text("a b c\n\nd e\n")
+    (tmp_path / "gold").write_text("0-0 1-1 2?2\n\n0-0\n")
+    files = [f"--source={tmp_path / 'source'}", f"--target={tmp_path / 'target'}", f"--gold={tmp_path / 'gold'}"]
+    flags = [f"--workdir={run}", "--checkpoint=last", f"--output={tmp_path / 'out'}"]
+    assert main(["align", *flags, *files, "--layer=1", "--head=2"]) == 0
+    assert "alignment error rate" in capsys.readouterr().out
+    lines = (tmp_path / "out.pharaoh").read_text().split("\n")
+    targets = [sorted(int(link.partition("-")[2]) for link in line.split()) for line in lines]
+    assert targets == [[0, 1, 2], [], [0, 1], []]
+    saved = np.load(tmp_path / "out.npz")
+    assert saved["weights_2"].shape == (len(saved["target_2"]), len(saved["source_2"])) == (3, 5)
+    np.testing.assert_allclose(saved["weights_2"].sum(axis=1), 1, atol=1e-5)
+    for flag, message in (("--layer=9", "more than the 1 layers"), ("--head=9", "more than the 2 heads")):
+        assert main(["align", *flags, *files, flag]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "target").write_text("a\n")
+    assert main(["align", *flags, *files]) == 2
+    assert "3 source sentences but 1 target sentences" in capsys.readouterr().err
 
 
 def test_translate_says_which_line_is_not_utf_8(run):

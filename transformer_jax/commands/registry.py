@@ -31,6 +31,7 @@ COMMANDS = {
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
+    "align": Command("transformer_jax.commands.align", "align the words of given translations"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 

@@ -38,6 +38,8 @@ def best_links(weights: np.ndarray) -> Links:
 
     ``[[0.1, 0.9], [0.8, 0.2]]`` gives ``{(1, 0), (0, 1)}``.
     """
+    if not weights.size:
+        return frozenset()
     return frozenset((int(source), target) for target, source in enumerate(weights.argmax(axis=1)))
 
 

@@ -1,0 +1,70 @@
+"""Align the words of given translations by the attention of a trained model, and measure the error against gold.
+
+Example:
+    transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de
+    transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de --gold=test.talp --layer=3 --head=2
+
+The model reads each pair; every target word is linked with the source word it attends to most. Writes OUTPUT.pharaoh (links
+source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n and
+target_n. Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
+"""
+
+from absl import flags
+
+from transformer_jax.commands.run_flags import define_run_flags, run_config
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_run_flags(values)
+    flags.DEFINE_string("source", None, "file of source sentences", flag_values=values, required=True)
+    flags.DEFINE_string("target", None, "file of their translations", flag_values=values, required=True)
+    flags.DEFINE_integer("layer", 0, "from 1; 0 is the last but one", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer("head", 0, "from 1; 0 is the mean of all heads", flag_values=values, lower_bound=0)
+    flags.DEFINE_string("gold", None, "file of alignments made by people", flag_values=values)
+    flags.DEFINE_integer(
+        "first_word", 0, "number of the first word in the gold file", flag_values=values, lower_bound=0, upper_bound=1
+    )
+    flags.DEFINE_string("output", None, "where to write (default: alignment in the run directory)", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Aligns; 0."""
+    config = run_config(values)
+    from pathlib import Path
+
+    import numpy as np
+
+    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.evaluation.text_table import text_table
+    from transformer_jax.evaluation.word_alignment import best_links, read_gold, score_alignments, to_pharaoh
+    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.tasks.soft_alignment import soft_alignments
+    from transformer_jax.tasks.trained_run import open_trained_run
+
+    sources, targets = (list(read_lines(Path(name))) for name in (values.source, values.target))
+    gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word) if values.gold else None
+    start_jax(config.data.cache_directory)
+    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
+    alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)
+    links = [best_links(each.word_weights) for each in alignments]
+
+    stem = values.output or str(Path(values.workdir) / "alignment")
+    Path(stem).parent.mkdir(parents=True, exist_ok=True)
+    Path(f"{stem}.pharaoh").write_text("".join(f"{to_pharaoh(each)}\n" for each in links), encoding="utf-8")
+    arrays: dict[str, np.ndarray] = {}
+    for number, each in enumerate(alignments):
+        arrays |= {f"weights_{number}": each.weights.astype(np.float32)}
+        arrays |= {f"source_{number}": np.array(each.source_pieces), f"target_{number}": np.array(each.target_pieces)}
+    np.savez_compressed(f"{stem}.npz", **arrays)  # type: ignore[arg-type]
+    if gold is not None:
+        scores = score_alignments(links, gold)
+        rows = [
+            ("alignment error rate", f"{scores.error_rate:.3f}", "1 - (|A and S| + |A and P|) / (|A| + |S|)"),
+            ("precision", f"{scores.precision:.3f}", "of possible links"),
+            ("recall", f"{scores.recall:.3f}", "of sure links"),
+            ("links", f"{scores.num_links:,}", f"in {scores.num_sentences:,} pairs"),
+        ]
+        print(text_table(rows))
+    print(f"{stem}.pharaoh\n{stem}.npz")
+    return 0

@@ -1,0 +1,128 @@
+"""Which source words a trained model attends to while it predicts the words of a given translation."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import EOS_ID, Array, Float, PyTree
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.batch_arrays import token_rows
+from transformer_jax.data.evaluation_batches import scoring_rows
+from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.models.interface import Module
+from transformer_jax.models.transformer import attention_maps
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tasks.translator import require_translatable
+from transformer_jax.training.sharding import put_batch, row_groups
+
+BATCH_TOKENS = 4096
+
+
+class SoftAlignment(NamedTuple):
+    """Weights ``[T, S]`` of a pair: row i is what the model attends to while it predicts target piece i; EOS is the last.
+
+    ``word_weights`` [words, words] sums over the pieces of a source word and averages over those of a target word; words are
+    what white space separates.
+    """
+
+    weights: np.ndarray
+    source_pieces: list[str]
+    target_pieces: list[str]
+    word_weights: np.ndarray
+
+
+def soft_alignments(
+    trained: TrainedRun, sources: Sequence[str], targets: Sequence[str], *, layer: int = 0, head: int = 0
+) -> list[SoftAlignment]:
+    """Teacher-forced cross attention of every pair, in order.
+
+    ``layer`` and ``head`` count from 1. Layer 0 is the last but one, where there is more than one: of a Transformer it aligns
+    best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of sentences differ or one is too
+    long, ConfigError when there is no such layer or head.
+    """
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{len(sources)} source sentences but {len(targets)} target sentences; line i of each is a pair"
+        )
+    tokenizers = trained.tokenizers
+    sides = [
+        [[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))]
+        for tokenizer, texts in ((tokenizers.source, sources), (tokenizers.target, targets))
+    ]
+    lengths = [np.array([len(ids) for ids in side], np.int64) for side in sides]
+    require_translatable(np.maximum(*lengths), trained.config.decoding.max_source_tokens, "pair")
+    weights: dict[int, np.ndarray] = {}
+    weigh = jax.jit(partial(_cross_weights, trained.model, layer=layer, head=head))
+    for pairs, batch in _batches(sides, lengths, row_groups(trained.mesh)):
+        found = jax.device_get(weigh(trained.params, *put_batch(batch, trained.mesh)))
+        for row, pair in enumerate(pairs):
+            weights[pair] = found[row, : lengths[1][pair], : lengths[0][pair]]
+    return [
+        _described(weights[pair], sides[0][pair], sides[1][pair], tokenizers.source, tokenizers.target)
+        for pair in range(len(sources))
+    ]
+
+
+def _batches(
+    sides: list[list[list[int]]], lengths: list[np.ndarray], row_multiple: int
+) -> Iterator[tuple[np.ndarray, tuple[Tokens, Tokens]]]:
+    """The pairs of a batch and the batch, a pair a row."""
+    for shape, pairs, offsets in scoring_rows(lengths[0], lengths[1], BATCH_TOKENS, row_multiple):
+        rows = (
+            token_rows(
+                Sentences(np.array([token for pair in pairs for token in side[pair]], np.int32), length[pairs]),
+                offsets,
+                width,
+            )
+            for side, length, width in zip(sides, lengths, shape[1:], strict=True)
+        )
+        source, target = rows
+        yield pairs, (source, target)
+
+
+def _cross_weights(
+    model: Module, params: PyTree, source: Tokens, target: Tokens, *, layer: int, head: int
+) -> Float[Array, "B T S"]:
+    maps = attention_maps(model, params, source, target)
+    layers = [weights for name, weights in maps.items() if name.endswith("cross_attention")]
+    if not layers:
+        raise ConfigError("--workdir: this model has no attention from target to source")
+    if layer > len(layers):
+        raise ConfigError(f"--layer: {layer} is more than the {len(layers)} layers of the decoder")
+    weights = layers[layer - 1 if layer else max(len(layers) - 2, 0)]
+    if head > weights.shape[1]:
+        raise ConfigError(f"--head: {head} is more than the {weights.shape[1]} heads of the layer")
+    return weights[:, head - 1] if head else jnp.mean(weights, axis=1)
+
+
+def _described(
+    weights: np.ndarray, source_ids: list[int], target_ids: list[int], source: Tokenizer, target: Tokenizer
+) -> SoftAlignment:
+    source_words, target_words = words_of_pieces(source, source_ids[:-1]), words_of_pieces(target, target_ids[:-1])
+    to_source = _membership(source_words)
+    to_target = _membership(target_words)
+    inner = weights[:-1, :-1]
+    word_weights = (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ inner @ to_source.T
+    source_pieces = [*source.pieces(source_ids[:-1]), "</s>"]
+    target_pieces = [*target.pieces(target_ids[:-1]), "</s>"]
+    return SoftAlignment(weights, source_pieces, target_pieces, word_weights)
+
+
+def words_of_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """For each piece the number, from 0, of the word that it belongs to: the last one of the text up to it.
+
+    Pieces of ``a dog`` such as ``a``, `` d``, ``og`` give ``[0, 1, 1]``.
+    """
+    return [max(len(tokenizer.decode(ids[: end + 1]).split()) - 1, 0) for end in range(len(ids))]
+
+
+def _membership(words: list[int]) -> np.ndarray:
+    """1 where a piece belongs to a word: [words, pieces]."""
+    count = max(words, default=-1) + 1
+    return (np.arange(count)[:, None] == np.array(words, np.int64)[None, :]).astype(np.float32)
