@@ -1,0 +1,128 @@
+"""How well a query fits a key: the scores of the attention models before the Transformer, one small function each.
+
+Queries are [B, Q, ...] (the positions, or the beams, that ask at once), keys [B, M, ...], scores [B, Q, M], whatever the score;
+what was projected once a sentence is handed in projected. ``attend`` turns scores into an output and weights, as
+``scaled_dot_product_attention`` does. Windows and locations are in ``attention_windows``.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Array, Bool, Float
+from transformer_jax.contraction import contract
+from transformer_jax.layers.attention import MASKED_SCORE
+
+Normalizer = Callable[[Array, Array], Array]
+
+
+def attend(
+    scores_BQM: Float[Array, "B Q M"],
+    value_BMU: Float[Array, "B M U"],
+    mask_BQM: Bool[Array, "#B #Q M"],
+    *,
+    normalize: Normalizer | None = None,
+    dtype: str = "float32",
+) -> tuple[Float[Array, "B Q U"], Float[Array, "B Q M"]]:
+    """The expectation of the values under the normalised scores (Bahdanau et al. 2015, equations 5 and 6), and the weights.
+
+    ``normalize`` is ``masked_softmax`` unless given.
+    """
+    weights_BQM = (normalize or masked_softmax)(scores_BQM, jnp.broadcast_to(mask_BQM, scores_BQM.shape))
+    return contract("BQM,BMU->BQU", weights_BQM, value_BMU, dtype), weights_BQM
+
+
+def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
+    """Softmax over the keys that may be attended to, in float32; all zeros where there is none."""
+    weights = jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), MASKED_SCORE), axis=-1)
+    return jnp.where(mask, weights, 0.0)
+
+
+def sharpened_softmax(
+    scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"], *, sharpness: float
+) -> Float[Array, "B Q M"]:
+    """Softmax of the scores times ``sharpness``, the inverse temperature (Chorowski et al. 2015, section 2.3)."""
+    return masked_softmax(sharpness * scores, mask)
+
+
+def smoothed_sigmoid(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
+    """Sigmoids that are made to sum to one: several keys can be strong at once (Chorowski et al. 2015, section 2.3)."""
+    # From the logarithm, so that weights of very small sigmoids still sum to one.
+    return masked_softmax(jax.nn.log_sigmoid(scores.astype(jnp.float32)), mask)
+
+
+def dot_scores(
+    query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], dtype: str = "float32"
+) -> Float[Array, "B Q M"]:
+    """q · k (Luong et al. 2015, section 3.1, dot)."""
+    return contract("BQA,BMA->BQM", query_BQA, key_BMA, dtype)
+
+
+def scaled_dot_scores(
+    query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], dtype: str = "float32"
+) -> Float[Array, "B Q M"]:
+    """q · k / sqrt(A) (Vaswani et al. 2017, equation 1)."""
+    return dot_scores(query_BQA * query_BQA.shape[-1] ** -0.5, key_BMA, dtype)
+
+
+def general_scores(
+    query_BQA: Float[Array, "B Q A"],
+    key_BME: Float[Array, "B M E"],
+    kernel_AE: Float[Array, "A E"],
+    dtype: str = "float32",
+) -> Float[Array, "B Q M"]:
+    """q W k (Luong et al. 2015, section 3.1, general)."""
+    return dot_scores(contract("BQA,AE->BQE", query_BQA, kernel_AE, dtype), key_BME, dtype)
+
+
+def additive_scores(
+    query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], vector_A: Float[Array, "A"]
+) -> Float[Array, "B Q M"]:
+    """v · tanh(q + k) of projected queries W q and keys U k (Bahdanau et al. 2015, appendix A.1.2).
+
+    The score ``concat`` of Luong et al. 2015 (section 3.1), v · tanh(W [q; k]), is the same with the two halves of W.
+    """
+    hidden_BQMA = jnp.tanh(query_BQA[:, :, None, :] + key_BMA[:, None, :, :])
+    return jnp.einsum("BQMA,A->BQM", hidden_BQMA, vector_A)
+
+
+def concat_scores(
+    query_BQD: Float[Array, "B Q D"],
+    key_BME: Float[Array, "B M E"],
+    kernel_CA: Float[Array, "C A"],
+    vector_A: Float[Array, "A"],
+    dtype: str = "float32",
+) -> Float[Array, "B Q M"]:
+    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat): the first D of the D + E rows of W belong to the query."""
+    width = query_BQD.shape[-1]
+    query_BQA = contract("BQD,DA->BQA", query_BQD, kernel_CA[:width], dtype)
+    return additive_scores(query_BQA, contract("BME,EA->BMA", key_BME, kernel_CA[width:], dtype), vector_A)
+
+
+def normalized_additive_scores(
+    query_BQA: Float[Array, "B Q A"],
+    key_BMA: Float[Array, "B M A"],
+    vector_A: Float[Array, "A"],
+    gain: Float[Array, ""],
+    bias_A: Float[Array, "A"],
+) -> Float[Array, "B Q M"]:
+    """g v / |v| · tanh(q + k + b): additive with a weight-normalised v (Salimans and Kingma 2016, equation 2).
+
+    As in the public implementation of Luong et al. 2017 (tensorflow/nmt, ``normed_bahdanau``).
+    """
+    direction = vector_A / jnp.linalg.norm(vector_A)
+    return additive_scores(query_BQA + bias_A[None, None, :], key_BMA, gain * direction)
+
+
+def location_based_scores(
+    query_BQD: Float[Array, "B Q D"], kernel_DP: Float[Array, "D P"], memory_length: int, dtype: str = "float32"
+) -> Float[Array, "B Q M"]:
+    """W q, a score for each position whatever stands there (Luong et al. 2015, section 3.1, location).
+
+    ``kernel_DP`` knows P positions: a shorter source uses the first of them, and of a longer one, as in the paper, what lies
+    beyond has no weight.
+    """
+    scores_BQP = contract("BQD,DP->BQP", query_BQD, kernel_DP, dtype)[:, :, :memory_length]
+    missing = memory_length - scores_BQP.shape[-1]
+    return jnp.pad(scores_BQP, ((0, 0), (0, 0), (0, missing)), constant_values=MASKED_SCORE)
