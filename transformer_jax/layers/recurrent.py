@@ -1,0 +1,156 @@
+"""Recurrent layers as one scan over time: LSTM and GRU, in either direction, over padded or packed rows."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.array_types import Array, Bool, Float, PyTree
+from transformer_jax.contraction import contract
+from transformer_jax.layers.initialization import xavier_uniform
+
+
+@runtime_checkable
+class Cell(Protocol):
+    """One kind of recurrence: pure functions of what the input and the previous hidden state contribute to its gates."""
+
+    num_gates: ClassVar[int]
+
+    def start(self, like: Float[Array, "*B N"]) -> PyTree:
+        """The state before the first token: zeros, with leaves of the shape of ``like``."""
+
+    def hidden(self, state: PyTree) -> Float[Array, "*B N"]:
+        """What the layer above, and the attention, see of a state."""
+
+    def step(self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: PyTree) -> PyTree:
+        """The next state."""
+
+
+class LstmState(NamedTuple):
+    """Hidden state and memory, both [..., N]."""
+
+    hidden: Array
+    memory: Array
+
+
+@dataclass(frozen=True)
+class LstmCell:
+    """Long short-term memory with forget gate, without peepholes (Gers et al. 2000; as in Sutskever et al. 2014).
+
+    Gates in order: input, forget, candidate, output.
+    """
+
+    num_gates: ClassVar[int] = 4
+
+    def start(self, like: Float[Array, "*B N"]) -> LstmState:
+        """Zeros."""
+        return LstmState(jnp.zeros_like(like), jnp.zeros_like(like))
+
+    def hidden(self, state: LstmState) -> Float[Array, "*B N"]:
+        """The hidden state."""
+        return state.hidden
+
+    def step(
+        self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: LstmState
+    ) -> LstmState:
+        """c' = f c + i g; h' = o tanh(c')."""
+        gates = jnp.moveaxis(from_input + from_hidden, -2, 0)
+        enter, keep, leave = jax.nn.sigmoid(gates[0]), jax.nn.sigmoid(gates[1]), jax.nn.sigmoid(gates[3])
+        memory = keep * state.memory + enter * jnp.tanh(gates[2])
+        return LstmState(leave * jnp.tanh(memory), memory)
+
+
+@dataclass(frozen=True)
+class GruCell:
+    """Gated recurrent unit (Cho et al. 2014), gates in order: reset, update, candidate.
+
+    Departs from the paper, as cuDNN and PyTorch do: the reset gate multiplies U h and not h, so that one product a step serves
+    all gates.
+    """
+
+    num_gates: ClassVar[int] = 3
+
+    def start(self, like: Float[Array, "*B N"]) -> Float[Array, "*B N"]:
+        """Zeros."""
+        return jnp.zeros_like(like)
+
+    def hidden(self, state: Float[Array, "*B N"]) -> Float[Array, "*B N"]:
+        """The state itself."""
+        return state
+
+    def step(
+        self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: Float[Array, "*B N"]
+    ) -> Float[Array, "*B N"]:
+        """h' = z h + (1 - z) tanh(W x + r U h)."""
+        inputs, hiddens = (jnp.moveaxis(gates, -2, 0) for gates in (from_input, from_hidden))
+        reset, update = jax.nn.sigmoid(inputs[0] + hiddens[0]), jax.nn.sigmoid(inputs[1] + hiddens[1])
+        candidate = jnp.tanh(inputs[2] + reset * hiddens[2])
+        return update * state + (1 - update) * candidate
+
+
+CELLS: dict[str, type[Cell]] = {"lstm": LstmCell, "gru": GruCell}
+
+
+class RecurrentLayer(nn.Module):
+    """One layer of cells with its weights; what the inputs contribute is one product, before the scan over time.
+
+    Parameters: ``input_kernel`` [D, G, N], ``recurrent_kernel`` [N, G, N], ``input_bias`` and ``recurrent_bias`` [G, N].
+    """
+
+    cell: Cell
+    input_size: int
+    hidden_size: int
+    dtype: str = "float32"
+
+    def setup(self) -> None:
+        gates, width = self.cell.num_gates, self.hidden_size
+        self.input_kernel = self.param("input_kernel", xavier_uniform(0, 2), (self.input_size, gates, width))
+        self.recurrent_kernel = self.param("recurrent_kernel", xavier_uniform(0, 2), (width, gates, width))
+        self.input_bias = self.param("input_bias", nn.initializers.zeros, (gates, width))
+        self.recurrent_bias = self.param("recurrent_bias", nn.initializers.zeros, (gates, width))
+
+    def __call__(
+        self,
+        inputs_BLD: Float[Array, "B L D"],
+        is_token_BL: Bool[Array, "B L"],
+        starts_BL: Bool[Array, "B L"],
+        *,
+        backward: bool = False,
+    ) -> tuple[Float[Array, "B L N"], PyTree]:
+        """Hidden states of every position, and the state [B, N] after the last one (backward: after the first).
+
+        A position that is no token leaves the state as it is. Where ``starts_BL`` is True the state before it is zero: at the
+        first token, or backward at the last, of each sentence of a packed row.
+        """
+        from_inputs_LBGN = jnp.moveaxis(self.project(inputs_BLD), 1, 0)
+
+        def advance(state: PyTree, at: tuple[Array, Array, Array]) -> tuple[PyTree, Array]:
+            from_input, is_token, starts = at
+            state = _where(starts, self.cell.start(self.cell.hidden(state)), state)
+            state = _where(is_token, self.step(from_input, state), state)
+            return state, self.cell.hidden(state)
+
+        start = self.cell.start(jnp.zeros((inputs_BLD.shape[0], self.hidden_size), jnp.float32))
+        positions = from_inputs_LBGN, is_token_BL.T, starts_BL.T
+        state, hidden_LBN = lax.scan(advance, start, positions, reverse=backward)
+        return jnp.moveaxis(hidden_LBN, 0, 1), state
+
+    def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
+        """What inputs contribute to the gates."""
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        projected = contract("BD,DGN->BGN", rows, self.input_kernel, self.dtype) + self.input_bias[None]
+        return projected.reshape(*inputs.shape[:-1], *projected.shape[1:])
+
+    def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
+        """The state after one more token, from what ``project`` made of it."""
+        hidden = self.cell.hidden(state)
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        from_hidden = contract("BM,MGN->BGN", rows, self.recurrent_kernel, self.dtype) + self.recurrent_bias[None]
+        return self.cell.step(from_input, from_hidden.reshape(from_input.shape), state)
+
+
+def _where(condition_B: Bool[Array, "B"], new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda one, other: jnp.where(condition_B[:, None], one, other), new, old)
