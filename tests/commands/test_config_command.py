@@ -86,7 +86,7 @@ def test_the_spellings_of_an_override(recipe, capsys, arguments, shown):
     ("arguments", "message"),
     [
         (["confg"], "'confg' is not a command; did you mean config?"),
-        (["zzz"], "'zzz' is not a command; commands are train, evaluate, translate, attention, config"),
+        (["zzz"], f"'zzz' is not a command; commands are {', '.join(COMMANDS)}"),
         (["config"], "--config: is required; --help shows an example"),
         (["config", "--confg=x"], "--confg: unknown flag; did you mean --config?"),
         (["config", "--zzz"], "--zzz: unknown flag; --help lists the flags"),
