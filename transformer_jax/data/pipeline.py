@@ -45,7 +45,8 @@ def _served(read: Callable[[int], Batch], update: int, prefetch: int) -> Iterato
 
     A batch is a pure function of its update, so nobody sees where one takes over from the other.
     """
-    importing = Thread(target=start_tensorflow, name="tensorflow", daemon=True)
+    # Not a daemon: the interpreter must not end in the middle of loading it.
+    importing = Thread(target=start_tensorflow, name="tensorflow")
     importing.start()
     while importing.is_alive():
         yield read(update)
