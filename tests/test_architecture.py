@@ -25,7 +25,7 @@ FLOORS: dict[str, set[str]] = {
     "contraction": {"array_types"},
     "data": FOUNDATION,
     "layers": FOUNDATION | {"contraction"},
-    "models": FOUNDATION | {"layers"},
+    "models": FOUNDATION | {"layers", "contraction"},
     "training": FOUNDATION | {"contraction"},
     "checkpoints": FOUNDATION | {"training.state"},
     "run_directory": FOUNDATION,

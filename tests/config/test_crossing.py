@@ -42,7 +42,10 @@ def test_dictionary_and_back_is_the_same():
         ({"modle": {"d_ff": 8}}, "modle: unknown key; did you mean model?"),
         ({"d_model": 8}, "d_model: unknown key; did you mean model.d_model?"),
         ({"mesh": {"pipeline": 2}}, "mesh.pipeline: unknown key; mesh has data, fsdp, tensor"),
-        ({"data": {"kind": "bpe"}}, "data.kind: unknown key; did you mean tokenizer.kind or batching.kind?"),
+        (
+            {"data": {"kind": "bpe"}},
+            "data.kind: unknown key; did you mean tokenizer.kind or batching.kind or model.kind?",
+        ),
     ],
 )
 def test_an_unknown_key_names_the_nearest(values, message):

@@ -1,3 +1,4 @@
+import runpy
 import sys
 from pathlib import Path
 
@@ -134,10 +135,14 @@ def test_overrides_reach_settings_that_the_recipe_does_not_state(folder):
 def _specs() -> list[str]:
     """Every recipe of the checkout in every variant."""
     specs = []
-    for file in sorted(CONFIGS.glob("*.py")):
-        variants: dict = {}
-        exec(compile(file.read_text(), file, "exec"), variants)
-        specs += [f"{file}:{variant}" for variant in variants.get("VARIANTS", ())] or [str(file)]
+    with pytest.MonkeyPatch.context() as patch:
+        # As recipes are loaded: they may import their siblings.
+        patch.syspath_prepend(CONFIGS)
+        for file in sorted(CONFIGS.glob("*.py")):
+            variants = runpy.run_path(str(file)).get("VARIANTS", ())
+            specs += [f"{file}:{variant}" for variant in variants] or [str(file)]
+        for file in CONFIGS.glob("*.py"):
+            sys.modules.pop(file.stem, None)
     return specs
 
 

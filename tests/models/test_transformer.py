@@ -7,8 +7,7 @@ import pytest
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import shift_right
-from transformer_jax.models.transformer import attention_maps
+from transformer_jax.models.interface import attention_maps, shift_right
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.state import count_parameters
 

@@ -12,6 +12,7 @@ from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
+from transformer_jax.config.rnn import RnnConfig
 from transformer_jax.config.saved import from_json, load_run_config, resolve, to_json
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ExperimentConfig",
     "MeshConfig",
     "OptimizerConfig",
+    "RnnConfig",
     "TokenizerConfig",
     "TrainingConfig",
     "TransformerConfig",

@@ -6,12 +6,13 @@ Nothing is cast silently: a whole number stands for a float, a bool is not a num
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.experiment import ExperimentConfig
-from transformer_jax.config.keys import fields_of, is_block, join_key, unknown_key
+from transformer_jax.config.experiment import MODELS, ExperimentConfig
+from transformer_jax.config.keys import Block, fields_of, is_block, join_key, leaf_keys, unknown_key
 
+KEYS_OF_ALL_KINDS = frozenset(key for key, _ in leaf_keys())
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
 
 
@@ -38,24 +39,43 @@ def flatten(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """The settings in which two runs differ: ``[("model.d_ff", 2048, 1024), ...]``, sorted by key."""
+    """The settings in which two runs differ: ``[("model.d_ff", 2048, 1024), ...]``, sorted by key; None where there is none."""
     values, others = flatten(left), flatten(right)
-    return [(key, values[key], others[key]) for key in sorted(values) if values[key] != others[key]]
+    keys = sorted(values.keys() | others.keys())
+    return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
 
 
-def _block_from(block: type, values: Any, path: str) -> Any:
+def _block_from(block: Block, values: Any, path: str) -> Any:
     """One settings dataclass from the dictionary of its fields, recursively."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path}: expected a block of settings with {', '.join(fields_of(block))}, found {values!r}")
-    kinds = fields_of(block)
+    chosen = _chosen(block, values, path)
+    kinds = fields_of(chosen)
     arguments = {}
     for name, value in values.items():
         key = join_key(path, str(name))
         if name not in kinds:
-            raise unknown_key(key)
+            raise _not_of_this_kind(chosen, key) if key in KEYS_OF_ALL_KINDS else unknown_key(key)
         kind = kinds[name]
         arguments[name] = _block_from(kind, value, key) if is_block(kind) else _checked(kind, value, key)
-    return block(**arguments)
+    return chosen(**arguments)
+
+
+def _chosen(block: Block, values: Mapping[str, Any], path: str) -> Any:
+    """The settings dataclass of a block that may be of several: the one that its ``kind`` names, by default the first."""
+    if not get_args(block):
+        return block
+    name = values.get("kind", next(iter(MODELS)))
+    if name not in MODELS:
+        raise ConfigError(f"{path}.kind: {name!r} is not one of {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def _not_of_this_kind(block: type, key: str) -> ConfigError:
+    """The error for a setting that only a block of another kind has."""
+    path, _, _ = key.rpartition(".")
+    kind = next(name for name, each in MODELS.items() if each is block)
+    return ConfigError(f"{key}: not a setting of {path}.kind={kind}, which has {', '.join(fields_of(block))}")
 
 
 def _checked(kind: type, value: Any, key: str) -> Any:

@@ -8,6 +8,10 @@ from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerCon
 from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
+from transformer_jax.config.rnn import RnnConfig
+
+MODELS: dict[str, type[TransformerConfig] | type[RnnConfig]] = {"transformer": TransformerConfig, "rnn": RnnConfig}
+"""Settings of the models, by ``model.kind``."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class ExperimentConfig:
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     batching: BatchingConfig = field(default_factory=BatchingConfig)
-    model: TransformerConfig = field(default_factory=TransformerConfig)
+    model: TransformerConfig | RnnConfig = field(default_factory=TransformerConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
@@ -42,6 +46,10 @@ class ExperimentConfig:
     def _check_batches(self) -> None:
         widest = max(self.data.max_source_tokens, self.data.max_target_tokens) + 1
         if self.batching.kind == "packed":
+            problem = (
+                f"packed rows hold several sentences, which model.kind={self.model.kind} cannot tell apart; use buckets"
+            )
+            require(self.model.can_pack, "batching.kind", problem)
             require(
                 self.batching.packed_length >= widest,
                 "batching.packed_length",
@@ -72,8 +80,7 @@ class ExperimentConfig:
         # Search pads sources by up to a quarter, and its caches are as long as the longest output.
         padded = math.ceil(1.25 * (self.data.max_source_tokens + 1)) + 8
         needed = max(padded + self.decoding.max_extra_tokens, self.data.max_target_tokens + 1)
-        fits = self.model.positions != "learned" or self.model.max_positions >= needed
-        problem = (
-            f"{self.model.max_positions} learned positions are too few to translate the longest sources; use {needed}"
-        )
+        longest = self.model.longest_sequence
+        fits = longest is None or longest >= needed
+        problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"
         require(fits, "model.max_positions", problem)

@@ -4,25 +4,31 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
-from types import MappingProxyType
-from typing import Any, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import Any, get_args, get_type_hints
 
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 
+Block = type | UnionType
+"""A settings dataclass, or where a block may be of several kinds the union of theirs; then all their fields count."""
+
 
 @cache
-def fields_of(block: type) -> MappingProxyType[str, Any]:
-    """The field names of a settings dataclass with their types, in the order of the declaration."""
-    return MappingProxyType(get_type_hints(block))
+def fields_of(block: Block) -> MappingProxyType[str, Any]:
+    """The field names with their types, in the order of the declaration."""
+    fields: dict[str, Any] = {}
+    for kind in get_args(block) or (block,):
+        fields |= get_type_hints(kind)
+    return MappingProxyType(fields)
 
 
 def is_block(kind: Any) -> bool:
-    """Whether a field holds a nested block of settings rather than a value."""
-    return is_dataclass(kind)
+    """Whether a field holds a nested block of settings, of one kind or of several, rather than a value."""
+    return is_dataclass(kind) or bool(get_args(kind))
 
 
-def leaf_keys(block: type = ExperimentConfig, prefix: str = "") -> Iterator[tuple[str, type]]:
+def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tuple[str, type]]:
     """Every dotted key below ``block`` with its type, for example ``("model.num_heads", int)``."""
     for name, kind in fields_of(block).items():
         if is_block(kind):
@@ -36,13 +42,13 @@ def join_key(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def block_at(path: str) -> type:
+def block_at(path: str) -> Block:
     """The settings dataclass at a dotted path.
 
     Raises:
         ConfigError: there is none, with the nearest name.
     """
-    block: type = ExperimentConfig
+    block: Block = ExperimentConfig
     walked = ""
     for name in path.split(".") if path else []:
         kind = fields_of(block).get(name)

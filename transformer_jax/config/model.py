@@ -19,6 +19,7 @@ class TransformerConfig:
     output projection (section 3.4), ``embeddings`` the two embeddings, ``output`` target embedding and projection, ``none``.
     """
 
+    kind: str = "transformer"
     num_encoder_layers: int = 6
     num_decoder_layers: int = 6
     d_model: int = 512
@@ -39,6 +40,7 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         names = "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "max_positions"
+        require(self.kind == "transformer", "model.kind", f"{self.kind!r} is not transformer")
         require_positive("model", self, *names)
         require_choice("model.normalization", self.normalization, NORMALIZATIONS)
         require_choice("model.positions", self.positions, POSITIONS)
@@ -56,6 +58,16 @@ class TransformerConfig:
                 f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one or set model.{name}"
             )
             require(divides, "model.num_heads", remedy)
+
+    @property
+    def longest_sequence(self) -> int | None:
+        """The most tokens a sequence may have, None where there is no limit."""
+        return self.max_positions if self.positions == "learned" else None
+
+    @property
+    def can_pack(self) -> bool:
+        """Whether a row may hold several sentences."""
+        return True
 
     @property
     def head_key_size(self) -> int:

@@ -140,16 +140,20 @@ class RecurrentLayer(nn.Module):
 
     def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
         """What inputs contribute to the gates."""
-        rows = inputs.reshape(-1, inputs.shape[-1])
-        projected = contract("BD,DGN->BGN", rows, self.input_kernel, self.dtype) + self.input_bias[None]
-        return projected.reshape(*inputs.shape[:-1], *projected.shape[1:])
+        return self._gates(inputs, self.input_kernel, self.input_bias)
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
         """The state after one more token, from what ``project`` made of it."""
-        hidden = self.cell.hidden(state)
-        rows = hidden.reshape(-1, hidden.shape[-1])
-        from_hidden = contract("BM,MGN->BGN", rows, self.recurrent_kernel, self.dtype) + self.recurrent_bias[None]
-        return self.cell.step(from_input, from_hidden.reshape(from_input.shape), state)
+        from_hidden = self._gates(self.cell.hidden(state), self.recurrent_kernel, self.recurrent_bias)
+        return self.cell.step(from_input, from_hidden, state)
+
+    def _gates(
+        self, inputs: Float[Array, "*B D"], kernel_DGN: Float[Array, "D G N"], bias_GN: Float[Array, "G N"]
+    ) -> Float[Array, "*B G N"]:
+        # As a product of two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with three axes.
+        rows, matrix = inputs.reshape(-1, inputs.shape[-1]), kernel_DGN.reshape(kernel_DGN.shape[0], -1)
+        gates = contract("BD,DC->BC", rows, matrix, self.dtype) + bias_GN.reshape(1, -1)
+        return gates.reshape(*inputs.shape[:-1], *bias_GN.shape)
 
 
 def _where(condition_B: Bool[Array, "B"], new: PyTree, old: PyTree) -> PyTree:

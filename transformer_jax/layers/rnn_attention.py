@@ -1,11 +1,11 @@
-"""The attention models before the Transformer, as modules with the methods of ``RnnAttention``.
+"""The attention models before the Transformer, as modules.
 
 The memory is read once a sentence (``prepare``); queries are positions or beams; what an attention remembers from one step to
 the next is a state that comes in and goes out.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -33,21 +33,6 @@ class Attended(NamedTuple):
     context: Float[Array, "B Q E"]
     weights: Float[Array, "B Q M"]
     state: PyTree
-
-
-class RnnAttention(Protocol):
-    """What a decoder asks of an attention."""
-
-    def prepare(self, memory: Float[Array, "B M E"], mask: Bool[Array, "B M"]) -> Prepared:
-        """Everything that does not depend on the query."""
-
-    def start(self, prepared: Prepared, queries: int) -> PyTree:
-        """What is remembered before the first step: leaves [B, Q, ...]."""
-
-    def __call__(
-        self, query: Float[Array, "B Q D"], positions: Int[Array, "B Q"], prepared: Prepared, state: PyTree
-    ) -> Attended:
-        """Attends from each query, which stands at ``positions`` of the target."""
 
 
 class ContentAttention(nn.Module):
@@ -154,3 +139,7 @@ class LocationSensitiveAttention(nn.Module):
         mask = prepared.mask[:, None]
         context, weights = attend(scores, prepared.values, mask, normalize=self.normalize, dtype=self.dtype)
         return Attended(context, weights, state + weights if self.is_cumulative else weights)
+
+
+RnnAttention = ContentAttention | LocationBasedAttention | LocationSensitiveAttention
+"""What a decoder attends with: ``prepare`` once a sentence, ``start`` once a decoding, and a call for every step."""

@@ -7,15 +7,18 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.array_types import Hidden
-from transformer_jax.config import TransformerConfig
+from transformer_jax.config import RnnConfig, TransformerConfig
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
+from transformer_jax.models.build_rnn import build_rnn
+from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
+from transformer_jax.models.tying import tied_embeddings
 
 FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
     "relu": partial(FeedForward, activation=jax.nn.relu),
@@ -35,9 +38,12 @@ def identity(hidden: Hidden) -> Hidden:
 FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lambda: identity, "pre": LayerNorm}
 
 
-def build_model(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> Transformer:
-    """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    source_embedding, target_embedding, projection = _embeddings(config, source_vocabulary, target_vocabulary)
+def build_transformer(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+    """The Transformer of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
+    make = partial(Embedding, d_model=config.d_model, dtype=config.compute_dtype)
+    source_embedding, target_embedding, projection = tied_embeddings(
+        config.tying, make, make, source_vocabulary, target_vocabulary
+    )
     return Transformer(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
@@ -79,15 +85,11 @@ def _positions(config: TransformerConfig) -> nn.Module:
     return SinusoidalPositions(config.d_model)
 
 
-def _embeddings(
-    config: TransformerConfig, source_size: int, target_size: int
-) -> tuple[Embedding, Embedding, Embedding]:
-    """Source embedding, target embedding and output projection; sharing a matrix is being the same object."""
-    make = partial(Embedding, d_model=config.d_model, dtype=config.compute_dtype)
-    source, target, projection = make(source_size), make(target_size), make(target_size)
-    return {
-        "all": (source, source, source),
-        "embeddings": (source, source, projection),
-        "output": (source, target, target),
-        "none": (source, target, projection),
-    }[config.tying]
+def build_model(
+    config: TransformerConfig | RnnConfig, source_vocabulary: int, target_vocabulary: int
+) -> Transformer | RnnSeq2Seq:
+    """The model of ``config`` for vocabularies of these sizes."""
+    return BUILDERS[config.kind](config, source_vocabulary, target_vocabulary)
+
+
+BUILDERS: dict[str, Callable[..., Transformer | RnnSeq2Seq]] = {"transformer": build_transformer, "rnn": build_rnn}

@@ -1,8 +1,10 @@
 """What training, search and evaluation ask of a sequence model."""
 
+import re
 from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Hidden, Int, Logits, PyTree
@@ -61,3 +63,17 @@ def shift_right(target: Tokens) -> Int[Array, "B T"]:
     """
     previous = jnp.pad(target.ids[:, :-1], ((0, 0), (1, 0)))
     return jnp.where(target.positions == 0, BOS_ID, previous)
+
+
+def attention_maps(model: nn.Module, params: PyTree, source: Tokens, target: Tokens) -> dict[str, Array]:
+    """Weights [B, H, Q, M] of every attention of a teacher-forced pass, by the path of its module."""
+    _, sown = model.apply({"params": params}, source, target, train=False, mutable=["intermediates"])
+    leaves = jax.tree_util.tree_leaves_with_path(sown.get("intermediates", {}))
+    maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
+    # Layer 10 after layer 9, not after layer 1.
+    return dict(
+        sorted(
+            maps.items(),
+            key=lambda item: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", item[0])],
+        )
+    )

@@ -1,13 +1,11 @@
 """The Transformer (Vaswani et al. 2017, figure 1)."""
 
-import re
 from typing import NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree, TokenIds
+from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, TokenIds
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.masks import causal_mask, prefix_mask, segment_mask
@@ -133,17 +131,3 @@ class Transformer(nn.Module):
         length = length or token_ids.shape[1]
         summed = embedding.embed(token_ids) + encode_positions(positions, length=length)
         return self.sum_dropout(summed, train=train)
-
-
-def attention_maps(model: nn.Module, params: PyTree, source: Tokens, target: Tokens) -> dict[str, Array]:
-    """Weights [B, H, Q, M] of every attention of a teacher-forced pass, by the path of its module."""
-    _, sown = model.apply({"params": params}, source, target, train=False, mutable=["intermediates"])
-    leaves = jax.tree_util.tree_leaves_with_path(sown["intermediates"])
-    maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
-    # Layer 10 after layer 9, not after layer 1.
-    return dict(
-        sorted(
-            maps.items(),
-            key=lambda item: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", item[0])],
-        )
-    )

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.models.transformer import attention_maps
+from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
 

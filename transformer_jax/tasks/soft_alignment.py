@@ -14,8 +14,7 @@ from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.evaluation_batches import scoring_rows
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.models.interface import Module
-from transformer_jax.models.transformer import attention_maps
+from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tasks.translator import require_translatable

@@ -22,6 +22,13 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"narrow_kernel$", P("tensor", "fsdp")),
     (r"(embedding|projection)/table$", P("tensor", "fsdp")),
     (r"positions/table$", P(None, "fsdp")),
+    (r"(input_kernel|recurrent_kernel|bridge/kernel)$", P("fsdp", None, "tensor")),
+    (r"(input_bias|recurrent_bias|bridge/bias)$", P(None, "tensor")),
+    (r"(combine|readout|query|memory|position|feature)_kernel$|score/kernel$", P("fsdp", "tensor")),
+    (r"cross_attention/kernel$", P("fsdp", None)),
+    (r"(vector|position_vector|cross_attention/bias|score/bias)$", P("tensor")),
+    (r"filters$", P(None, None)),
+    (r"score/gain$", P()),
     (r"(narrow_bias|norm/bias|norm/scale)$", P(None)),
     (r"^(step|key_data)$|(^|/)count$", P()),
 )

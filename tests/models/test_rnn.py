@@ -1,0 +1,163 @@
+"""The recurrent encoder-decoders: every attention and every wiring keeps what is asked of a sequence model."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import ConfigError, RnnConfig
+from transformer_jax.config.rnn import ATTENTIONS
+from transformer_jax.decoding.beam_search import beam_search
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import attention_maps, call, shift_right
+from transformer_jax.models.rnn_encoder import mirrored
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.sharding import partition_of, path_of
+
+VOCABULARY = 11
+SMALL = {"d_embedding": 6, "d_hidden": 6, "d_attention": 5, "attention_window": 2}
+ONE_WAY = {"bidirectional_encoder": False, "decoder_start": "last"}
+VARIANTS = {
+    "sutskever": {"attention": "none", "reverse_source": True, "num_encoder_layers": 2, "num_decoder_layers": 2}
+    | ONE_WAY,
+    "cho": {"attention": "none", "cell": "gru"},
+    "bahdanau": {"attention": "additive", "wiring": "bahdanau", "cell": "gru"},
+    "without feeding": {"attention": "general", "input_feeding": False},
+    "deep and tied": {"num_encoder_layers": 2, "num_decoder_layers": 3, "tying": "all"},
+    "zeros": {"decoder_start": "zeros", "tying": "output"},
+    "bfloat16": {"compute_dtype": "bfloat16"},
+}
+# What is special about each attention is tested with the attentions; here they only have to fit in.
+FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in ATTENTIONS if name != "none"}
+SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 4, 3, 2]], np.int32))
+TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 4, 2]], np.int32))
+
+
+def make(**settings):
+    model = build_model(RnnConfig(**(SMALL | settings)), VOCABULARY, VOCABULARY)
+    variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
+
+    @cache
+    def compiled(method, options):
+        return jax.jit(lambda *arguments: call(model, variables["params"], method, *arguments, **dict(options)))
+
+    def ask(method, *arguments, **options):
+        return compiled(method, tuple(options.items()))(*arguments)
+
+    return model, variables, ask
+
+
+@pytest.fixture(params=VARIANTS, scope="module")
+def variant(request):
+    return make(**VARIANTS[request.param])
+
+
+@pytest.fixture(params=FITTING, scope="module")
+def fitting(request):
+    return make(**FITTING[request.param])
+
+
+def test_one_step_at_a_time_equals_the_teacher_forced_pass(fitting):
+    _, _, ask = fitting
+    full = ask("__call__", SOURCE, TARGET, train=False)
+    cache = ask("init_cache", ask("encode", SOURCE, train=False), beam_width=3, max_length=7)
+    step = partial(ask, "decode_step")
+    inputs = shift_right(TARGET)
+    for position in range(TARGET.ids.shape[1]):
+        logits, cache = step(jnp.repeat(inputs[:, position, None], 3, axis=1), cache)
+        real = TARGET.segments[:, position] > 0
+        for beam in range(3):
+            np.testing.assert_allclose(logits[real, beam], full[real, position], atol=1e-4)
+
+
+def test_padding_changes_nothing(variant):
+    _, _, ask = variant
+    short = [Tokens(*(leaf[:1, :width] for leaf in side)) for side, width in ((SOURCE, 4), (TARGET, 3))]
+    whole = ask("__call__", SOURCE, TARGET, train=False)
+    np.testing.assert_allclose(ask("__call__", *short, train=False)[0], whole[0, :3], atol=1e-5)
+
+
+def test_a_token_depends_on_nothing_after_it_and_on_the_source(variant):
+    _, _, ask = variant
+    base = ask("__call__", SOURCE, TARGET, train=False)
+    changed = TARGET._replace(ids=jnp.asarray(TARGET.ids).at[1, 2].set(5))
+    differs = np.abs(np.asarray(ask("__call__", SOURCE, changed, train=False) - base)[1]).max(-1) > 1e-7
+    np.testing.assert_array_equal(differs, [False, False, False, True, True])
+    other = SOURCE._replace(ids=jnp.asarray(SOURCE.ids).at[1, 0].set(5))
+    assert (np.abs(np.asarray(ask("__call__", other, TARGET, train=False) - base)[1]).max(-1) > 1e-8).all()
+
+
+def test_every_parameter_has_a_gradient_and_a_sharding(fitting):
+    model, variables, _ = fitting
+
+    def loss(params):
+        logits = model.apply({"params": params}, SOURCE, TARGET, train=False)
+        return jnp.sum(jax.nn.log_softmax(logits)[:, :, 5])
+
+    gradient = jax.jit(jax.grad(loss))(variables["params"])
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        assert np.abs(leaf).max() > 0, path_of(path)
+        assert len(partition_of(path_of(path), leaf.shape)) <= leaf.ndim
+
+
+def test_weights_are_recorded(variant):
+    model, variables, _ = variant
+    maps = jax.jit(partial(attention_maps, model))(variables["params"], SOURCE, TARGET)
+    if model.decoder.__class__.__name__ == "PlainDecoder":
+        assert maps == {}
+        return
+    assert {name: weights.shape for name, weights in maps.items()} == {"decoder/cross_attention": (2, 1, 5, 6)}
+    weights = maps["decoder/cross_attention"]
+    np.testing.assert_allclose(weights[1].sum(-1), 1, atol=1e-5)
+    assert (weights[0, 0, :3, 4:] == 0).all()
+
+
+def test_dropout_only_when_training():
+    model, variables, _ = make(dropout=0.5)
+
+    @jax.jit
+    def train(key):
+        return call(model, variables["params"], "__call__", SOURCE, TARGET, train=True, rngs={"dropout": key})
+
+    one, two = (train(jax.random.key(seed)) for seed in (0, 1))
+    assert not np.allclose(one, two)
+
+
+def test_search_finds_what_scoring_every_hypothesis_finds():
+    _, _, ask = make(attention="location_sensitive")
+    source = Tokens(*(leaf[1:] for leaf in SOURCE))
+    cache = ask("init_cache", ask("encode", source, train=False), beam_width=9, max_length=2)
+    limits = jnp.array([2])
+    step = partial(ask, "decode_step")
+    found = beam_search(step, cache, max_lengths=limits, max_length=2, beam_width=9, length_penalty=0.0)
+    candidates = [[2], *([token, 2] for token in range(3, VOCABULARY))]
+    scores = []
+    for ids in candidates:
+        target = Tokens.from_ids(np.array([ids], np.int32))
+        log_probs = jax.nn.log_softmax(ask("__call__", source, target, train=False))[0]
+        scores.append(float(sum(log_probs[place, token] for place, token in enumerate(ids))))
+    best = sorted(scores, reverse=True)[:3]
+    np.testing.assert_allclose(found.scores[0, :3], best, atol=1e-4)
+
+
+def test_a_mirrored_sentence_keeps_its_end():
+    turned = mirrored(jnp.asarray(SOURCE.ids), SOURCE)
+    np.testing.assert_array_equal(turned, [[7, 6, 5, 2, 0, 0], [3, 4, 10, 9, 8, 2]])
+    np.testing.assert_array_equal(mirrored(turned, SOURCE), SOURCE.ids)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"attention": "none", "wiring": "bahdanau"}, "model.attention: bahdanau's decoder reads the context"),
+        ({"attention": "dot"}, "model.attention: dot needs a memory"),
+        ({"decoder_start": "last"}, "model.decoder_start: last needs as many layers"),
+        ({"tying": "all", "d_embedding": 8}, "model.tying: 'all' shares a matrix"),
+        ({"cell": "rnn"}, "model.cell: 'rnn' is not one of lstm, gru"),
+    ],
+)
+def test_settings_that_exclude_each_other(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        RnnConfig(**(SMALL | settings))

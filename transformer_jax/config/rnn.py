@@ -1,0 +1,112 @@
+"""Settings of the recurrent encoder-decoders."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
+from transformer_jax.config.model import DTYPES, TYINGS
+
+CELLS = ("lstm", "gru")
+STARTS = ("last", "bridge", "zeros")
+WIRINGS = ("luong", "bahdanau")
+ATTENTIONS = (
+    "none",
+    "dot",
+    "scaled_dot",
+    "general",
+    "additive",
+    "normalized_additive",
+    "concat",
+    "location",
+    "local_m",
+    "local_p",
+    "location_sensitive",
+    "cumulative_location_sensitive",
+)
+
+
+@dataclass(frozen=True)
+class RnnConfig:
+    """A recurrent encoder-decoder (Sutskever et al. 2014; Cho et al. 2014), with or without attention.
+
+    ``d_hidden`` is the size of a cell; of each direction where the encoder is bidirectional. ``decoder_start``: the encoder's
+    ``last`` state, a learned ``bridge`` from it (tanh, Bahdanau et al. 2015, appendix A.2.2), or ``zeros``. ``wiring``:
+    ``luong`` attends with the new state, and with ``input_feeding`` reads its last attentional vector; ``bahdanau`` attends
+    with the previous state and reads the context. ``attention_window`` is D of ``local_m`` and ``local_p``; ``d_attention`` the
+    width of the additive scores; ``location`` knows ``max_attended_positions``.
+    """
+
+    kind: str = "rnn"
+    cell: str = "lstm"
+    num_encoder_layers: int = 1
+    num_decoder_layers: int = 1
+    d_embedding: int = 256
+    d_hidden: int = 256
+    bidirectional_encoder: bool = True
+    reverse_source: bool = False
+    decoder_start: str = "bridge"
+    attention: str = "additive"
+    wiring: str = "luong"
+    input_feeding: bool = True
+    attention_window: int = 10
+    max_attended_positions: int = 128
+    d_attention: int = 256
+    tying: str = "none"
+    dropout: float = 0.2
+    embedding_dropout: float = 0.2
+    compute_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        sizes = "num_encoder_layers", "num_decoder_layers", "d_embedding", "d_hidden", "attention_window", "d_attention"
+        require_positive("model", self, *sizes, "max_attended_positions")
+        require(self.kind == "rnn", "model.kind", f"{self.kind!r} is not rnn")
+        require_choice("model.cell", self.cell, CELLS)
+        require_choice("model.decoder_start", self.decoder_start, STARTS)
+        require_choice("model.attention", self.attention, ATTENTIONS)
+        require_choice("model.wiring", self.wiring, WIRINGS)
+        require_choice("model.tying", self.tying, TYINGS)
+        require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
+        require_fraction("model", self, "dropout", "embedding_dropout")
+        self._check_sizes()
+        if self.wiring == "bahdanau":
+            remedy = "bahdanau's decoder reads the context of an attention; choose one, or model.wiring=luong"
+            require(self.attention != "none", "model.attention", remedy)
+
+    def _check_sizes(self) -> None:
+        if self.tying in ("all", "output"):
+            sizes = f"d_embedding={self.d_embedding} and an output of {self.d_output}"
+            remedy = f"{self.tying!r} shares a matrix between {sizes}; use equal sizes"
+            require(self.d_output == self.d_embedding, "model.tying", remedy)
+        if self.attention in ("dot", "scaled_dot"):
+            remedy = (
+                f"{self.attention} needs a memory ({self.d_memory}) as wide as the state ({self.d_hidden}); use general"
+            )
+            require(self.d_memory == self.d_hidden, "model.attention", remedy)
+        if self.decoder_start == "last":
+            remedy = "last needs as many layers on both sides and an encoder in one direction; use bridge"
+            same = self.num_encoder_layers == self.num_decoder_layers and not self.bidirectional_encoder
+            require(same, "model.decoder_start", remedy)
+
+    @property
+    def d_model(self) -> int:
+        """What schedules that scale with the model take as its width."""
+        return self.d_hidden
+
+    @property
+    def d_memory(self) -> int:
+        """The width of the encoder's annotations."""
+        return self.d_hidden * (2 if self.bidirectional_encoder else 1)
+
+    @property
+    def d_output(self) -> int:
+        """The width of what is multiplied with the output matrix."""
+        return self.d_embedding if self.wiring == "bahdanau" else self.d_hidden
+
+    @property
+    def longest_sequence(self) -> int | None:
+        """No limit: positions are not embedded."""
+        return None
+
+    @property
+    def can_pack(self) -> bool:
+        """A row is one sentence: the decoder starts from the state at its end."""
+        return False

@@ -1,0 +1,132 @@
+"""From settings to a recurrent encoder-decoder: every choice becomes an object here."""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+
+from transformer_jax.config import RnnConfig
+from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
+from transformer_jax.layers.rnn_attention import (
+    ContentAttention,
+    LocationBasedAttention,
+    LocationSensitiveAttention,
+    RnnAttention,
+)
+from transformer_jax.layers.rnn_scores import AdditiveScore, DotScore, GeneralScore
+from transformer_jax.layers.rnn_windows import MonotonicWindow, PredictedWindow, WholeSource
+from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ZeroStates
+from transformer_jax.models.rnn_decoder import BahdanauDecoder, Decoder, LuongDecoder, PlainDecoder, Stack
+from transformer_jax.models.rnn_encoder import RnnEncoder
+from transformer_jax.models.tying import tied_embeddings
+
+
+def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int) -> RnnSeq2Seq:
+    """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
+    make_layer = partial(_layer, config)
+    source, target, projection = tied_embeddings(
+        config.tying,
+        partial(Embedding, d_model=config.d_embedding, dtype=config.compute_dtype),
+        partial(Embedding, d_model=config.d_output, dtype=config.compute_dtype),
+        source_vocabulary,
+        target_vocabulary,
+    )
+    return RnnSeq2Seq(
+        source_embedding=source,
+        target_embedding=target,
+        projection=projection,
+        encoder=RnnEncoder(
+            make_layer=make_layer,
+            num_layers=config.num_encoder_layers,
+            input_size=config.d_embedding,
+            hidden_size=config.d_hidden,
+            is_bidirectional=config.bidirectional_encoder,
+            dropout=config.dropout,
+        ),
+        decoder=_decoder(config),
+        bridge=BRIDGES[config.decoder_start](config),
+        reverses_source=config.reverse_source,
+        embedding_dropout=config.embedding_dropout,
+    )
+
+
+def _layer(config: RnnConfig, input_size: int) -> RecurrentLayer:
+    return RecurrentLayer(CELLS[config.cell](), input_size, config.d_hidden, config.compute_dtype)
+
+
+BRIDGES: dict[str, Callable[[RnnConfig], nn.Module]] = {
+    "last": lambda config: LastStates(),
+    "bridge": lambda config: Bridge(config.d_memory, config.d_hidden, config.compute_dtype),
+    "zeros": lambda config: ZeroStates(),
+}
+
+
+def _decoder(config: RnnConfig) -> Decoder:
+    make_stack = partial(_stack, config)
+    if config.attention == "none":
+        return PlainDecoder(make_stack, config.d_embedding, config.dropout)
+    make_attention = partial(ATTENTIONS[config.attention], config)
+    sizes = config.d_embedding, config.d_hidden, config.d_memory
+    if config.wiring == "bahdanau":
+        output = config.d_output
+        return BahdanauDecoder(make_stack, make_attention, *sizes, output, config.dropout, config.compute_dtype)
+    feeds_input = config.input_feeding
+    return LuongDecoder(make_stack, make_attention, *sizes, feeds_input, config.dropout, config.compute_dtype)
+
+
+def _stack(config: RnnConfig, input_size: int) -> Stack:
+    return Stack(partial(_layer, config), config.num_decoder_layers, input_size, config.d_hidden, config.dropout)
+
+
+def _dot(config: RnnConfig, *, is_scaled: bool = False) -> DotScore:
+    return DotScore(is_scaled, config.compute_dtype)
+
+
+def _general(config: RnnConfig) -> GeneralScore:
+    return GeneralScore(config.d_hidden, config.d_memory, config.compute_dtype)
+
+
+def _additive(config: RnnConfig, *, is_normalized: bool = False) -> AdditiveScore:
+    return AdditiveScore(config.d_hidden, config.d_memory, config.d_attention, is_normalized, config.compute_dtype)
+
+
+def _global(score: Callable[[RnnConfig], nn.Module], config: RnnConfig) -> RnnAttention:
+    return ContentAttention(partial(score, config), WholeSource, config.compute_dtype)
+
+
+def _local_m(config: RnnConfig) -> RnnAttention:
+    window = partial(MonotonicWindow, config.attention_window)
+    return ContentAttention(partial(_general, config), window, config.compute_dtype)
+
+
+def _local_p(config: RnnConfig) -> RnnAttention:
+    sizes = config.attention_window, config.d_hidden, config.d_attention
+    window = partial(PredictedWindow, *sizes, config.compute_dtype)
+    return ContentAttention(partial(_general, config), window, config.compute_dtype)
+
+
+def _location(config: RnnConfig) -> RnnAttention:
+    return LocationBasedAttention(config.d_hidden, config.max_attended_positions, config.compute_dtype)
+
+
+def _location_sensitive(config: RnnConfig, *, is_cumulative: bool = False) -> RnnAttention:
+    sizes = config.d_hidden, config.d_memory, config.d_attention
+    return LocationSensitiveAttention(*sizes, is_cumulative=is_cumulative, dtype=config.compute_dtype)
+
+
+# Luong's concat is Bahdanau's additive score with the halves of its matrix apart; the local ones use general, the best with
+# local-p in Luong et al. 2015, section 5.3.
+ATTENTIONS: dict[str, Callable[[RnnConfig], RnnAttention]] = {
+    "dot": partial(_global, _dot),
+    "scaled_dot": partial(_global, partial(_dot, is_scaled=True)),
+    "general": partial(_global, _general),
+    "additive": partial(_global, _additive),
+    "normalized_additive": partial(_global, partial(_additive, is_normalized=True)),
+    "concat": partial(_global, _additive),
+    "location": _location,
+    "local_m": _local_m,
+    "local_p": _local_p,
+    "location_sensitive": _location_sensitive,
+    "cumulative_location_sensitive": partial(_location_sensitive, is_cumulative=True),
+}

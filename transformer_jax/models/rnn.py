@@ -1,0 +1,156 @@
+"""The recurrent encoder-decoder, with the methods of every sequence model."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
+from transformer_jax.contraction import contract
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.models.interface import LogitFactors, shift_right
+from transformer_jax.models.rnn_decoder import Decoder, DecoderState
+from transformer_jax.models.rnn_encoder import RnnEncoder, mirrored
+from transformer_jax.sequence_types import DecodeCache, Tokens
+
+
+class RnnMemory(NamedTuple):
+    """The encoded source: annotations [B, S, E], True on tokens [B, S], and the encoder's last state of every layer."""
+
+    hidden: Hidden
+    mask: Array
+    states: tuple[PyTree, ...]
+
+
+class RnnPerBeam(NamedTuple):
+    """What differs between beams, leaves [B, W, ...], and how many tokens were read."""
+
+    state: DecoderState
+    length: Int[Array, ""]
+
+
+class Bridge(nn.Module):
+    """tanh(W h) of the encoder's top state for every leaf of every decoder layer (Bahdanau et al. 2015, appendix A.2.2)."""
+
+    memory_size: int
+    hidden_size: int
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        """States of the decoder, of the structure of ``like``, from those of the encoder."""
+        top = jax.tree.leaves(encoded[-1])[0]
+        leaves, structure = jax.tree.flatten(like)
+        shape = self.memory_size, len(leaves), self.hidden_size
+        kernel = self.param("kernel", xavier_uniform(0, 2), shape)
+        bias = self.param("bias", nn.initializers.zeros, shape[1:])
+        made = contract("BE,EC->BC", top, kernel.reshape(self.memory_size, -1), self.dtype) + bias.reshape(1, -1)
+        states = jnp.tanh(made).reshape(-1, *bias.shape)
+        return jax.tree.unflatten(structure, [states[:, leaf] for leaf in range(len(leaves))])
+
+
+class LastStates(nn.Module):
+    """The encoder's last states as they are, layer by layer (Sutskever et al. 2014, section 2)."""
+
+    def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        """``encoded``."""
+        return encoded
+
+
+class ZeroStates(nn.Module):
+    """Nothing of the encoder but what attention finds."""
+
+    def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        """``like``, which is zeros."""
+        return like
+
+
+class RnnSeq2Seq(nn.Module):
+    """Encoder, decoder and the step between them; which of each is up to its maker. One sentence a row.
+
+    ``source_embedding``, ``target_embedding`` and ``projection`` may be one and the same module: then they share a matrix.
+    """
+
+    source_embedding: Embedding
+    target_embedding: Embedding
+    projection: Embedding
+    encoder: RnnEncoder
+    decoder: Decoder
+    bridge: nn.Module
+    reverses_source: bool
+    embedding_dropout: float
+
+    def setup(self) -> None:
+        self.sum_dropout = Dropout(self.embedding_dropout)
+
+    def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:
+        """Teacher-forced logits [B, T, V]: ``decode`` after ``encode``."""
+        return self.decode(target, self.encode(source, train=train), train=train)
+
+    def encode(self, source: Tokens, *, train: bool) -> RnnMemory:
+        """Runs the encoder over source tokens [B, S]."""
+        # Back to front the encoder ends at the first words (Sutskever et al. 2014, section 3.3); attention sees the true order.
+        turn = mirrored if self.reverses_source else lambda array, _: array
+        embedded = self.source_embedding.embed(turn(jnp.asarray(source.ids), source))
+        hidden, states = self.encoder(self.sum_dropout(embedded, train=train), source, train=train)
+        hidden = turn(hidden, source)
+        return RnnMemory(hidden, jnp.asarray(source.segments) != 0, states)
+
+    def decode(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Logits:
+        """Logits of every token of the target."""
+        return self.projection.logits(self.decode_hidden(target, memory, train=train))
+
+    def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
+        """The two factors of the teacher-forced logits."""
+        hidden = self.decode_hidden(target, self.encode(source, train=train), train=train)
+        return LogitFactors(hidden, self.projection.table)
+
+    def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
+        """Runs the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
+        embedded_BTD = self.sum_dropout(self.target_embedding.embed(shift_right(target)), train=train)
+        prepared, state = self._begin(memory, beams=1)
+
+        def advance(
+            decoder: Decoder, state: DecoderState, at: tuple[Array, Array]
+        ) -> tuple[DecoderState, tuple[Array, Array | None]]:
+            embedded_BD, position = at
+            step = decoder.step(embedded_BD[:, None], position, state, prepared, train=train)
+            weights = None if step.weights is None else step.weights[:, 0]
+            return step.state, (step.output[:, 0], weights)
+
+        scan = nn.scan(advance, variable_broadcast="params", split_rngs={"params": False, "dropout": True})
+        positions = jnp.arange(embedded_BTD.shape[1])
+        _, (output_TBO, weights_TBM) = scan(self.decoder, state, (jnp.moveaxis(embedded_BTD, 1, 0), positions))
+        if weights_TBM is not None:
+            self._record(jnp.moveaxis(weights_TBM, 0, 1))
+        return jnp.moveaxis(output_TBO, 0, 1)
+
+    def init_cache(self, memory: RnnMemory, *, beam_width: int, max_length: int) -> DecodeCache:
+        """The decoder's first state in every beam, and what attention made of the source."""
+        prepared, state = self._begin(memory, beams=beam_width)
+        return DecodeCache(RnnPerBeam(state, jnp.zeros((), jnp.int32)), prepared)
+
+    def decode_step(
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache
+    ) -> tuple[Float[Array, "B W V"], DecodeCache]:
+        """Logits after one more token in each beam."""
+        beams: RnnPerBeam = cache.per_beam
+        embedded = self.target_embedding.embed(token_ids)
+        step = self.decoder.step(embedded, beams.length, beams.state, cache.per_sentence, train=False)
+        return self.projection.logits(step.output), DecodeCache(RnnPerBeam(step.state, beams.length + 1), cache[1])
+
+    def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
+        """What attention made of the memory, and the state before the first token in each beam."""
+        rows = memory.mask.shape[0]
+        zeros = self.decoder.stack.zeros(rows)
+        states = self.bridge(memory.states, zeros)
+        in_beams = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, beams, leaf.shape[1])), states)
+        prepared = self.decoder.prepare(memory.hidden, memory.mask)
+        return prepared, self.decoder.start(in_beams, prepared)
+
+    def _record(self, weights_BTM: Float[Array, "B T M"]) -> None:
+        """Sows the weights, one head, where those of the attention module are looked for."""
+        self.decoder.cross_attention.sow("intermediates", "attention_weights", weights_BTM[:, None])
