@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
+from transformer_jax.config import ConfigError
 from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
@@ -17,6 +18,8 @@ def attention_of_pair(
     """Weights [H, Q, M] of every layer of a ``kind`` of attention, with the pieces of queries (rows) and keys (columns).
 
     ``kind`` is ``cross``, ``encoder`` or ``decoder``. Row ``i`` of the decoder is the position that predicts piece ``i``.
+
+    Raises ConfigError when the model has no such attention.
     """
     source_ids = [*trained.tokenizers.source.encode(source), EOS_ID]
     target_ids = [*trained.tokenizers.target.encode(target), EOS_ID]
@@ -30,4 +33,6 @@ def attention_of_pair(
         "decoder": ("decoder", "self_attention", target_pieces, ["<s>", *target_pieces[:-1]]),
     }[kind]
     chosen = {name: weights[0] for name, weights in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
+    if not chosen:
+        raise ConfigError(f"--kind: this model has no {kind} attention; it has {', '.join(maps) or 'none at all'}")
     return {f"{prefix} layer {index + 1}": weights for index, weights in enumerate(chosen.values())}, rows, columns
