@@ -24,7 +24,7 @@ def get_config(variant: str = "base") -> ConfigDict:
         "source_language": "en",
         "target_language": "de",
     }
-    config.tokenizer = {"kind": "bpe", "vocabulary_size": 37_000, "joint": True, "training_sentences": 10_000_000}
+    config.tokenizer = {"kind": "bpe", "vocabulary_size": 37_000, "joint": True, "training_sentences": 1_000_000}
     config.batching = {"tokens_per_update": 25_000, "row_multiple": 8}
     config.model = {
         "num_encoder_layers": 6,

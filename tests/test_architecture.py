@@ -19,7 +19,7 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 FOUNDATION = {"array_types", "sequence_types", "config", "files"}
 FLOORS: dict[str, set[str]] = {
     "config": set(),
-    "files": set(),
+    "files": {"config"},
     "array_types": set(),
     "sequence_types": {"array_types"},
     "contraction": {"array_types"},

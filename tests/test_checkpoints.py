@@ -8,6 +8,7 @@ import pytest
 
 from transformer_jax.checkpoints import CheckpointError, Checkpoints
 from transformer_jax.config import MeshConfig, OptimizerConfig
+from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState
@@ -139,3 +140,30 @@ def test_a_half_written_checkpoint_is_never_seen(tmp_path):
     again = Checkpoints(folder)
     assert again.steps() == [1]
     again.close()
+
+
+@READS_LEFT_BEHIND
+def test_when_every_score_is_damaged_nothing_is_moved(tmp_path):
+    folder = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(state_at(1), {}, bleu=1.0)
+    checkpoints.close()
+    (folder / "1" / "metrics" / "metrics").write_text("{")
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="the scores in it are damaged; move it away"):
+            Checkpoints(folder)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoints"]
+
+
+def test_of_equal_scores_the_newest_is_best(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    counters = Counters()
+    judged = []
+    for step, bleu in enumerate((1.0, 3.0, 3.0, 2.0), start=1):
+        judged.append(counters.judge(bleu))
+        checkpoints.save(state_at(step), {}, bleu=bleu)
+    checkpoints.wait()
+    assert judged == [True, True, True, False]
+    assert checkpoints.best_step() == 3
+    assert counters.evaluations_without_gain == 2
+    checkpoints.close()

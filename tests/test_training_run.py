@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 from run_settings import UPDATES, tiny_config, tiny_settings
 
+from transformer_jax import training_session
 from transformer_jax.checkpoints import Checkpoints
-from transformer_jax.config import ExperimentConfig, from_dict, to_json
+from transformer_jax.commands.train import require_same_run
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, from_dict, to_json
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.run_directory import RunDirectory, write_json
@@ -151,9 +154,12 @@ def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
     assert train(config, tmp_path) == outcome
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path):
-    config = tiny_config(cache)
-    train(tiny_config(cache, num_updates=3), tmp_path)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, parts):
+    settings = tiny_settings(cache)
+    settings["batching"]["accumulation_steps"] = parts
+    config = from_dict(settings)
+    train(replace(config, training=replace(config.training, num_updates=3)), tmp_path)
     broken = trainer(config, tmp_path)
     original = broken.task.model.apply
 
@@ -213,3 +219,62 @@ def test_other_settings_are_refused_with_the_differences(whole, cache):
     status, output = finished(start(whole, from_dict(settings)))
     assert status == 2
     assert "model.d_model: the run has 16, this command 32" in output
+
+
+def test_bad_data_corrected_trains_in_the_same_folder(cache, tmp_path):
+    """A start that failed leaves nothing that stands in the way of the next."""
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    pairs = "".join(f"{word} {word}s b\n" for word in ("a", "dog", "house", "tree", "c") * 30)
+    for split in ("train", "validation"):
+        for language in ("en", "de"):
+            (data / f"{split}.{language}").write_text(pairs if language == "en" else pairs.replace("b", "bb"))
+    (data / "train.de").write_text(pairs + "one too many\n")
+    settings = tiny_settings(cache, num_updates=3)
+    settings["data"] |= {"source": "text", "directory": str(data), "source_language": "en", "target_language": "de"}
+    settings["mesh"]["data"] = -1
+    with pytest.raises(DataError, match="150 lines but .* has 151"):
+        session(from_dict(settings), run)
+    assert not (run / "config.json").exists()
+    (data / "train.de").write_text(pairs.replace("b", "bb"))
+    settings["tokenizer"]["vocabulary_size"] = 32
+    assert session(from_dict(settings), run) == 0
+    assert json.loads((run / "config.json").read_text())["config"]["tokenizer"]["vocabulary_size"] == 32
+
+
+def session(config: ExperimentConfig, folder: Path) -> int:
+    """What the command does."""
+    require_same_run(config, str(folder))
+    return training_session.train(config, str(folder))
+
+
+def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path):
+    config = tiny_config(cache, num_updates=3)
+    train(config, tmp_path)
+    before = (tmp_path / "config.json").read_text()
+    settings = tiny_settings(cache, num_updates=9)
+    settings["data"]["directory"] = str(tmp_path)
+    changed = trainer(from_dict(settings), tmp_path)
+    changed.task.data_identity = {**changed.task.data_identity, "training data": "another"}
+    with pytest.raises(ConfigError, match="the training data changed"):
+        changed.train()
+    assert (tmp_path / "config.json").read_text() == before
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"holds checkpoints but no config\.json"):
+        require_same_run(config, str(tmp_path))
+
+
+def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path, monkeypatch):
+    config = tiny_config(cache, num_updates=6, evaluate_every=3)
+    original = Trainer._evaluate
+
+    def broken(self, limit, step):
+        report = original(self, limit, step)
+        return replace(report, loss=float("nan")) if step == 3 else report
+
+    monkeypatch.setattr(Trainer, "_evaluate", broken)
+    with pytest.raises(TrainingDiverged, match="update 3: the validation loss is nan"):
+        train(config, tmp_path)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
+    assert checkpoints.steps() == [0]
+    checkpoints.close()

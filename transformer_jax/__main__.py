@@ -28,6 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, `head` perhaps, has seen enough; without this, flushing at exit would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        # A disk that is full, a folder that may not be written: where the system says which file, that is the message.
+        if error.filename is None and error.errno is None:
+            raise
+        place = f"{error.filename}: " if error.filename is not None else ""
+        print(f"transformer-jax: {place}{error.strerror or error}", file=sys.stderr)
+        return USER_ERROR
 
 
 def run_command(arguments: list[str]) -> int:

@@ -50,11 +50,12 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         if not self._options.read_only:
             self._directory.mkdir(parents=True, exist_ok=True)
-        for checkpoint in sorted(self._directory.glob("[0-9]*")):
-            if checkpoint.name.isdigit() and not _metrics_are_sound(checkpoint):
-                if self._options.read_only:
-                    raise CheckpointError(f"{checkpoint}: its metrics are damaged; move it away")
-                self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
+        checkpoints = sorted(entry for entry in self._directory.glob("[0-9]*") if entry.name.isdigit())
+        damaged = [checkpoint for checkpoint in checkpoints if not _metrics_are_sound(checkpoint)]
+        if damaged and (self._options.read_only or len(damaged) == len(checkpoints)):
+            raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
+        for checkpoint in damaged:
+            self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
         return ocp.CheckpointManager(self._directory, options=self._options)
 
     def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:

@@ -1,5 +1,6 @@
 """The training loop: the only place where data, step, checkpoints and evaluation meet."""
 
+import math
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,19 +11,19 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints import Checkpoints, Progress
 from transformer_jax.config import ConfigError, ExperimentConfig, to_json
+from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.reporting.metrics_log import MetricsLog
 from transformer_jax.reporting.progress import TrainingProgress
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.divergence import find_non_finite
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.counters import Counters, Stopwatch
-from transformer_jax.training.finiteness import first_non_finite
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import put_batch
@@ -65,8 +66,8 @@ class Trainer:
         Raises TrainingDiverged when the loss or the gradient is not finite; the checkpoints stay as they were.
         """
         first, complaints = self._restore()
-        devices = [str(device) for device in self.mesh.devices.flat]
-        self.run.write_run(devices, self.config.seed, count_parameters(self.state_shapes.params))
+        # Only now: a command that is refused leaves the folder as it was.
+        self._describe_run()
         log = MetricsLog(self.run.metrics, first)
         progress = TrainingProgress(self.config.training.num_updates, first)
         with log, closing(self._checkpoints), progress, self._stopped_by_signals():
@@ -156,6 +157,8 @@ class Trainer:
             report = self._evaluate(training.validation_sentences, step)
             bleu = report.scores.bleu
             log.write(step, {f"validation/{name}": value for name, value in headline(report).items()})
+            if not math.isfinite(report.loss):
+                raise TrainingDiverged(f"update {step}: the validation loss is {report.loss}; {self._remedy()}")
             is_best = self.counters.judge(bleu)
             best = "the best so far" if is_best else f"best {self.counters.best_bleu:.2f}"
             progress.say(f"update {step}: validation {describe(report)} ({best})")
@@ -183,6 +186,14 @@ class Trainer:
         self.counters = Counters(**progress["counters"])
         return int(self.state.step), complaints
 
+    def _describe_run(self) -> None:
+        """Writes what the run is: settings, tokenizers, a report on the data, and who started it where."""
+        write_json(self.run.config, to_json(self.config))
+        save_tokenizers(self.task.tokenizers, self.run.tokenizer)
+        write_json(self.run.data_report, self.task.data_report())
+        devices = [str(device) for device in self.mesh.devices.flat]
+        self.run.write_run(devices, self.config.seed, count_parameters(self.state_shapes.params))
+
     def _identity(self) -> Progress:
         """What a checkpoint says about where it comes from, and needs to be of use."""
         tokenizer = tokenizers_to_json(self.task.tokenizers)
@@ -200,26 +211,19 @@ class Trainer:
         self._checkpoints.save(self.state, {**self._identity(), "counters": asdict(self.counters)}, bleu)
 
     def _explain_divergence(self, step: int, metrics: StepMetrics) -> None:
-        """Repeats update ``step`` module by module. The parameters are still finite, since the update was withheld.
-
-        The next update may have been made already, with the parameters it left; then the failure may not come back.
-        """
-        state: TrainState = self.state
+        """Repeats update ``step``, whose batch and key follow from its number, and says where it went wrong."""
         batch: Batch = put_batch(next(self.task.training_batches(step - 1)), self.mesh)
-        key = state._replace(step=jnp.asarray(step - 1, state.step.dtype)).dropout_key()
-        activations: PyTree = self.task.activations(state.params, batch, key)
-        gradient = jax.grad(lambda params: self.task.loss(params, batch, key).loss)(state.params)
-        where = (
-            first_non_finite({"parameters": state.params})
-            or first_non_finite({"activations": activations})
-            or first_non_finite({"gradient": gradient})
-            or "none when the update was repeated"
-        )
-        kept = self._checkpoints.steps()
+        key = self.state._replace(step=jnp.asarray(step - 1, self.state.step.dtype)).dropout_key()
+        where = find_non_finite(self.task, self.state.params, batch, key, self.config.batching.accumulation_steps)
         raise TrainingDiverged(
             f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
-            f"that is not finite: {where}. Checkpoints kept: {kept}. Look at that tensor, or start anew, in another "
-            "--workdir, with a lower optimizer.learning_rate or with optimizer.clip_norm"
+            f"that is not finite: {where or 'none when the update was repeated'}. {self._remedy()}"
+        )
+
+    def _remedy(self) -> str:
+        return (
+            f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or start anew, in another --workdir, with a "
+            "lower optimizer.learning_rate or with optimizer.clip_norm"
         )
 
     @contextmanager

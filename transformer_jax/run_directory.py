@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.files import write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
@@ -20,6 +20,8 @@ class RunDirectory:
     """Names of the files of a run, and the writing of those that describe it."""
 
     def __init__(self, path: str | Path) -> None:
+        if not str(path).strip():
+            raise ConfigError("--workdir: is empty; give the folder of the run")
         self.path = Path(path).expanduser()
 
     @property
@@ -52,6 +54,10 @@ class RunDirectory:
         """What is in the training data, and what was left out of it and why."""
         return self.path / "data.json"
 
+    def has_checkpoints(self) -> bool:
+        """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
+        return any(entry.name.isdigit() for entry in self.checkpoints.glob("[0-9]*"))
+
     def require_run(self) -> None:
         """Raises ConfigError unless this is the folder of a run."""
         if not self.path.is_dir():
@@ -63,7 +69,7 @@ class RunDirectory:
     def write_run(self, devices: list[str], seed: int, parameters: int) -> None:
         """Appends to ``run.json`` who started what, where: one entry for each start of the run."""
         target = self.path / "run.json"
-        starts = json.loads(target.read_text()) if target.is_file() else []
+        starts = _starts(target)
         starts.append(
             {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -84,6 +90,18 @@ class RunDirectory:
 def write_json(path: Path, content: Any) -> None:
     """Writes ``content`` so that a reader sees the old file or the new one, never half of it."""
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _starts(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        starts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        starts = None
+    if not isinstance(starts, list):
+        raise DataError(f"{path}: not the list of starts that a run keeps; move it away to go on")
+    return starts
 
 
 def _git_commit() -> str:

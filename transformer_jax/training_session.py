@@ -5,13 +5,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from transformer_jax.config import ExperimentConfig, to_json
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
+from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
-from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.tasks.translation import TranslationTask, write_data_report
+from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.sharding import make_mesh, require_rows_divide
 from transformer_jax.visualization.curves import draw_curves, present_keys
 
@@ -30,12 +31,10 @@ def train(config: ExperimentConfig, workdir: str) -> int:
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
     config = with_absolute_directory(config)
     run = RunDirectory(workdir)
-    # Before the tokenizers: what is in the folder then always belongs to these settings.
-    write_json(run.config, to_json(config))
+    require_writable(run.path, "--workdir")
     task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
     trainer = Trainer(config, run, task, mesh)
     print(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
-    write_data_report(task, run)
     try:
         outcome = trainer.train()
     except TrainingDiverged as error:

@@ -1,5 +1,6 @@
 """Evaluate, translate and look at a trained run, through the command line."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -21,8 +22,8 @@ LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "lo
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     settings = tiny_settings(tmp_path_factory.mktemp("cache"), **LEARNING)
-    # All eight devices here, the one that the processes below have.
-    settings["mesh"]["data"] = -1
+    # Eight devices here; the processes below have one, and look at the run all the same.
+    settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
     assert train(from_dict(settings), str(folder)) == 0
     return folder
 
@@ -83,6 +84,35 @@ def test_translate_answers_a_pipe_before_it_is_closed(run):
         assert process.wait(timeout=60) == 0
 
 
+def test_translate_answers_whole_lines_though_a_part_of_the_next_follows(run):
+    lines = b"a b c\n" * 11_000  # More than is read at once, so that the part comes alone.
+    flags = [f"--workdir={run}", "--checkpoint=last", "--config.decoding.batch_tokens=65536", "--lines_at_once=20000"]
+    command = [sys.executable, "-m", "transformer_jax", "translate", *flags]
+    environment = {**os.environ, "XLA_FLAGS": ""}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        process.stdin.write(lines + b"a b")
+        process.stdin.flush()
+        for _ in range(11_000):
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_translate_reads_files_as_training_does(run, tmp_path):
+    """Plain or compressed, with the byte order mark and the line ends of Windows."""
+    text = b"a b\nc d\n"
+    (tmp_path / "plain").write_bytes(text)
+    (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    (tmp_path / "zipped.gz").write_bytes(gzip.compress(text))
+    found = []
+    for name in ("plain", "windows", "zipped.gz"):
+        flags = [f"--workdir={run}", "--checkpoint=last", f"--input={tmp_path / name}", f"--output={tmp_path / 'out'}"]
+        assert main(["translate", *flags]) == 0
+        found.append((tmp_path / "out").read_bytes())
+    assert found[0] == found[1] == found[2]
+    assert translate(run, b"\xef\xbb\xbf" + text).stdout == found[0]
+
+
 def test_translate_refuses_what_memory_cannot_hold(run):
     result = translate(run, b"a b\n" + b" ".join(50 * [b"a"]), "--config.decoding.max_source_tokens=40")
     assert result.returncode == 2
@@ -106,8 +136,11 @@ def test_align_links_every_target_word(run, tmp_path, capsys):
     for flag, message in (("--layer=9", "more than the 1 layers"), ("--head=9", "more than the 2 heads")):
         assert main(["align", *flags, *files, flag]) == 2
         assert message in capsys.readouterr().err
-    (tmp_path / "target").write_text("a\n")
+    (tmp_path / "gold").write_text("0-0\n")
     assert main(["align", *flags, *files]) == 2
+    assert "gold: 1 lines but 3 sentences" in capsys.readouterr().err
+    (tmp_path / "target").write_text("a\n")
+    assert main(["align", *flags, *files[:2]]) == 2
     assert "3 source sentences but 1 target sentences" in capsys.readouterr().err
 
 
@@ -148,10 +181,24 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["translate", "--workdir={run}/tokenizer"], "is not a run directory"),
         (["translate", "--workdir={run}/nowhere"], "does not exist"),
         (["attention", "--workdir={run}", "--text= "], "--text: is empty"),
+        (
+            ["attention", "--workdir={run}", "--text=a", "--output=a.pdf"],
+            "--output: a.pdf is not the name of a picture",
+        ),
+        (["attention", "--workdir={run}", "--text=a", "--output={run}/run.json/a.png"], "run.json is a file"),
+        (["evaluate", "--workdir={run}", "--output={run}/run.json"], "--output: {run}/run.json is a file"),
+        (["evaluate", "--workdir="], "--workdir: is empty"),
+        (["translate", "--workdir={run}", "--input={run}/nowhere"], "{run}/nowhere: cannot be read: No such file"),
+        (["translate", "--workdir={run}", "--input={run}/run.json", "--output=/nowhere/a"], "/nowhere/a: No such file"),
+        (["train", "--config={run}", "--workdir={run}/run.json"], "--workdir: {run}/run.json is a file"),
+        (
+            ["align", "--workdir={run}", "--source={run}/nowhere", "--target={run}/run.json"],
+            "nowhere: cannot be read: No",
+        ),
     ],
 )
 def test_mistakes_are_told_in_one_message(run, arguments, message, capsys):
     assert main([argument.format(run=run) for argument in arguments]) == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert message.format(run=run) in error
     assert "Traceback" not in error

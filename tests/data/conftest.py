@@ -28,6 +28,9 @@ class ListedCorpus:
         self.times_read += 1
         return iter(self._pairs)
 
+    def count(self, split: str) -> int:
+        return len(self._pairs)
+
     def fingerprint(self, split: str) -> str:
         return digest(text for pair in self._pairs for text in pair)
 

@@ -1,10 +1,13 @@
 import itertools
+from threading import Event
 
 import jax
 import numpy as np
 import pytest
+import tensorflow
 
-from transformer_jax.config import BatchingConfig, ConfigError
+from transformer_jax.config import BatchingConfig, ConfigError, DataError
+from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.pipeline import make_batch, training_batches
 
@@ -82,3 +85,45 @@ def test_a_process_reads_only_its_part(store, monkeypatch):
 def test_processes_that_rows_do_not_divide_over_are_refused_at_once(store):
     with pytest.raises(ConfigError, match=r"batching\.row_multiple.* 3 processes"):
         training_batches(store, make_plan(store, "buckets"), start_update=0, process_count=3)
+
+
+@pytest.fixture
+def import_of_tensorflow(monkeypatch):
+    """Replaces the import, for a process that has not seen TensorFlow yet."""
+
+    def replace(function):
+        monkeypatch.setattr(tensorflow_runtime, "_import_without_accelerators", function)
+        tensorflow_runtime.tensorflow_being_imported.cache_clear()
+
+    yield replace
+    tensorflow_runtime.tensorflow_being_imported.cache_clear()
+
+
+def test_an_import_that_fails_is_told_by_the_reader(store, import_of_tensorflow):
+    def fail():
+        raise DataError("it cannot be imported")
+
+    import_of_tensorflow(fail)
+    plan = make_plan(store, "buckets")
+    with pytest.raises(DataError, match="it cannot be imported"):
+        take(10_000, store, plan, start_update=0)
+
+
+def test_many_streams_import_once(store, import_of_tensorflow):
+    calls, finish = [], Event()
+
+    def import_slowly():
+        calls.append(1)
+        finish.wait()
+        return tensorflow
+
+    import_of_tensorflow(import_slowly)
+    plan = make_plan(store, "buckets")
+    streams = [training_batches(store, plan, start_update=0) for _ in range(3)]
+    # Batches come while the import lasts.
+    assert_same([next(streams[0]) for _ in range(20)], [make_batch(store, plan, update) for update in range(20)])
+    for stream in streams[1:]:
+        next(stream)
+    finish.set()
+    assert_same(next(streams[0]), make_batch(store, plan, 20))
+    assert calls == [1]

@@ -164,5 +164,5 @@ def test_large_files_are_hashed_by_samples(tmp_path, monkeypatch):
 
 def test_unreadable_file(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(DataError, match="folder: cannot be read after line 0"):
+    with pytest.raises(DataError, match="folder: cannot be read: Is a directory"):
         list(read_lines(tmp_path / "folder"))

@@ -63,6 +63,9 @@ class ListCorpus:
     def pairs(self, split):
         return iter(self._pairs)
 
+    def count(self, split):
+        return len(self._pairs)
+
     def fingerprint(self, split):
         return split
 

@@ -19,10 +19,11 @@ def test_they_come_back_from_the_newest_checkpoint(tmp_path):
     run = RunDirectory(tmp_path / "run")
     before = {file.name: file.read_bytes() for file in run.tokenizer.iterdir()}
     assert run.curves.is_file()
-    for tokenizers in (tokenizers_of_run, lambda run: tokenizers_for_training(config, run)):
-        shutil.rmtree(run.tokenizer)
-        tokenizers(run)
-        assert {file.name: file.read_bytes() for file in run.tokenizer.iterdir()} == before
+    for damage in (shutil.rmtree, lambda folder: (folder / "tokenizer.joint.json").write_text("{")):
+        for tokenizers in (tokenizers_of_run, lambda run: tokenizers_for_training(config, run)):
+            damage(run.tokenizer)
+            tokenizers(run)
+            assert {file.name: file.read_bytes() for file in run.tokenizer.iterdir()} == before
 
 
 def test_without_folder_and_checkpoint_there_are_none(tmp_path):

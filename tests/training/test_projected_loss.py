@@ -20,7 +20,7 @@ def plain(hidden, matrix, smoothing=0.1):
 
 
 # One column at a time; two, so that the last chunk is padded; all at once.
-@pytest.mark.parametrize("columns", [1, 2, WIDTH])
+@pytest.mark.parametrize("columns", [1, 2, WIDTH - 1, WIDTH])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_it_equals_the_loss_of_the_logits(columns, groups, smoothing):
@@ -54,3 +54,16 @@ def test_bfloat16_rounds_the_operands():
     sums = projected_cross_entropy(HIDDEN, MATRIX, LABELS, WEIGHTS, 0.1, dtype="bfloat16")
     rounded = (array.astype(jnp.bfloat16).astype(jnp.float32) for array in (HIDDEN, MATRIX))
     np.testing.assert_allclose(sums, plain(*rounded), rtol=1e-5)
+
+
+def test_chunks_are_equal_so_that_little_is_padded():
+    width, most = 49, 48
+    hidden = jnp.zeros((2, width, D_MODEL))
+    whole = jnp.zeros((2, width))
+    program = jax.make_jaxpr(
+        lambda hidden: projected_cross_entropy(
+            hidden, MATRIX, whole.astype(int), whole, 0.0, logits_at_once=most * 2 * VOCABULARY
+        )
+    )(hidden)
+    (scan,) = [equation for equation in program.jaxpr.eqns if equation.primitive.name == "custom_vjp_call"]
+    assert scan.invars[0].aval.shape == (2, 1, 25 * 2, D_MODEL)

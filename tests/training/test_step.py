@@ -10,13 +10,15 @@ import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, OptimizerConfig, TransformerConfig
 from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.finiteness import first_non_finite
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, require_rows_divide, row_groups
-from transformer_jax.training.step import compile_train_step, initial_state, make_train_step
+from transformer_jax.training.state import create_state
+from transformer_jax.training.step import compile_train_step, initial_state, make_train_step, micro_batches
 
 VOCABULARY = 24
 MODEL = build_model(
@@ -168,3 +170,16 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
 def test_a_parameter_without_a_rule_is_an_error():
     with pytest.raises(KeyError, match="params/strange/thing"):
         partition_of("params/strange/thing", (3, 4))
+
+
+def test_micro_batches_are_the_parts_of_the_step():
+    key = jax.random.key(0)
+    assert [id(part) for part, _ in micro_batches(BATCH, key, 1)] == [id(BATCH)]
+    parts = list(micro_batches(BATCH, key, 4))
+    params = init_params(MODEL, key)
+    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+    state = create_state(params, optimizer, seed=0)
+    _, metrics = jax.jit(make_train_step(loss, optimizer, 4))(state, BATCH)
+    sums = [loss(params, part, part_key) for part, part_key in parts]
+    np.testing.assert_allclose(sum(each.loss for each in sums), metrics.sums.loss, rtol=1e-5)
+    assert sum(each.tokens for each in sums) == metrics.sums.tokens

@@ -12,6 +12,7 @@ target_n. Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
 from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.config import DataError
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -38,20 +39,23 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.evaluation.word_alignment import best_links, read_gold, score_alignments, to_pharaoh
+    from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.tasks.soft_alignment import soft_alignments
     from transformer_jax.tasks.trained_run import open_trained_run
 
     sources, targets = (list(read_lines(Path(name))) for name in (values.source, values.target))
     gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word) if values.gold else None
+    if gold is not None and len(gold) != len(sources):
+        raise DataError(f"{values.gold}: {len(gold)} lines but {len(sources)} sentences; line i is for pair i")
+    stem = values.output or str(Path(values.workdir) / "alignment")
+    require_writable(Path(stem).parent, "--output" if values.output else "--workdir")
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)
     links = [best_links(each.word_weights) for each in alignments]
 
-    stem = values.output or str(Path(values.workdir) / "alignment")
-    Path(stem).parent.mkdir(parents=True, exist_ok=True)
-    Path(f"{stem}.pharaoh").write_text("".join(f"{to_pharaoh(each)}\n" for each in links), encoding="utf-8")
+    write_whole(Path(f"{stem}.pharaoh"), "".join(f"{to_pharaoh(each)}\n" for each in links))
     arrays: dict[str, np.ndarray] = {}
     for number, each in enumerate(alignments):
         arrays |= {f"weights_{number}": each.weights.astype(np.float32)}

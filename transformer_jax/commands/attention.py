@@ -8,6 +8,8 @@ The sentence is translated by the run's search; the weights are those of a forwa
 --translation=TEXT if given.
 """
 
+from pathlib import Path
+
 from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, run_config
@@ -33,20 +35,22 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    from pathlib import Path
-
+    path = Path(values.output or Path(values.workdir) / f"attention-{values.kind}.png")
+    if path.suffix != ".png":
+        raise ConfigError(f"--output: {path} is not the name of a picture that this command writes; end it in .png")
+    from transformer_jax.files import require_writable
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.tasks.alignment import attention_of_pair
     from transformer_jax.tasks.trained_run import open_trained_run
     from transformer_jax.visualization.attention_maps import draw_attention
 
+    require_writable(path.parent, "--output" if values.output else "--workdir")
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     translation = values.translation
     if translation is None:
         translation = trained.translator.translate(trained.params, [values.text])[0][0].text
     weights, rows, columns = attention_of_pair(trained, values.text, translation, values.kind)
-    path = Path(values.output or Path(values.workdir) / f"attention-{values.kind}.png")
     draw_attention(weights, rows, columns, path, title=f"{values.text}  →  {translation}")
     print(f"{values.text}\n{translation}\n{path}")
     return 0

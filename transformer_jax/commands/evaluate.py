@@ -10,6 +10,7 @@ Decoding settings can be changed; everything else is the run's.
 
 import json
 import shlex
+from pathlib import Path
 
 from absl import flags
 
@@ -28,13 +29,13 @@ def define_flags(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Scores; 0."""
     config = run_config(values)
-    from pathlib import Path
-
+    from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.run_directory import write_json
     from transformer_jax.tasks.trained_run import open_trained_run
     from transformer_jax.tasks.translation import TranslationTask
 
+    folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     task = TranslationTask(config, trained.tokenizers, trained.mesh)
@@ -42,11 +43,9 @@ def run(values: flags.FlagValues) -> int:
     report, hypotheses = task.evaluate(trained.params, values.split, step=step, averaged=averaged)
 
     name = f"{step}" if averaged == 1 else f"{step}-average{averaged}"
-    folder = Path(values.output or values.workdir)
-    folder.mkdir(parents=True, exist_ok=True)
     stem = folder / f"evaluation-{report.split.replace('/', '-')}-{name}"
-    write_json(stem.with_suffix(".json"), report.to_json())
-    stem.with_suffix(".txt").write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+    write_json(Path(f"{stem}.json"), report.to_json())
+    write_whole(Path(f"{stem}.txt"), "".join(f"{line}\n" for line in hypotheses))
     if values.json:
         print(json.dumps(report.to_json(), ensure_ascii=False))
         return 0

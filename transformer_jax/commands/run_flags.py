@@ -1,9 +1,11 @@
 """Flags and settings of every command that uses a trained model."""
 
+from dataclasses import replace
+
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, difference, load_run_config
 
 CHECKPOINT_MEANING = "best (validation BLEU), last, or the number of an update"
 
@@ -19,14 +21,14 @@ def define_run_flags(values: flags.FlagValues) -> None:
 
 
 def run_config(values: flags.FlagValues) -> ExperimentConfig:
-    """The settings of the run, with the overrides of the command line.
+    """The settings of the run with the overrides of the command line, on the devices that are here, not those of its training.
 
     Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
     """
     from transformer_jax.run_directory import RunDirectory
 
     RunDirectory(values.workdir).require_run()
-    saved = load_run_config(values.workdir)
+    saved = replace(load_run_config(values.workdir), mesh=MeshConfig())
     config = resolve_config(values, base=saved)
     for key, before, _ in difference(saved, config):
         if not key.startswith(("decoding.", "mesh.", "data.")):

@@ -14,7 +14,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
-# Settings that may change when a run goes on: they alter neither the model nor the order of its updates.
+# Settings that may change when a run goes on: they alter neither the model, nor the order of its updates, nor its scores.
 CHANGEABLE = (
     "training.log_every",
     "training.patience",
@@ -23,7 +23,8 @@ CHANGEABLE = (
     "data.directory",
     "data.cache_directory",
     "batching.prefetch_batches",
-    "decoding.",
+    "decoding.batch_tokens",
+    "decoding.max_source_tokens",
     "mesh.",
 )
 
@@ -46,12 +47,17 @@ def run(values: flags.FlagValues) -> int:
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
-    """Raises ConfigError, with the differences, when ``workdir`` holds a run that ``config`` cannot continue."""
+    """Raises ConfigError, with the differences, when ``workdir`` holds checkpoints that ``config`` cannot continue."""
     from transformer_jax.run_directory import RunDirectory
 
     run_directory = RunDirectory(workdir)
-    if not run_directory.config.is_file():
+    if not run_directory.has_checkpoints():
         return
+    if not run_directory.config.is_file():
+        raise ConfigError(
+            f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name} that says of what; put it back, or use "
+            "another folder"
+        )
     changes = difference(load_run_config(workdir), config)
     clashes = [change for change in changes if not _may_change(change[0], config)]
     if clashes:

@@ -10,10 +10,12 @@ tabs. What waits to be read is translated together, for speed, up to --lines_at_
 TensorFlow is not needed.
 """
 
+import itertools
 import select
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from absl import flags
@@ -31,7 +33,7 @@ BYTES_AT_ONCE = 1 << 16
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
-    flags.DEFINE_string("input", None, "file to read (default: standard input)", flag_values=values)
+    flags.DEFINE_string("input", None, "file to read, plain or .gz (default: standard input)", flag_values=values)
     flags.DEFINE_string("output", None, "file to write (default: standard output)", flag_values=values)
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
     flags.DEFINE_integer(
@@ -44,18 +46,17 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if values.n_best > config.decoding.beam_width:
         raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
+    from transformer_jax.data.text_files import read_lines
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.tasks.trained_run import open_trained_run
 
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     translator = trained.translator
-    with (
-        _opened(values.input, "rb", sys.stdin.buffer) as source,
-        _opened(values.output, "wb", sys.stdout.buffer) as target,
-    ):
-        name, number = values.input or "standard input", 0
-        for lines in _chunks(source, name, values.lines_at_once):
+    name, number = values.input or "standard input", 0
+    lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
+    with _opened(values.output) as target:
+        for lines in _chunks(lines_in, values.lines_at_once):
             found = translator.translate(
                 trained.params, lines, num_results=values.n_best, name=f"{name}, line", first=number + 1
             )
@@ -73,32 +74,26 @@ def _written(number: int, best: "Sequence[Translation]", n_best: int) -> str:
 
 
 @contextmanager
-def _opened(path: str | None, mode: str, standard: BinaryIO) -> Iterator[BinaryIO]:
-    """The file, or the standard stream, as bytes."""
+def _opened(path: str | None) -> Iterator[BinaryIO]:
+    """The file to write, or standard output, as bytes."""
     if path is None:
-        yield standard
+        yield sys.stdout.buffer
         return
     try:
-        file = open(path, mode)  # noqa: SIM115
+        file = open(path, "wb")  # noqa: SIM115
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     with file:
-        yield file  # type: ignore[misc]  # a binary mode
+        yield file
 
 
-def _chunks(source: BinaryIO, name: str, size: int) -> Iterator[list[str]]:
-    """Lists of at most ``size`` lines, without their ends; only a line feed ends a line, as everywhere.
-
-    A list is given as soon as nothing more waits to be read, so that a person at a terminal, or a program that writes into a
-    pipe now and then, is answered. Lines before one that cannot be read are still given.
-    """
-    from transformer_jax.data.text_files import check_sentence
-
+def _chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
+    """Lists of at most ``size`` lines; a list ends early at None, and before a line that cannot be read."""
     chunk: list[str] = []
     try:
-        for number, (line, is_last_for_now) in enumerate(_lines(source), start=1):
-            chunk.append(check_sentence(line.removesuffix(b"\r"), f"{name}, line {number}"))
-            if is_last_for_now or len(chunk) == size:
+        for line in lines:
+            chunk += [] if line is None else [line]
+            if chunk and (line is None or len(chunk) == size):
                 yield chunk
                 chunk = []
     except DataError:
@@ -109,15 +104,22 @@ def _chunks(source: BinaryIO, name: str, size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def _lines(source: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Each line without its line feed, and whether the next one would have to be waited for."""
-    rest = b""
+def _lines(source: BinaryIO, name: str) -> Iterator[str | None]:
+    """The lines of a stream as ``read_lines`` gives those of a file, and None whenever the next would have to be waited for.
+
+    So a person at a terminal, or a program that writes into a pipe now and then, is answered.
+    """
+    from transformer_jax.data.text_files import sentence_of_line
+
+    rest, numbers = b"", itertools.count(1)
     while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
         *lines, rest = (rest + data).split(b"\n")
-        is_waiting = bool(lines) and not _is_readable(source)
-        yield from ((line, is_waiting and index == len(lines)) for index, line in enumerate(lines, start=1))
+        for line in lines:
+            yield sentence_of_line(line, name, next(numbers))
+        if not _is_readable(source):
+            yield None
     if rest:
-        yield rest, False
+        yield sentence_of_line(rest, name, next(numbers))
 
 
 def _is_readable(source: BinaryIO) -> bool:

@@ -63,6 +63,10 @@ class SymbolCorpus:
             remaining -= 1
             yield SentencePair(source, " ".join(reversed(symbols)) if self.reverse else source)
 
+    def count(self, split: str) -> int:
+        """Number of pairs of a split."""
+        return split_size(split, self.training_pairs)
+
     def fingerprint(self, split: str) -> str:
         """Digest of the settings and the first pairs."""
         return generated_fingerprint(self, split, (self.training_pairs, self.seed, self.reverse))

@@ -79,6 +79,10 @@ class GrammarCorpus:
             remaining -= 1
             yield pair
 
+    def count(self, split: str) -> int:
+        """Number of pairs of a split."""
+        return split_size(split, self.training_pairs)
+
     def fingerprint(self, split: str) -> str:
         """Digest of the settings and the first pairs."""
         return generated_fingerprint(self, split, (self.training_pairs, self.seed))

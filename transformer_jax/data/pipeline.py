@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from threading import Thread
 
 import numpy as np
 
 from transformer_jax.config import ConfigError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import BatchPlan
-from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow
+from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch, Tokens
 
@@ -45,10 +44,8 @@ def _served(read: Callable[[int], Batch], update: int, prefetch: int) -> Iterato
 
     A batch is a pure function of its update, so nobody sees where one takes over from the other.
     """
-    # Not a daemon: the interpreter must not end in the middle of loading it.
-    importing = Thread(target=start_tensorflow, name="tensorflow")
-    importing.start()
-    while importing.is_alive():
+    importing = tensorflow_being_imported()
+    while not importing.done():
         yield read(update)
         update += 1
     yield from _read_ahead(read, update, prefetch)

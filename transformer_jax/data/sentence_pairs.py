@@ -34,6 +34,10 @@ class Corpus(Protocol):
         """Streams a split; raises DataError, with file and line, on unreadable data and on a split without any pair."""
         ...
 
+    def count(self, split: str) -> int:
+        """About how many pairs a split has, found fast: for showing progress."""
+        ...
+
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""
         ...

@@ -1,6 +1,8 @@
 """The door to TensorFlow, which does nothing here but feed data."""
 
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -18,6 +20,23 @@ def start_tensorflow() -> ModuleType:
 
     Raises DataError where it cannot be imported.
     """
+    return tensorflow_being_imported().result()
+
+
+@cache
+def tensorflow_being_imported() -> Future[ModuleType]:
+    """What ``start_tensorflow`` returns or raises, once it is there: a thread imports it, which takes seconds.
+
+    One thread for the whole process: an import that several threads begin can give one of them half a module. The interpreter
+    waits for it, which it must: it cannot end in the middle of loading TensorFlow.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="tensorflow")
+    importing = pool.submit(_import_without_accelerators)
+    pool.shutdown(wait=False)
+    return importing
+
+
+def _import_without_accelerators() -> ModuleType:
     require_tensorflow()
     # Neither its greeting nor what the greeting is about, faster arithmetic, is of use here.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):

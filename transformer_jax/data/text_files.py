@@ -6,6 +6,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from transformer_jax.config import DataError
@@ -13,6 +14,7 @@ from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, dige
 
 WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
+_COUNTED_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -34,21 +36,21 @@ def check_sentence(raw: bytes, where: str) -> str:
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
-    """Lines without their line feed or CR LF, and the first one without a byte order mark, one at a time."""
+    """Lines without their line feed, one at a time."""
     line_number = 0
     try:
         opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
         with opened, io.BufferedReader(opened, 1 << 20) as stream:
-            for line_number, line in enumerate(stream, start=1):
-                line = line[:-1] if line.endswith(b"\n") else line
-                line = line[:-1] if line.endswith(b"\r") else line
-                yield line.removeprefix(_BYTE_ORDER_MARK) if line_number == 1 else line
+            for line in stream:
+                yield line.removesuffix(b"\n")
+                line_number += 1
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
             f"{path}: not a whole gzip file, damaged after line {line_number} ({error}); copy it again"
         ) from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read after line {line_number}: {error.strerror or error}") from None
+        place = f" after line {line_number}" if line_number else ""
+        raise DataError(f"{path}: cannot be read{place}: {error.strerror or error}") from None
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -60,7 +62,13 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises DataError, with file and line number from 1, on invalid UTF-8, a NUL byte and a damaged gzip file.
     """
     for number, raw in enumerate(_raw_lines(path), start=1):
-        yield check_sentence(raw, f"{path}, line {number}")
+        yield sentence_of_line(raw, str(path), number)
+
+
+def sentence_of_line(line: bytes, name: str, number: int) -> str:
+    """The text of line ``number``, from 1, of the file ``name``; raises DataError as ``read_lines`` does."""
+    line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+    return check_sentence(line.removesuffix(b"\r"), f"{name}, line {number}")
 
 
 def hash_file(path: Path) -> str:
@@ -93,6 +101,12 @@ class TextCorpus:
         """Streams a split in file order."""
         paths = self.files(split)
         return self._tab_separated(paths[0]) if len(paths) == 1 else self._side_by_side(*paths)
+
+    def count(self, split: str) -> int:
+        """Number of lines of a split's first file."""
+        path = self.files(split)[0]
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            return sum(block.count(b"\n") for block in iter(partial(file.read, _COUNTED_AT_ONCE), b""))
 
     def fingerprint(self, split: str) -> str:
         """Digest of the content of the split's files, source first; where the files lie does not matter."""

@@ -53,6 +53,11 @@ class TfdsCorpus:
                 f"{self.name}: split {split!r} has no pair of {self.source_language} and {self.target_language}"
             )
 
+    def count(self, split: str) -> int:
+        """Number of examples of a split."""
+        self._require_split(split)
+        return int(self._builder.info.splits[split].num_examples)
+
     def fingerprint(self, split: str) -> str:
         """Digest of name, version, direction and the content of the split's files."""
         info = self._builder.info

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.data.filters import training_filters
@@ -54,13 +54,13 @@ class SideWriter:
 
 
 class TokenisingProgress:
-    """A live count on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager."""
+    """A live bar on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager."""
 
-    def __init__(self, split: str, console: Console | None = None) -> None:
-        self._split, self._console = split, console or Console(stderr=True)
-        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    def __init__(self, split: str, total: int, console: Console | None = None) -> None:
+        self._split, self._total, self._console = split, total, console or Console(stderr=True)
+        columns = BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
         self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
-        self._task = self._bar.add_task("", total=None)
+        self._task = self._bar.add_task("", total=total)
         self._pairs = 0
         self._started = time.monotonic()
         self._next_line = self._started + SECONDS_UNTIL_SHOWN
@@ -76,8 +76,8 @@ class TokenisingProgress:
         self._pairs += pairs
         now = time.monotonic()
         rate = self._pairs / max(now - self._started, 1e-9)
-        line = f"tokenising {self._split}: {self._pairs:,} pairs, {rate:,.0f} a second"
-        self._bar.update(self._task, description=line)
+        line = f"tokenising {self._split}: {self._pairs:,} of {self._total:,} pairs, {rate:,.0f} a second"
+        self._bar.update(self._task, description=line, completed=self._pairs)
         if now < self._next_line:
             return
         self._next_line = now + SECONDS_BETWEEN_LINES
@@ -123,7 +123,7 @@ def _write(
     writers = [SideWriter(directory, side, tokenizer) for side, tokenizer in zip(SIDES, tokenizers, strict=True)]
     read = kept = 0
     try:
-        with TokenisingProgress(split) as progress:
+        with TokenisingProgress(split, corpus.count(split)) as progress:
             for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering):
                 read += chunk.read
                 kept += len(chunk.source.lengths)

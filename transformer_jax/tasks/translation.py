@@ -22,7 +22,6 @@ from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, call, init_params
-from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
@@ -71,6 +70,10 @@ class TranslationTask:
     def translator(self) -> Translator:
         """Searches with the model."""
         return Translator(self.model, self.tokenizers, self.config.decoding, self._mesh)
+
+    def data_report(self) -> dict[str, object]:
+        """JSON: what the training data is, what was left out of it, and what the batches make of it."""
+        return {"training": self.training_store.statistics.to_json(), "batches": self.plan.to_json()}
 
     def batch_shapes(self, start_update: int) -> list[Batch]:
         """The shapes of all training batches, over all processes, in the order in which ``start_update`` and its successors
@@ -190,9 +193,3 @@ class TranslationTask:
             logits_at_once=LOGITS_AT_ONCE.get(self._mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR),
             groups=row_groups(self._mesh),
         )
-
-
-def write_data_report(task: TranslationTask, run: RunDirectory) -> None:
-    """Writes what the training data is and what the batches make of it."""
-    statistics = task.training_store.statistics.to_json()
-    write_json(run.data_report, {"training": statistics, "batches": task.plan.to_json()})

@@ -40,11 +40,11 @@ class Counters:
         return means
 
     def judge(self, bleu: float) -> bool:
-        """Counts an evaluation; True when it is the best so far."""
-        is_best = self.best_bleu is None or bleu > self.best_bleu
-        self.best_bleu = bleu if is_best else self.best_bleu
-        self.evaluations_without_gain = 0 if is_best else self.evaluations_without_gain + 1
-        return is_best
+        """Counts an evaluation; True when none was better, so its checkpoint is the best. Only a gain resets patience."""
+        is_gain = self.best_bleu is None or bleu > self.best_bleu
+        self.best_bleu = bleu if is_gain else self.best_bleu
+        self.evaluations_without_gain = 0 if is_gain else self.evaluations_without_gain + 1
+        return bleu == self.best_bleu
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Cross entropy over a large vocabulary without its logits: they are made, used and dropped a few columns at a time."""
 
+import math
 from functools import partial
 
 import jax
@@ -22,7 +23,7 @@ def projected_cross_entropy(
     logits_at_once: int = 2**21,
     groups: int = 1,
 ) -> LossSums:
-    """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, about ``logits_at_once`` of them at a time.
+    """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, made ``logits_at_once`` (or a column) at a time.
 
     The gradient is taken chunk by chunk together with the value, so nothing is computed twice. The rows are taken in
     ``groups`` equal parts, each with that many logits of its own, and each adds up a gradient of ``matrix`` of its own. With a
@@ -30,7 +31,9 @@ def projected_cross_entropy(
     ``dtype`` is that of the products' operands, as in ``contract``.
     """
     rows, width = labels.shape
-    columns = min(max(logits_at_once * groups // (rows * len(matrix)), 1), width)
+    most = max(logits_at_once * groups // (rows * len(matrix)), 1)
+    # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
+    columns = math.ceil(width / math.ceil(width / most))
     padding = -width % columns
     # Columns, not rows: the rows may be spread over devices.
     chunked = partial(_columns_first, columns=columns, padding=padding, groups=groups)

@@ -1,7 +1,8 @@
 """The training step: a pure function from state and batch to state and metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 import jax
@@ -80,6 +81,16 @@ def _accumulated(
     parts = jax.tree.map(lambda rows: _interleaved(rows, accumulation_steps), batch)
     (sums, gradient), _ = lax.scan(add_part, zero, (parts, jnp.arange(accumulation_steps)))
     return sums, gradient
+
+
+def micro_batches(batch: PyTree, key: Array, accumulation_steps: int) -> Iterator[tuple[PyTree, Array]]:
+    """The parts in which ``make_train_step`` takes a batch, and the dropout key of each."""
+    if accumulation_steps == 1:
+        yield batch, key
+        return
+    for index in range(accumulation_steps):
+        part = slice(index, None, accumulation_steps)
+        yield jax.tree.map(itemgetter(part), batch), jax.random.fold_in(key, index)
 
 
 def _interleaved(rows: Array, parts: int) -> Array:

@@ -1,0 +1,27 @@
+"""Where an update that was withheld went wrong."""
+
+import jax
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.training.finiteness import first_non_finite
+from transformer_jax.training.step import micro_batches
+
+
+def find_non_finite(
+    task: TranslationTask, params: PyTree, batch: Batch, key: Array, accumulation_steps: int
+) -> str | None:
+    """Repeats an update, module by module, and names the first tensor that is not finite; None when all are.
+
+    The parameters are still finite, since the update was withheld. The next update may have been made already, with the
+    parameters it left; then the failure may not come back.
+    """
+    if found := first_non_finite({"parameters": params}):
+        return found
+    for rows, rows_key in micro_batches(batch, key, accumulation_steps):
+        gradient = jax.grad(lambda params, *rows: task.loss(params, *rows).loss)(params, rows, rows_key)
+        found = first_non_finite({"activations": task.activations(params, rows, rows_key)})
+        if found := found or first_non_finite({"gradient": gradient}):
+            return found
+    return None
