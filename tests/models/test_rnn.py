@@ -49,14 +49,19 @@ def make(**settings):
     return model, variables, ask
 
 
+@cache
+def made(name):
+    return make(**FITTING[name])
+
+
 @pytest.fixture(params=VARIANTS, scope="module")
 def variant(request):
-    return make(**VARIANTS[request.param])
+    return made(request.param)
 
 
 @pytest.fixture(params=FITTING, scope="module")
 def fitting(request):
-    return make(**FITTING[request.param])
+    return made(request.param)
 
 
 def test_one_step_at_a_time_equals_the_teacher_forced_pass(fitting):
@@ -161,3 +166,20 @@ def test_a_mirrored_sentence_keeps_its_end():
 def test_settings_that_exclude_each_other(settings, message):
     with pytest.raises(ConfigError, match=message):
         RnnConfig(**(SMALL | settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"attention": "additive", "wiring": "bahdanau", "cell": "gru"}])
+def test_a_decoder_fed_with_its_own_words_does_not_see_the_reference(settings):
+    logits = {}
+    for probability in (0.0, 1.0):
+        model, variables, ask = make(scheduled_sampling=probability, dropout=0.0, embedding_dropout=0.0, **settings)
+        other = TARGET._replace(ids=jnp.asarray(TARGET.ids).at[:, 0].set(9))
+        key = {"dropout": jax.random.key(1)}
+        train = jax.jit(partial(call, model, variables["params"], "__call__", SOURCE, train=True, rngs=key))
+        logits[probability] = [train(target) for target in (TARGET, other)]
+        # Without training it is told the reference.
+        np.testing.assert_allclose(ask("__call__", SOURCE, TARGET, train=False), logits[0.0][0], atol=1e-5)
+    np.testing.assert_array_equal(*logits[1.0])
+    assert not np.allclose(*logits[0.0])
+    np.testing.assert_allclose(logits[1.0][0][:, 0], logits[0.0][0][:, 0], atol=1e-5)
+    assert not np.allclose(logits[1.0][0], logits[0.0][0])

@@ -109,9 +109,9 @@ def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
         sums = loss(params, BATCH, jax.random.key(0))
         return sums.loss / sums.tokens
 
-    gradient = jax.grad(mean_loss)(state.params)
+    gradient = jax.jit(jax.grad(mean_loss))(state.params)
     expected = sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(gradient)) ** 0.5
-    _, metrics = make_train_step(loss, optimizer)(state, BATCH)
+    _, metrics = jax.jit(make_train_step(loss, optimizer))(state, BATCH)
     assert float(metrics.gradient_norm) == pytest.approx(expected, rel=1e-4)
 
 
@@ -135,7 +135,7 @@ def test_an_update_that_is_not_finite_is_withheld():
         sums = loss(params, batch, key)
         return sums._replace(loss=sums.loss * jnp.inf)
 
-    new_state, metrics = make_train_step(broken, optimizer)(state, BATCH)
+    new_state, metrics = jax.jit(make_train_step(broken, optimizer))(state, BATCH)
     assert not metrics.finite
     assert int(new_state.step) == 1
     for new, old in zip(jax.tree.leaves(new_state.params), jax.tree.leaves(state.params), strict=True):
@@ -180,6 +180,7 @@ def test_micro_batches_are_the_parts_of_the_step():
     optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
     state = create_state(params, optimizer, seed=0)
     _, metrics = jax.jit(make_train_step(loss, optimizer, 4))(state, BATCH)
-    sums = [loss(params, part, part_key) for part, part_key in parts]
+    compiled = jax.jit(loss)
+    sums = [compiled(params, part, part_key) for part, part_key in parts]
     np.testing.assert_allclose(sum(each.loss for each in sums), metrics.sums.loss, rtol=1e-5)
     assert sum(each.tokens for each in sums) == metrics.sums.tokens

@@ -32,7 +32,8 @@ class RnnConfig:
     ``last`` state, a learned ``bridge`` from it (tanh, Bahdanau et al. 2015, appendix A.2.2), or ``zeros``. ``wiring``:
     ``luong`` attends with the new state, and with ``input_feeding`` reads its last attentional vector; ``bahdanau`` attends
     with the previous state and reads the context. ``attention_window`` is D of ``local_m`` and ``local_p``; ``d_attention`` the
-    width of the additive scores; ``location`` knows ``max_attended_positions``.
+    width of the additive scores; ``location`` knows ``max_attended_positions``. In training the decoder reads, with probability
+    ``scheduled_sampling``, a word that it drew itself (Bengio et al. 2015).
     """
 
     kind: str = "rnn"
@@ -47,6 +48,7 @@ class RnnConfig:
     attention: str = "additive"
     wiring: str = "luong"
     input_feeding: bool = True
+    scheduled_sampling: float = 0.0
     attention_window: int = 10
     max_attended_positions: int = 128
     d_attention: int = 256
@@ -66,10 +68,16 @@ class RnnConfig:
         require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_fraction("model", self, "dropout", "embedding_dropout")
+        probability = self.scheduled_sampling
+        require(0 <= probability <= 1, "model.scheduled_sampling", f"{probability} must be from 0 to 1")
         self._check_sizes()
         if self.wiring == "bahdanau":
             remedy = "bahdanau's decoder reads the context of an attention; choose one, or model.wiring=luong"
             require(self.attention != "none", "model.attention", remedy)
+
+        if self.attention.endswith("location_sensitive") and self.wiring == "luong":
+            remedy = f"{self.attention} must know where it looked before; use True, or model.wiring=bahdanau"
+            require(self.input_feeding, "model.input_feeding", remedy)
 
     def _check_sizes(self) -> None:
         if self.tying in ("all", "output"):

@@ -139,8 +139,12 @@ class RecurrentLayer(nn.Module):
         return jnp.moveaxis(hidden_LBN, 0, 1), state
 
     def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
-        """What inputs contribute to the gates."""
-        return self._gates(inputs, self.input_kernel, self.input_bias)
+        """What inputs contribute to the gates; of narrower ones, as the first columns of the input, the biases included."""
+        return self._gates(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias)
+
+    def project_rest(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
+        """What the last columns of the input contribute besides: ``project`` of both in two parts."""
+        return self._gates(inputs, self.input_kernel[-inputs.shape[-1] :], jnp.zeros_like(self.input_bias))
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
         """The state after one more token, from what ``project`` made of it."""

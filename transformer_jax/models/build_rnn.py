@@ -17,8 +17,16 @@ from transformer_jax.layers.rnn_attention import (
 from transformer_jax.layers.rnn_scores import AdditiveScore, DotScore, GeneralScore
 from transformer_jax.layers.rnn_windows import MonotonicWindow, PredictedWindow, WholeSource
 from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ZeroStates
-from transformer_jax.models.rnn_decoder import BahdanauDecoder, Decoder, LuongDecoder, PlainDecoder, Stack
+from transformer_jax.models.rnn_decoder import (
+    BahdanauDecoder,
+    Decoder,
+    InputFeedingDecoder,
+    LuongDecoder,
+    PlainDecoder,
+    Stack,
+)
 from transformer_jax.models.rnn_encoder import RnnEncoder
+from transformer_jax.models.rnn_feeding import ScheduledSampling, TeacherForcing
 from transformer_jax.models.tying import tied_embeddings
 
 
@@ -46,6 +54,7 @@ def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int)
         ),
         decoder=_decoder(config),
         bridge=BRIDGES[config.decoder_start](config),
+        feeding=ScheduledSampling(config.scheduled_sampling) if config.scheduled_sampling else TeacherForcing(),
         reverses_source=config.reverse_source,
         embedding_dropout=config.embedding_dropout,
     )
@@ -71,8 +80,8 @@ def _decoder(config: RnnConfig) -> Decoder:
     if config.wiring == "bahdanau":
         output = config.d_output
         return BahdanauDecoder(make_stack, make_attention, *sizes, output, config.dropout, config.compute_dtype)
-    feeds_input = config.input_feeding
-    return LuongDecoder(make_stack, make_attention, *sizes, feeds_input, config.dropout, config.compute_dtype)
+    decoder = InputFeedingDecoder if config.input_feeding else LuongDecoder
+    return decoder(make_stack, make_attention, *sizes, config.dropout, config.compute_dtype)
 
 
 def _stack(config: RnnConfig, input_size: int) -> Stack:

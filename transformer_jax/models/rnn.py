@@ -12,8 +12,9 @@ from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.models.interface import LogitFactors, shift_right
-from transformer_jax.models.rnn_decoder import Decoder, DecoderState
+from transformer_jax.models.rnn_decoder import Decoder, DecoderState, Places
 from transformer_jax.models.rnn_encoder import RnnEncoder, mirrored
+from transformer_jax.models.rnn_feeding import Feeding
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
@@ -69,7 +70,7 @@ class ZeroStates(nn.Module):
 
 
 class RnnSeq2Seq(nn.Module):
-    """Encoder, decoder and the step between them; which of each is up to its maker. One sentence a row.
+    """Encoder, decoder, the step between them, and what the decoder reads while it learns. One sentence a row.
 
     ``source_embedding``, ``target_embedding`` and ``projection`` may be one and the same module: then they share a matrix.
     """
@@ -80,6 +81,7 @@ class RnnSeq2Seq(nn.Module):
     encoder: RnnEncoder
     decoder: Decoder
     bridge: nn.Module
+    feeding: Feeding
     reverses_source: bool
     embedding_dropout: float
 
@@ -110,23 +112,17 @@ class RnnSeq2Seq(nn.Module):
 
     def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
         """Runs the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
-        embedded_BTD = self.sum_dropout(self.target_embedding.embed(shift_right(target)), train=train)
         prepared, state = self._begin(memory, beams=1)
+        places, left = self.feeding(self, shift_right(target), state, prepared, train=train)
+        written = self.decoder.write(places, left, prepared, train=train)
+        if written.weights is not None:
+            # One head, where those of the attention module are looked for.
+            self.decoder.cross_attention.sow("intermediates", "attention_weights", written.weights[:, None])
+        return written.output
 
-        def advance(
-            decoder: Decoder, state: DecoderState, at: tuple[Array, Array]
-        ) -> tuple[DecoderState, tuple[Array, Array | None]]:
-            embedded_BD, position = at
-            step = decoder.step(embedded_BD[:, None], position, state, prepared, train=train)
-            weights = None if step.weights is None else step.weights[:, 0]
-            return step.state, (step.output[:, 0], weights)
-
-        scan = nn.scan(advance, variable_broadcast="params", split_rngs={"params": False, "dropout": True})
-        positions = jnp.arange(embedded_BTD.shape[1])
-        _, (output_TBO, weights_TBM) = scan(self.decoder, state, (jnp.moveaxis(embedded_BTD, 1, 0), positions))
-        if weights_TBM is not None:
-            self._record(jnp.moveaxis(weights_TBM, 0, 1))
-        return jnp.moveaxis(output_TBO, 0, 1)
+    def embed_target(self, ids: Int[Array, "B T"], *, train: bool) -> Hidden:
+        """What the decoder reads of target tokens."""
+        return self.sum_dropout(self.target_embedding.embed(ids), train=train)
 
     def init_cache(self, memory: RnnMemory, *, beam_width: int, max_length: int) -> DecodeCache:
         """The decoder's first state in every beam, and what attention made of the source."""
@@ -138,9 +134,12 @@ class RnnSeq2Seq(nn.Module):
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits after one more token in each beam."""
         beams: RnnPerBeam = cache.per_beam
-        embedded = self.target_embedding.embed(token_ids)
-        step = self.decoder.step(embedded, beams.length, beams.state, cache.per_sentence, train=False)
-        return self.projection.logits(step.output), DecodeCache(RnnPerBeam(step.state, beams.length + 1), cache[1])
+        positions = jnp.full(token_ids.shape, beams.length)
+        places = Places(self.target_embedding.embed(token_ids), positions)
+        prepared = cache.per_sentence
+        state, left = self.decoder.advance(self.decoder.read(places), positions, beams.state, prepared, train=False)
+        written = self.decoder.write(places, left, prepared, train=False)
+        return self.projection.logits(written.output), DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
         """What attention made of the memory, and the state before the first token in each beam."""
@@ -150,7 +149,3 @@ class RnnSeq2Seq(nn.Module):
         in_beams = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, beams, leaf.shape[1])), states)
         prepared = self.decoder.prepare(memory.hidden, memory.mask)
         return prepared, self.decoder.start(in_beams, prepared)
-
-    def _record(self, weights_BTM: Float[Array, "B T M"]) -> None:
-        """Sows the weights, one head, where those of the attention module are looked for."""
-        self.decoder.cross_attention.sow("intermediates", "attention_weights", weights_BTM[:, None])

@@ -1,4 +1,9 @@
-"""Recurrent decoders: how cell, attention and output are wired. Each takes one token at a time, in every beam at once."""
+"""Recurrent decoders: how cell, attention and output are wired.
+
+Each has three parts. ``read``: what the tokens contribute, for all of them at once. ``advance``: what has to wait for the token
+before, one token at a time. ``write``: the outputs, again for all at once, from what ``advance`` left behind. Training reads
+and writes whole sentences around a scan of ``advance``; search does the same with one token in every beam.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,19 +21,25 @@ from transformer_jax.models.rnn_encoder import MakeLayer
 
 
 class DecoderState(NamedTuple):
-    """What is carried from token to token, leaves [B, W, ...]: a state a layer, what is fed, what attention remembers."""
+    """What is carried from token to token, leaves [B, Q, ...]: a state a layer, what is fed, what attention remembers."""
 
     layers: tuple[PyTree, ...]
     feed: PyTree
     attention: PyTree
 
 
-class Step(NamedTuple):
-    """``output`` [B, W, O] for the output matrix; ``weights`` [B, W, M], None without attention; the new state."""
+class Places(NamedTuple):
+    """The tokens that are read: ``embedded`` [B, Q, D], and where in the target they stand, ``positions`` [B, Q]."""
 
-    output: Float[Array, "B W O"]
+    embedded: Float[Array, "B Q D"]
+    positions: Int[Array, "B Q"]
+
+
+class Written(NamedTuple):
+    """``output`` [B, Q, O] for the output matrix; ``weights`` [B, Q, M], None without attention."""
+
+    output: Float[Array, "B Q O"]
     weights: Array | None
-    state: DecoderState
 
 
 class Stack(nn.Module):
@@ -45,24 +56,29 @@ class Stack(nn.Module):
         self.layers: list[RecurrentLayer] = [self.make_layer(size) for size in sizes]
         self.layer_dropout = Dropout(self.dropout)
 
+    def read(self, embedded: Float[Array, "B Q D"]) -> Float[Array, "B Q G N"]:
+        """What the tokens contribute to the gates of the lowest layer."""
+        return self.layers[0].project(embedded)
+
+    def read_rest(self, others: Float[Array, "B Q E"]) -> Float[Array, "B Q G N"]:
+        """What that layer reads beside the tokens contributes to its gates."""
+        return self.layers[0].project_rest(others)
+
     def __call__(
-        self, inputs: Float[Array, "B W D"], states: tuple[PyTree, ...], *, train: bool
-    ) -> tuple[Float[Array, "B W N"], tuple[PyTree, ...]]:
+        self, gates: Float[Array, "B Q G N"], states: tuple[PyTree, ...], *, train: bool
+    ) -> tuple[Float[Array, "B Q N"], tuple[PyTree, ...]]:
         """The top layer's hidden state and all new states."""
-        hidden, after = inputs, []
-        for index, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            if index:
-                hidden = self.layer_dropout(hidden, train=train)
-            state = layer.step(layer.project(hidden), state)
-            hidden = layer.cell.hidden(state)
-            after.append(state)
-        return hidden, tuple(after)
+        after = [self.layers[0].step(gates, states[0])]
+        for layer, state in zip(self.layers[1:], states[1:], strict=True):
+            hidden = self.layer_dropout(layer.cell.hidden(after[-1]), train=train)
+            after.append(layer.step(layer.project(hidden), state))
+        return self.top(tuple(after)), tuple(after)
 
     def zeros(self, rows: int) -> tuple[PyTree, ...]:
         """States [B, N] of nothing."""
         return tuple(layer.cell.start(jnp.zeros((rows, self.hidden_size))) for layer in self.layers)
 
-    def top(self, states: tuple[PyTree, ...]) -> Float[Array, "B W N"]:
+    def top(self, states: tuple[PyTree, ...]) -> Float[Array, "B Q N"]:
         """The top layer's hidden state."""
         return self.layers[-1].cell.hidden(states[-1])
 
@@ -85,24 +101,27 @@ class PlainDecoder(nn.Module):
         """The states alone."""
         return DecoderState(states, (), ())
 
-    def step(
-        self,
-        embedded: Float[Array, "B W D"],
-        position: Int[Array, ""],
-        state: DecoderState,
-        prepared: PyTree,
-        *,
-        train: bool,
-    ) -> Step:
+    def read(self, places: Places) -> Array:
+        """What the tokens contribute to the gates."""
+        return self.stack.read(places.embedded)
+
+    def advance(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> tuple[DecoderState, Array]:
+        """The new state, and the top layer's hidden state."""
+        top, layers = self.stack(read, state.layers, train=train)
+        return DecoderState(layers, (), ()), top
+
+    def write(self, places: Places, left: Array, prepared: PyTree, *, train: bool) -> Written:
         """The top layer's hidden state is the output."""
-        top, layers = self.stack(embedded, state.layers, train=train)
-        return Step(self.output_dropout(top, train=train), None, DecoderState(layers, (), ()))
+        return Written(self.output_dropout(left, train=train), None)
 
 
 class LuongDecoder(nn.Module):
     """Attends with the new state: output tanh(W [c; h]) (Luong et al. 2015, section 3, equation 5).
 
-    With ``feeds_input`` the output is read again with the next token (section 3.3). Parameter: ``combine_kernel`` [E + N, N].
+    Here attention remembers nothing and nothing is fed, so all places of a target attend at once. Parameter:
+    ``combine_kernel`` [E + N, N].
     """
 
     make_stack: Callable[[int], Stack]
@@ -110,12 +129,14 @@ class LuongDecoder(nn.Module):
     embedding_size: int
     hidden_size: int
     memory_size: int
-    feeds_input: bool
     dropout: float
     dtype: str = "float32"
 
     def setup(self) -> None:
-        self.stack = self.make_stack(self.embedding_size + self.hidden_size * self.feeds_input)
+        self.stack = self.make_stack(self.embedding_size)
+        self._set_up_output()
+
+    def _set_up_output(self) -> None:
         self.cross_attention = self.make_attention()
         shape = self.memory_size + self.hidden_size, self.hidden_size
         self.combine_kernel = self.param("combine_kernel", xavier_uniform(0, 1), shape)
@@ -126,29 +147,57 @@ class LuongDecoder(nn.Module):
         return self.cross_attention.prepare(memory, mask)
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
+        """The states alone."""
+        return DecoderState(states, (), ())
+
+    def read(self, places: Places) -> Array:
+        """What the tokens contribute to the gates."""
+        return self.stack.read(places.embedded)
+
+    def advance(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> tuple[DecoderState, PyTree]:
+        """The new state, and the top layer's hidden state."""
+        top, layers = self.stack(read, state.layers, train=train)
+        return DecoderState(layers, (), ()), top
+
+    def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
+        """The attentional vector is the output."""
+        state = self.cross_attention.start(prepared, left.shape[1])
+        found = self.cross_attention(left, places.positions, prepared, state)
+        return Written(self._combined(found.context, left, train=train), found.weights)
+
+    def _combined(self, context: Array, top: Array, *, train: bool) -> Array:
+        both = jnp.concatenate([context, top], axis=-1)
+        output = jnp.tanh(contract("BQC,CN->BQN", both, self.combine_kernel, self.dtype))
+        return self.output_dropout(output, train=train)
+
+
+class InputFeedingDecoder(LuongDecoder):
+    """The attentional vector is read again with the next token (Luong et al. 2015, section 3.3)."""
+
+    def setup(self) -> None:
+        self.stack = self.make_stack(self.embedding_size + self.hidden_size)
+        self._set_up_output()
+
+    def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
         """Zeros are fed to the first token."""
         top = self.stack.top(states)
-        feed = jnp.zeros((*top.shape[:-1], self.hidden_size)) if self.feeds_input else ()
+        feed = jnp.zeros((*top.shape[:-1], self.hidden_size))
         return DecoderState(states, feed, self.cross_attention.start(prepared, top.shape[1]))
 
-    def step(
-        self,
-        embedded: Float[Array, "B W D"],
-        position: Int[Array, ""],
-        state: DecoderState,
-        prepared: PyTree,
-        *,
-        train: bool,
-    ) -> Step:
-        """The attentional vector is the output."""
-        inputs = jnp.concatenate([embedded, state.feed], axis=-1) if self.feeds_input else embedded
-        top, layers = self.stack(inputs, state.layers, train=train)
-        positions = jnp.full(top.shape[:2], position)
+    def advance(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> tuple[DecoderState, PyTree]:
+        """The new state, and output and weights, which cannot wait."""
+        top, layers = self.stack(read + self.stack.read_rest(state.feed), state.layers, train=train)
         found = self.cross_attention(top, positions, prepared, state.attention)
-        both = jnp.concatenate([found.context, top], axis=-1)
-        output = jnp.tanh(contract("BWC,CN->BWN", both, self.combine_kernel, self.dtype))
-        output = self.output_dropout(output, train=train)
-        return Step(output, found.weights, DecoderState(layers, output if self.feeds_input else (), found.state))
+        output = self._combined(found.context, top, train=train)
+        return DecoderState(layers, output, found.state), (output, found.weights)
+
+    def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
+        """What ``advance`` made."""
+        return Written(*left)
 
 
 class BahdanauDecoder(nn.Module):
@@ -182,25 +231,27 @@ class BahdanauDecoder(nn.Module):
         """Nothing is fed."""
         return DecoderState(states, (), self.cross_attention.start(prepared, self.stack.top(states).shape[1]))
 
-    def step(
-        self,
-        embedded: Float[Array, "B W D"],
-        position: Int[Array, ""],
-        state: DecoderState,
-        prepared: PyTree,
-        *,
-        train: bool,
-    ) -> Step:
-        """The maxout layer is the output."""
+    def read(self, places: Places) -> Array:
+        """What the tokens contribute to the gates."""
+        return self.stack.read(places.embedded)
+
+    def advance(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> tuple[DecoderState, PyTree]:
+        """The new state; the previous one, the context and the weights."""
         previous = self.stack.top(state.layers)
-        positions = jnp.full(previous.shape[:2], position)
         found = self.cross_attention(previous, positions, prepared, state.attention)
-        inputs = jnp.concatenate([embedded, found.context], axis=-1)
-        _, layers = self.stack(inputs, state.layers, train=train)
-        read = contract("BWC,CN->BWN", jnp.concatenate([previous, inputs], axis=-1), self.readout_kernel, self.dtype)
+        _, layers = self.stack(read + self.stack.read_rest(found.context), state.layers, train=train)
+        return DecoderState(layers, (), found.state), (previous, found.context, found.weights)
+
+    def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
+        """The maxout layer is the output."""
+        previous, context, weights = left
+        inputs = jnp.concatenate([previous, places.embedded, context], axis=-1)
+        read = contract("BQC,CN->BQN", inputs, self.readout_kernel, self.dtype)
         output = jnp.max(read.reshape(*read.shape[:-1], self.output_size, 2), axis=-1)
-        return Step(self.output_dropout(output, train=train), found.weights, DecoderState(layers, (), found.state))
+        return Written(self.output_dropout(output, train=train), weights)
 
 
 Decoder = PlainDecoder | LuongDecoder | BahdanauDecoder
-"""A wiring: ``prepare`` once a sentence, ``start`` from the bridge's states, ``step`` for every token."""
+"""A wiring: ``prepare`` once a sentence, ``start`` from the bridge's states; ``read``, ``advance`` and ``write``."""
