@@ -1,9 +1,9 @@
-"""Training speed against ``torch.nn.Transformer``: the same batches, the same model, in turn on the same cores.
+"""Training speed against PyTorch: the same batches, the same model, in turn on the same cores.
 
     python experiments/benchmarks/training_speed.py --data=multi30k
 
-``--data`` is a folder with train.en and train.de, plain or gzipped. Writes training_speed.json and training_speed.md to
-``--output``. See README.md beside this file.
+``--data`` is a folder with train.en and train.de, plain or gzipped; ``--model`` one of transformer, luong, bahdanau. Writes
+training_speed_MODEL.json and training_speed_MODEL.md to ``--output``. See README.md beside this file.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matmul_ceiling import measure_ceilings
-from workload import benchmark_config, record
+from workload import MODELS, benchmark_config, record
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -37,13 +37,13 @@ class Contestant(NamedTuple):
 
 
 CONTESTANTS = {
-    "ours float32": Contestant(("jax_transformer.py",), {}, "jax float32"),
-    "torch eager": Contestant(("torch_transformer.py",), {}, "torch float32"),
-    "torch eager, allocator tuned": Contestant(("torch_transformer.py",), KEEP_MEMORY, "torch float32"),
-    "torch compiled, allocator tuned": Contestant(("torch_transformer.py", "--compile"), KEEP_MEMORY, "torch float32"),
-    "ours bfloat16": Contestant(("jax_transformer.py", "--compute_dtype=bfloat16"), {}, "jax bfloat16"),
+    "ours float32": Contestant(("jax_side.py",), {}, "jax float32"),
+    "torch eager": Contestant(("torch_side.py",), {}, "torch float32"),
+    "torch eager, allocator tuned": Contestant(("torch_side.py",), KEEP_MEMORY, "torch float32"),
+    "torch compiled, allocator tuned": Contestant(("torch_side.py", "--compile"), KEEP_MEMORY, "torch float32"),
+    "ours bfloat16": Contestant(("jax_side.py", "--compute_dtype=bfloat16"), {}, "jax bfloat16"),
     "torch autocast bfloat16, allocator tuned": Contestant(
-        ("torch_transformer.py", "--autocast"), KEEP_MEMORY, "jax bfloat16"
+        ("torch_side.py", "--autocast"), KEEP_MEMORY, "jax bfloat16"
     ),
 }
 OURS = "ours float32"
@@ -60,21 +60,21 @@ def main() -> None:
     if load > 0.5:
         print(f"warning: {load:.1f} other processes are running; times will be noise", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        shapes = record(benchmark_config(arguments.data), Path(folder), arguments.batches)
+        shapes = record(benchmark_config(arguments.data, arguments.model), Path(folder), arguments.batches)
         rounds = measure_rounds(names, Path(folder), arguments)
     ceilings = measure_ceilings(arguments.threads)
     result = {
         "machine": describe_machine(load),
-        "settings": {name: getattr(arguments, name) for name in ("rounds", "steps", "batches", "threads")},
+        "settings": {name: getattr(arguments, name) for name in ("model", "rounds", "steps", "batches", "threads")},
         "shapes": shapes,
         "ceilings_gflops": ceilings,
         "contestants": {name: summarize(rounds[name], ceilings[CONTESTANTS[name].ceiling]["best"]) for name in names},
         "rounds": rounds,
     }
     result["verdict"] = verdict(result["contestants"])
-    (arguments.output / "training_speed.json").write_text(json.dumps(result, indent=1) + "\n")
+    (arguments.output / f"training_speed_{arguments.model}.json").write_text(json.dumps(result, indent=1) + "\n")
     table = markdown(result)
-    (arguments.output / "training_speed.md").write_text(table)
+    (arguments.output / f"training_speed_{arguments.model}.md").write_text(table)
     print(table)
 
 
@@ -82,6 +82,7 @@ def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with train.en and train.de")
+    parser.add_argument("--model", choices=MODELS, default="transformer")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--rounds", type=int, default=3, help="how many times every contestant has its turn")
     parser.add_argument("--steps", type=int, default=30, help="timed updates of a contestant in a round")
@@ -113,6 +114,7 @@ def run_contestant(contestant: Contestant, folder: Path, arguments: argparse.Nam
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     script, *extra = contestant.command
     command = [sys.executable, str(HERE / script), *extra, f"--data={arguments.data}", f"--recorded={folder}"]
+    command += [f"--model={arguments.model}"]
     command += [f"--output={output}", f"--steps={arguments.steps}", f"--threads={threads}", f"--started={time.time()}"]
     subprocess.run(command, check=True, env=environment)
     return json.loads(output.read_text())

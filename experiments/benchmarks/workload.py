@@ -1,6 +1,7 @@
 """The work that all contestants do: one model, one list of recorded batches, and how many operations they take."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from transformer_jax.config import (
     DataConfig,
     ExperimentConfig,
     OptimizerConfig,
+    RnnConfig,
     TokenizerConfig,
     TrainingConfig,
     TransformerConfig,
@@ -33,24 +35,24 @@ class Workload(NamedTuple):
     batches: list[Batch]
 
 
-def benchmark_config(data: str, compute_dtype: str = "float32", cache: str = "") -> ExperimentConfig:
+MODELS: dict[str, TransformerConfig | RnnConfig] = {
+    "transformer": TransformerConfig(num_encoder_layers=3, num_decoder_layers=3, d_model=256, d_ff=1024, num_heads=4),
+    "luong": RnnConfig(attention="general", wiring="luong", input_feeding=False, cell="lstm"),
+    "bahdanau": RnnConfig(attention="additive", wiring="bahdanau", cell="gru"),
+}
+
+
+def benchmark_config(
+    data: str, model: str = "transformer", compute_dtype: str = "float32", cache: str = ""
+) -> ExperimentConfig:
     """The settings of the comparison, on the text files (``train.en`` and ``train.de``) in the folder ``data``."""
     where = {"cache_directory": cache} if cache else {}
-    model = TransformerConfig(
-        num_encoder_layers=3,
-        num_decoder_layers=3,
-        d_model=256,
-        d_ff=1024,
-        num_heads=4,
-        dropout=0.1,
-        embedding_dropout=0.1,
-        compute_dtype=compute_dtype,
-    )
+    dropout = {"dropout": 0.1, "embedding_dropout": 0.1}
     return ExperimentConfig(
         data=DataConfig(source="text", directory=data, max_source_tokens=99, max_target_tokens=99, **where),
         tokenizer=TokenizerConfig(kind="bpe", vocabulary_size=8000, joint=True),
         batching=BatchingConfig(kind="buckets", tokens_per_update=4096),
-        model=model,
+        model=replace(MODELS[model], compute_dtype=compute_dtype, **dropout),
         # One update of warm-up: the rate is constant, as in the other loop.
         optimizer=OptimizerConfig(name="adam", schedule="constant", learning_rate=LEARNING_RATE, warmup_updates=1),
         training=TrainingConfig(label_smoothing=0.1),
@@ -100,40 +102,64 @@ def target_tokens(batch: Batch) -> int:
     return int((batch.target.segments != 0).sum())
 
 
-def useful_flops(batch: Batch, model: TransformerConfig, vocabulary_size: int) -> float:
+def useful_flops(batch: Batch, model: TransformerConfig | RnnConfig, vocabulary_size: int) -> float:
     """``matmul_flops`` of the sentences alone."""
     lengths = [(tokens.segments != 0).sum(axis=1) for tokens in batch]
     return matmul_flops(*lengths, model, vocabulary_size)
 
 
-def padded_flops(batch: Batch, model: TransformerConfig, vocabulary_size: int) -> float:
+def padded_flops(batch: Batch, model: TransformerConfig | RnnConfig, vocabulary_size: int) -> float:
     """``matmul_flops`` of the rectangle that is really computed, padding included."""
     rows, source_width, target_width = shape_of(batch)
     return matmul_flops(np.full(rows, source_width), np.full(rows, target_width), model, vocabulary_size)
 
 
 def matmul_flops(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, model: TransformerConfig, vocabulary_size: int
+    source_lengths: np.ndarray, target_lengths: np.ndarray, model: TransformerConfig | RnnConfig, vocabulary_size: int
 ) -> float:
-    """Floating-point operations of the matrix products of one update on pairs of these lengths.
+    """Floating-point operations of the matrix products of one update on pairs of these lengths."""
+    source, target = source_lengths.astype(np.float64), target_lengths.astype(np.float64)
+    count = rnn_flops if isinstance(model, RnnConfig) else transformer_flops
+    logits = 2 * target * (model.d_output if isinstance(model, RnnConfig) else model.d_model) * vocabulary_size
+    # The backward pass takes twice as much, since every product has two gradients.
+    return float(3 * (count(source, target, model) + logits).sum())
+
+
+def rnn_flops(source: np.ndarray, target: np.ndarray, model: RnnConfig) -> np.ndarray:
+    """Of the forward pass, without logits, of one layer on either side.
+
+    With G gates, e and n the widths of embedding and state, m of the memory, a of the attention and o of the output:
+
+        encoder    2 directions x 2 S (e + n) G n
+        Luong      2 T (e + n) G n + 2 T n m (general score) + 4 T S m (scores, weighted values) + 2 T (m + n) n
+        Bahdanau   2 T (e + m + n) G n + 2 T n a + 2 S m a + 2 T S a + 2 T S m + 4 T (n + e + m) o
+    """
+    gates = 4 if model.cell == "lstm" else 3
+    e, n, m, a, o = model.d_embedding, model.d_hidden, model.d_memory, model.d_attention, model.d_output
+    encoder = 4 * source * (e + n) * gates * n
+    if model.wiring == "luong":
+        attention = 2 * target * n * m + 4 * target * source * m
+        return encoder + 2 * target * (e + n) * gates * n + attention + 2 * target * (m + n) * n
+    attention = 2 * target * n * a + 2 * source * m * a + 2 * target * source * (a + m)
+    return encoder + 2 * target * (e + m + n) * gates * n + attention + 4 * target * (n + e + m) * o
+
+
+def transformer_flops(source: np.ndarray, target: np.ndarray, model: TransformerConfig) -> np.ndarray:
+    """Of the forward pass, without logits.
 
     With S and T tokens, width d, feed-forward width f, V pieces, all heads together as wide as the model, and 2 operations
-    for a multiplication and its addition, the forward pass of a pair takes
+    for a multiplication and its addition, a pair takes
 
         encoder layer   8 S d^2 (four projections) + 4 S^2 d (scores, weighted values) + 4 S d f
         decoder layer   8 T d^2 + 4 T^2 d + (4 T + 4 S) d^2 + 4 S T d (attention to the source) + 4 T d f
-        logits          2 T d V
 
-    and the backward pass twice as much, since every product has two gradients. Attention counts as a full square though half
+    Attention counts as a full square though half
     of the decoder's is masked. Everything else (norms, softmax, dropout, Adam, embedding look-ups) is not counted: it is
     overhead of whoever needs time for it.
     """
     d, f = model.d_model, model.d_ff
-    source, target = source_lengths.astype(np.float64), target_lengths.astype(np.float64)
     encoder_layer = 8 * source * d**2 + 4 * source**2 * d + 4 * source * d * f
     self_attention = 8 * target * d**2 + 4 * target**2 * d
     cross_attention = 4 * (target + source) * d**2 + 4 * source * target * d
     decoder_layer = self_attention + cross_attention + 4 * target * d * f
-    logits = 2 * target * d * vocabulary_size
-    forward = model.num_encoder_layers * encoder_layer + model.num_decoder_layers * decoder_layer + logits
-    return float(3 * forward.sum())
+    return model.num_encoder_layers * encoder_layer + model.num_decoder_layers * decoder_layer

@@ -57,7 +57,7 @@ class LstmCell:
         self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: LstmState
     ) -> LstmState:
         """c' = f c + i g; h' = o tanh(c')."""
-        gates = jnp.moveaxis(from_input + from_hidden, -2, 0)
+        gates = _gates_of(from_input + from_hidden)
         enter, keep, leave = jax.nn.sigmoid(gates[0]), jax.nn.sigmoid(gates[1]), jax.nn.sigmoid(gates[3])
         memory = keep * state.memory + enter * jnp.tanh(gates[2])
         return LstmState(leave * jnp.tanh(memory), memory)
@@ -85,7 +85,7 @@ class GruCell:
         self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: Float[Array, "*B N"]
     ) -> Float[Array, "*B N"]:
         """h' = z h + (1 - z) tanh(W x + r U h)."""
-        inputs, hiddens = (jnp.moveaxis(gates, -2, 0) for gates in (from_input, from_hidden))
+        inputs, hiddens = _gates_of(from_input), _gates_of(from_hidden)
         reset, update = jax.nn.sigmoid(inputs[0] + hiddens[0]), jax.nn.sigmoid(inputs[1] + hiddens[1])
         candidate = jnp.tanh(inputs[2] + reset * hiddens[2])
         return update * state + (1 - update) * candidate
@@ -158,6 +158,11 @@ class RecurrentLayer(nn.Module):
         rows, matrix = inputs.reshape(-1, inputs.shape[-1]), kernel_DGN.reshape(kernel_DGN.shape[0], -1)
         gates = contract("BD,DC->BC", rows, matrix, self.dtype) + bias_GN.reshape(1, -1)
         return gates.reshape(*inputs.shape[:-1], *bias_GN.shape)
+
+
+def _gates_of(gates: Float[Array, "*B G N"]) -> list[Float[Array, "*B N"]]:
+    """The gates one by one."""
+    return [lax.index_in_dim(gates, gate, axis=-2, keepdims=False) for gate in range(gates.shape[-2])]
 
 
 def _where(condition_B: Bool[Array, "B"], new: PyTree, old: PyTree) -> PyTree:

@@ -1,0 +1,55 @@
+"""The pictures of this experiment."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.tasks.soft_alignment import SoftAlignment
+from transformer_jax.visualization import canvas
+from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
+from transformer_jax.visualization.curves import LINE_COLORS
+
+CELL = 0.17
+MARGIN, LABELS, TITLE = 0.15, 1.0, 0.35
+
+
+def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
+    """BLEU against the length of the source, a line a model."""
+    figure = canvas.blank_figure(6.4, 3.8)
+    axes = canvas.add_panel(figure, 0.6, 0.5, 4.2, 2.7)
+    for number, (name, points) in enumerate(lines.items()):
+        color = LINE_COLORS[number % len(LINE_COLORS)]
+        style = "-" if number < len(LINE_COLORS) else "--"
+        places = range(len(points))
+        axes.plot(places, [point["bleu"] for point in points], style, color=color, marker="o", markersize=3, label=name)
+    points = next(iter(lines.values()))
+    axes.set_xticks(range(len(points)), [f"{point['from']}-{point['to']}\n{point['sentences']}" for point in points])
+    axes.set_xlabel("words of the source, and sentences of that length", fontproperties=font(8), color=FAINT_INK)
+    axes.set_ylabel("BLEU", fontproperties=font(8), color=FAINT_INK)
+    axes.tick_params(length=0, labelcolor=FAINT_INK, labelsize=7.5)
+    axes.grid(axis="y", color=HAIRLINE, linewidth=0.5)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(HAIRLINE)
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), prop=font(7.5), frameon=False, labelcolor=INK)
+    canvas.add_title(figure, "BLEU and the length of the sentence", 10)
+    canvas.write_png(figure, path)
+
+
+def draw_alignments(panels: Sequence[tuple[str, SoftAlignment]], path: Path) -> None:
+    """Weights of the same pair in several models, side by side: a row for each target piece, a column for each source piece."""
+    rows, columns = panels[0][1].weights.shape
+    wide = LABELS + columns * CELL + MARGIN
+    figure = canvas.blank_figure(MARGIN + len(panels) * wide, TITLE + LABELS + rows * CELL + MARGIN)
+    for number, (name, alignment) in enumerate(panels):
+        left = MARGIN + number * wide + LABELS
+        axes = canvas.add_panel(figure, left, TITLE + LABELS, columns * CELL, rows * CELL)
+        axes.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        axes.xaxis.tick_top()
+        axes.set_xticks(range(columns), alignment.source_pieces, rotation=90)
+        axes.set_yticks(range(rows), alignment.target_pieces)
+        axes.tick_params(length=0, labelcolor=INK, labelsize=6.5, pad=1)
+        for spine in axes.spines.values():
+            spine.set_color(HAIRLINE)
+        words = figure.text(left / figure.get_figwidth(), 0.99, name, color=INK, va="top")
+        words.set_fontproperties(font(9, weight="bold"))
+    canvas.write_png(figure, path)

@@ -1,0 +1,56 @@
+"""The other side: a plain good training loop around a model of PyTorch (eager, or compiled)."""
+
+import contextlib
+
+import torch
+from stopwatch import limit_cores, parse_arguments, time_steps
+from torch import nn
+from torch_rnn import TorchRnn
+from torch_transformer import TorchTransformer
+from workload import LEARNING_RATE
+
+from transformer_jax.array_types import BOS_ID, PAD_ID
+from transformer_jax.sequence_types import Batch
+
+
+def main() -> None:
+    """Trains on the recorded batches and writes the times."""
+    arguments = parse_arguments(("--compile", {"action": "store_true"}), ("--autocast", {"action": "store_true"}))
+    limit_cores(arguments.threads)
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    config, vocabulary = arguments.workload.config, arguments.workload.vocabulary_size
+    longest = max(tokens.ids.shape[1] for batch in arguments.workload.batches for tokens in batch)
+    if config.model.kind == "rnn":
+        model: nn.Module = TorchRnn(config.model, vocabulary)
+    else:
+        model = TorchTransformer(config.model, vocabulary, longest)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=LEARNING_RATE, betas=(config.optimizer.b1, config.optimizer.b2), eps=1e-9, fused=True
+    )
+    forward = torch.compile(model, dynamic=False) if arguments.options.compile else model
+    precision = contextlib.nullcontext()
+    if arguments.options.autocast:
+        precision = torch.autocast("cpu", torch.bfloat16)
+
+    def step(batch: Batch) -> float:
+        source, target = (torch.from_numpy(tokens.ids).long() for tokens in batch)
+        inputs = nn.functional.pad(target[:, :-1], (1, 0), value=BOS_ID)
+        with precision:
+            logits = forward(source, inputs)
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            target.flatten(),
+            ignore_index=PAD_ID,
+            label_smoothing=config.training.label_smoothing,
+        )
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    time_steps(step, arguments)
+
+
+if __name__ == "__main__":
+    main()
