@@ -4,12 +4,16 @@
     transformer-jax train --config=configs/seq2seq.py:bahdanau_copy --workdir=runs/copy
     transformer-jax train --config=configs/seq2seq.py:bahdanau_multi30k --config.data.directory=multi30k --workdir=runs/m30k_rnn
 
-Each variant is for the generated corpus of quickstart.py; with ``_copy`` for copying up to 30 words, with ``_multi30k`` for
-Multi30k (see multi30k.py). Sizes are for two CPU cores, not those of the papers. Not yet run.
+Each model is for the generated corpus of quickstart.py; with ``_copy`` for copying up to 30 words, with ``_multi30k`` for
+Multi30k (see multi30k.py). Their sizes are for two CPU cores; experiments/attention_ancestors says what they reach on Multi30k.
+
+At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 85.6 million parameters) and
+``luong_wmt`` (Luong et al. 2015; 221 million). Both depart from them in the optimizer: Adam instead of Adadelta and SGD.
 """
 
 import multi30k
 import quickstart
+import transformer_base
 from ml_collections import ConfigDict
 
 ONE_WAY = {"bidirectional_encoder": False, "decoder_start": "last"}
@@ -29,11 +33,14 @@ MODELS = {
     "location_sensitive": {"attention": "location_sensitive", "wiring": "bahdanau", "cell": "gru"},
 }
 FLAVOURS = ("", "_copy", "_multi30k")
-VARIANTS = tuple(f"{name}{flavour}" for name in MODELS for flavour in FLAVOURS)
+PAPERS = ("rnnsearch_50", "luong_wmt")
+VARIANTS = (*(f"{name}{flavour}" for name in MODELS for flavour in FLAVOURS), *PAPERS)
 
 
 def get_config(variant: str = "luong_general") -> ConfigDict:
-    """The settings of a variant: a model, and after it where it learns."""
+    """The settings of a variant: a model, and after it where it learns; or the model of a paper."""
+    if variant in PAPERS:
+        return {"rnnsearch_50": rnnsearch_50, "luong_wmt": luong_wmt}[variant]()
     flavour = next(ending for ending in reversed(FLAVOURS) if variant.endswith(ending))
     config = {"": quickstart.get_config, "_copy": copy_task, "_multi30k": multi30k.get_config}[flavour]()
     config.model = {"kind": "rnn", "d_embedding": 128, "d_hidden": 128, "d_attention": 128, "compute_dtype": "bfloat16"}
@@ -44,5 +51,69 @@ def get_config(variant: str = "luong_general") -> ConfigDict:
 def copy_task() -> ConfigDict:
     """Sentences of up to 30 words, to be copied."""
     config = quickstart.get_config()
-    config.data = {"source": "copy", "generated_pairs": 20_000, "max_source_tokens": 31, "max_target_tokens": 31}
+    config.data = {"source": "copy", "generated_pairs": 20_000, "generated_words": 30}
+    config.data.update(max_source_tokens=31, max_target_tokens=31)
+    return config
+
+
+def rnnsearch_50() -> ConfigDict:
+    """RNNsearch-50 (Bahdanau et al. 2015, section 4 and appendix A.2): English-French, sentences of at most 50 words.
+
+    1,000 units in each direction and in the decoder, embeddings of 620, maxout of 500, 30,000 words a side. Departs from it
+    where this project's cell does (see layers/recurrent.py), and its first state is made of both directions' last ones.
+    """
+    config = transformer_base.get_config()
+    config.data.update(name="wmt14_translate/fr-en", target_language="fr", max_source_tokens=50, max_target_tokens=50)
+    config.tokenizer = {"kind": "word", "vocabulary_size": 30_000, "joint": False}
+    config.batching = {"tokens_per_update": 80 * 50, "row_multiple": 8}
+    config.model = {
+        "kind": "rnn",
+        "cell": "gru",
+        "attention": "additive",
+        "wiring": "bahdanau",
+        "d_embedding": 620,
+        "d_hidden": 1000,
+        "d_attention": 1000,
+        "d_readout": 500,
+        "dropout": 0.0,
+        "embedding_dropout": 0.0,
+        "compute_dtype": "bfloat16",
+    }
+    config.optimizer = {"schedule": "constant", "learning_rate": 3e-4, "warmup_updates": 1000, "clip_norm": 1.0}
+    config.training = {"num_updates": 300_000, "label_smoothing": 0.0, "evaluate_every": 10_000}
+    return config
+
+
+def luong_wmt() -> ConfigDict:
+    """The best single model of Luong et al. 2015 (section 4.1), attention local-p with general scores: English-German.
+
+    4 layers of 1,000 LSTM cells on each side, embeddings of 1,000, 50,000 words a side, the source reversed, input feeding,
+    dropout 0.2, D = 10.
+    """
+    config = transformer_base.get_config()
+    config.data.update(max_source_tokens=50, max_target_tokens=50)
+    config.tokenizer = {"kind": "word", "vocabulary_size": 50_000, "joint": False}
+    config.batching = {"tokens_per_update": 128 * 50, "row_multiple": 8}
+    config.model = {
+        "kind": "rnn",
+        "num_encoder_layers": 4,
+        "num_decoder_layers": 4,
+        "attention": "local_p",
+        "attention_window": 10,
+        "reverse_source": True,
+        "d_embedding": 1000,
+        "d_hidden": 1000,
+        "d_attention": 1000,
+        "dropout": 0.2,
+        "embedding_dropout": 0.2,
+        "compute_dtype": "bfloat16",
+        **ONE_WAY,
+    }
+    config.optimizer = {
+        "schedule": "inverse_square_root",
+        "learning_rate": 1e-3,
+        "warmup_updates": 4000,
+        "clip_norm": 5.0,
+    }
+    config.training = {"num_updates": 350_000, "label_smoothing": 0.0, "evaluate_every": 10_000}
     return config

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.attention import MultiHeadAttention, scaled_dot_product_attention
+from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention, scaled_dot_product_attention
+from transformer_jax.layers.embedding import ZeroPaddingEmbedding
 
 
 def random(key: int, *shape: int) -> jax.Array:
@@ -79,3 +80,35 @@ def test_xavier_counts_heads_as_one_matrix():
     kernels = attention.init(jax.random.key(0), tokens, tokens, mask, train=False)["params"]
     for kernel in kernels.values():
         assert float(jnp.abs(kernel).max()) == pytest.approx((6 / 256) ** 0.5, rel=1e-2)
+
+
+def test_rectified_attention_is_what_it_says():
+    sizes = {"num_heads": 2, "key_size": 3, "value_size": 4, "d_model": 8}
+    inputs = jax.random.normal(jax.random.key(0), (1, 3, 8))
+    mask = jnp.array([[[True, True, False], [True, False, False], [False, False, False]]])
+    attention = RectifiedAttention(**sizes)
+    variables = attention.init(jax.random.key(1), inputs, inputs, mask, train=False)
+    assert set(variables["params"]) == {"query", "key", "value"}
+    query, key, value = (
+        np.maximum(np.einsum("ld,dhk->hlk", inputs[0], variables["params"][name]), 0)
+        for name in ("query", "key", "value")
+    )
+    scores = np.where(mask, query @ key.swapaxes(1, 2) / 3**0.5, -np.inf)[:, :2]
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    found = attention.apply(variables, inputs, inputs, mask, train=False)[0]
+    np.testing.assert_allclose(found[:2], np.concatenate(list(weights @ value), axis=-1), atol=1e-5)
+    np.testing.assert_array_equal(found[2], np.zeros(8))
+
+
+def test_padding_is_zero_and_stays_zero():
+    embedding = ZeroPaddingEmbedding(5, 4)
+    ids = jnp.array([[3, 0]])
+    variables = embedding.init(jax.random.key(0), ids, method="embed")
+    assert np.abs(embedding.apply(variables, ids, method="embed")[0]).sum(-1).tolist()[1] == 0
+
+    def norm(variables):
+        return jnp.sum(embedding.apply(variables, ids, method="embed") ** 2)
+
+    gradient = jax.grad(norm)(variables)["params"]["table"]
+    assert np.abs(gradient[3]).min() > 0
+    assert np.abs(gradient[0]).max() == 0

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, RnnConfig
+from transformer_jax.config import ConfigError, RnnConfig, resolve
 from transformer_jax.config.rnn import ATTENTIONS
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.models.build import build_model
@@ -15,6 +15,7 @@ from transformer_jax.models.interface import attention_maps, call, shift_right
 from transformer_jax.models.rnn_encoder import mirrored
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.sharding import partition_of, path_of
+from transformer_jax.training.state import count_parameters
 
 VOCABULARY = 11
 SMALL = {"d_embedding": 6, "d_hidden": 6, "d_attention": 5, "attention_window": 2}
@@ -183,3 +184,32 @@ def test_a_decoder_fed_with_its_own_words_does_not_see_the_reference(settings):
     assert not np.allclose(*logits[0.0])
     np.testing.assert_allclose(logits[1.0][0][:, 0], logits[0.0][0][:, 0], atol=1e-5)
     assert not np.allclose(logits[1.0][0], logits[0.0][0])
+
+
+def sizes_of_recipe(variant):
+    """Settings of the model and its number of parameters, without making any."""
+    config = resolve(f"configs/seq2seq.py:{variant}")
+    vocabulary = config.tokenizer.vocabulary_size
+    model = build_model(config.model, vocabulary, vocabulary)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), SOURCE, TARGET, train=False))
+    return count_parameters(shapes)
+
+
+def recurrent_layer(inputs, units, gates):
+    return gates * units * (inputs + units + 2)
+
+
+def test_parameters_of_rnnsearch():
+    embeddings, encoder = 2 * 30_000 * 620, 2 * recurrent_layer(620, 1000, 3)
+    bridge, decoder = 2000 * 1000 + 1000, recurrent_layer(620 + 2000, 1000, 3)
+    attention, readout = 1000 * 1000 + 2000 * 1000 + 1000, (1000 + 620 + 2000) * 2 * 500
+    count = embeddings + encoder + bridge + decoder + attention + readout + 30_000 * 500
+    assert sizes_of_recipe("rnnsearch_50") == count == 85_610_000 + 20_000
+
+
+def test_parameters_of_luong():
+    embeddings, encoder = 2 * 50_000 * 1000, 4 * recurrent_layer(1000, 1000, 4)
+    decoder = recurrent_layer(1000 + 1000, 1000, 4) + 3 * recurrent_layer(1000, 1000, 4)
+    general, window, combine = 1000 * 1000, 1000 * 1000 + 1000, 2000 * 1000
+    count = embeddings + encoder + decoder + general + window + combine + 50_000 * 1000
+    assert sizes_of_recipe("luong_wmt") == count

@@ -25,6 +25,7 @@ VARIANTS = {
     "gelu": {"feed_forward": "gelu"},
     "gated": {"feed_forward": "gated_silu"},
     "bfloat16": {"compute_dtype": "bfloat16"},
+    "rectified": {"attention": "rectified", "embedding": "zero_padding"},
     "dropout everywhere": {"attention_dropout": 0.1, "activation_dropout": 0.1},
 }
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))

@@ -14,7 +14,8 @@ class DataConfig:
     """Where sentence pairs come from, and which of them are trained on.
 
     ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``; ``tfds`` reads the data set
-    ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated.
+    ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated:
+    ``generated_pairs`` for training, of ``copy`` and ``reverse`` of at most ``generated_words`` each.
     The filters apply to the training split only: a validation or test sentence is never dropped or cut.
     """
 
@@ -27,6 +28,7 @@ class DataConfig:
     validation_split: str = "validation"
     test_split: str = "test"
     generated_pairs: int = 20_000
+    generated_words: int = 20
     max_source_tokens: int = 255
     max_target_tokens: int = 255
     max_length_ratio: float = 9.0
@@ -44,7 +46,13 @@ class DataConfig:
             "data.target_language",
             f"is {self.target_language!r}, the same as data.source_language; state a direction",
         )
-        require_positive("data", self, "generated_pairs", "max_source_tokens", "max_target_tokens")
+        require_positive("data", self, "generated_pairs", "generated_words", "max_source_tokens", "max_target_tokens")
+        # One sequence in twenty is of the validation split; half of its sequences are soon found.
+        is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= 40 * self.generated_pairs
+        remedy = (
+            f"there are too few sequences of {self.generated_words} letters for {self.generated_pairs} pairs; raise it"
+        )
+        require(is_enough, "data.generated_words", remedy)
         require(self.max_length_ratio >= 1, "data.max_length_ratio", f"{self.max_length_ratio} must be at least 1")
 
 

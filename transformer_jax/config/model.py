@@ -8,6 +8,8 @@ NORMALIZATIONS = ("post", "pre")
 POSITIONS = ("sinusoidal", "learned")
 FEED_FORWARDS = ("relu", "gelu", "gated_gelu", "gated_silu")
 TYINGS = ("all", "embeddings", "output", "none")
+ATTENTIONS = ("multi_head", "rectified")
+EMBEDDINGS = ("scaled", "zero_padding")
 DTYPES = ("float32", "bfloat16")
 
 
@@ -15,8 +17,10 @@ DTYPES = ("float32", "bfloat16")
 class TransformerConfig:
     """The Transformer (Vaswani et al. 2017, table 3); defaults are the base model.
 
-    ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``. ``tying``: ``all`` one matrix for both embeddings and the
-    output projection (section 3.4), ``embeddings`` the two embeddings, ``output`` target embedding and projection, ``none``.
+    ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
+    (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``. ``tying``: ``all`` one
+    matrix for both embeddings and the output projection (section 3.4), ``embeddings`` the two embeddings, ``output`` target
+    embedding and projection, ``none``.
     """
 
     kind: str = "transformer"
@@ -31,6 +35,8 @@ class TransformerConfig:
     positions: str = "sinusoidal"
     max_positions: int = 1024
     feed_forward: str = "relu"
+    attention: str = "multi_head"
+    embedding: str = "scaled"
     tying: str = "all"
     dropout: float = 0.1
     embedding_dropout: float = 0.1
@@ -45,6 +51,8 @@ class TransformerConfig:
         require_choice("model.normalization", self.normalization, NORMALIZATIONS)
         require_choice("model.positions", self.positions, POSITIONS)
         require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
+        require_choice("model.attention", self.attention, ATTENTIONS)
+        require_choice("model.embedding", self.embedding, EMBEDDINGS)
         require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
@@ -58,6 +66,9 @@ class TransformerConfig:
                 f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one or set model.{name}"
             )
             require(divides, "model.num_heads", remedy)
+        width = self.num_heads * self.head_value_size
+        remedy = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"
+        require(self.attention != "rectified" or width == self.d_model, "model.attention", remedy)
 
     @property
     def longest_sequence(self) -> int | None:

@@ -31,9 +31,10 @@ class RnnConfig:
     ``d_hidden`` is the size of a cell; of each direction where the encoder is bidirectional. ``decoder_start``: the encoder's
     ``last`` state, a learned ``bridge`` from it (tanh, Bahdanau et al. 2015, appendix A.2.2), or ``zeros``. ``wiring``:
     ``luong`` attends with the new state, and with ``input_feeding`` reads its last attentional vector; ``bahdanau`` attends
-    with the previous state and reads the context. ``attention_window`` is D of ``local_m`` and ``local_p``; ``d_attention`` the
-    width of the additive scores; ``location`` knows ``max_attended_positions``. In training the decoder reads, with probability
-    ``scheduled_sampling``, a word that it drew itself (Bengio et al. 2015).
+    with the previous state and reads the context, and its maxout layer is ``d_readout`` wide, as wide as the embedding if that
+    is 0. ``attention_window`` is D of ``local_m`` and ``local_p``; ``d_attention`` the width of the additive scores;
+    ``location`` knows ``max_attended_positions``. In training the decoder reads, with probability ``scheduled_sampling``, a
+    word that it drew itself (Bengio et al. 2015).
     """
 
     kind: str = "rnn"
@@ -52,6 +53,7 @@ class RnnConfig:
     attention_window: int = 10
     max_attended_positions: int = 128
     d_attention: int = 256
+    d_readout: int = 0
     tying: str = "none"
     dropout: float = 0.2
     embedding_dropout: float = 0.2
@@ -67,6 +69,7 @@ class RnnConfig:
         require_choice("model.wiring", self.wiring, WIRINGS)
         require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
+        require(self.d_readout >= 0, "model.d_readout", f"{self.d_readout} must not be negative")
         require_fraction("model", self, "dropout", "embedding_dropout")
         probability = self.scheduled_sampling
         require(0 <= probability <= 1, "model.scheduled_sampling", f"{probability} must be from 0 to 1")
@@ -107,7 +110,7 @@ class RnnConfig:
     @property
     def d_output(self) -> int:
         """The width of what is multiplied with the output matrix."""
-        return self.d_embedding if self.wiring == "bahdanau" else self.d_hidden
+        return (self.d_readout or self.d_embedding) if self.wiring == "bahdanau" else self.d_hidden
 
     @property
     def longest_sequence(self) -> int | None:

@@ -15,11 +15,11 @@ def _grammar(config: DataConfig, seed: int) -> Corpus:
 
 
 def _copy(config: DataConfig, seed: int) -> Corpus:
-    return SymbolCorpus(config.generated_pairs, seed, reverse=False)
+    return SymbolCorpus(config.generated_pairs, seed, reverse=False, max_symbols=config.generated_words)
 
 
 def _reverse(config: DataConfig, seed: int) -> Corpus:
-    return SymbolCorpus(config.generated_pairs, seed, reverse=True)
+    return SymbolCorpus(config.generated_pairs, seed, reverse=True, max_symbols=config.generated_words)
 
 
 def _text(config: DataConfig, seed: int) -> Corpus:

@@ -11,7 +11,6 @@ GENERATED_SPLITS = ("train", "validation", "test")
 EVALUATION_PAIRS = 500
 EVALUATION_SEED = 0
 SYMBOLS = "abcdefghijklmnopqrstuvwxyz"
-MAX_SYMBOLS = 20
 _NUM_BUCKETS = 20
 
 
@@ -34,7 +33,7 @@ def split_random(split: str, seed: int) -> random.Random:
 
 @dataclass(frozen=True)
 class SymbolCorpus:
-    """Sequences of 1 to 20 letters of 26, separated by spaces, and the same sequence copied or reversed.
+    """Sequences of 1 to ``max_symbols`` letters of 26, separated by spaces, and the same sequence copied or reversed.
 
     ``reverse=True``: ``SentencePair("q a f", "f a q")``. No sequence occurs twice, neither in a split nor in two splits: a
     hash of the sequence says which split it belongs to. Pairs: ``training_pairs`` for train, 500 for validation and test.
@@ -43,6 +42,7 @@ class SymbolCorpus:
     training_pairs: int
     seed: int
     reverse: bool
+    max_symbols: int = 20
     source_language: str = "symbols"
     target_language: str = "symbols"
 
@@ -55,7 +55,7 @@ class SymbolCorpus:
     def _generate(self, split: str, remaining: int, rng: random.Random) -> Iterator[SentencePair]:
         seen: set[str] = set()
         while remaining:
-            symbols = rng.choices(SYMBOLS, k=rng.randint(1, MAX_SYMBOLS))
+            symbols = rng.choices(SYMBOLS, k=rng.randint(1, self.max_symbols))
             source = " ".join(symbols)
             if source in seen or held_out_split(source) != split:
                 continue
@@ -69,4 +69,4 @@ class SymbolCorpus:
 
     def fingerprint(self, split: str) -> str:
         """Digest of the settings and the first pairs."""
-        return generated_fingerprint(self, split, (self.training_pairs, self.seed, self.reverse))
+        return generated_fingerprint(self, split, (self.training_pairs, self.seed, self.reverse, self.max_symbols))

@@ -49,12 +49,16 @@ class MultiHeadAttention(nn.Module):
     dtype: str = "float32"
 
     def setup(self) -> None:
-        heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
+        heads_in = xavier_uniform(0, (1, 2))
         self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
         self.key_kernel = self.param("key", heads_in, (self.d_model, self.num_heads, self.key_size))
         self.value_kernel = self.param("value", heads_in, (self.d_model, self.num_heads, self.value_size))
-        self.output_kernel = self.param("output", heads_out, (self.num_heads, self.value_size, self.d_model))
         self.weight_dropout = Dropout(self.dropout)
+        self._set_up_output()
+
+    def _set_up_output(self) -> None:
+        shape = self.num_heads, self.value_size, self.d_model
+        self.output_kernel = self.param("output", xavier_uniform((0, 1), 2), shape)
 
     def __call__(
         self,
@@ -70,9 +74,7 @@ class MultiHeadAttention(nn.Module):
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
         """Keys and values of ``memory``; they can be cached, since they do not depend on the query."""
-        keys = _heads_first(contract("BMD,DHK->BMHK", memory, self.key_kernel, self.dtype))
-        values = _heads_first(contract("BMD,DHU->BMHU", memory, self.value_kernel, self.dtype))
-        return keys, values
+        return self._in_heads(memory, self.key_kernel), self._in_heads(memory, self.value_kernel)
 
     def attend(
         self,
@@ -84,9 +86,8 @@ class MultiHeadAttention(nn.Module):
         train: bool,
     ) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` [B, Q, D] to projected keys and values."""
-        query_BHQK = _heads_first(contract("BQD,DHK->BQHK", queries, self.query_kernel, self.dtype))
         heads_BHQU, weights_BHQM = scaled_dot_product_attention(
-            query_BHQK,
+            self._in_heads(queries, self.query_kernel),
             keys,
             values,
             mask,
@@ -94,9 +95,33 @@ class MultiHeadAttention(nn.Module):
             dtype=self.dtype,
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
-        return contract("BQHU,HUD->BQD", jnp.swapaxes(heads_BHQU, 1, 2), self.output_kernel, self.dtype)
+        return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), mask)
+
+    def _in_heads(
+        self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]
+    ) -> Float[Array, "B H L K"]:
+        # Turned after the product, not by it: on a CPU the product would turn its larger operand.
+        return jnp.swapaxes(contract("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, self.dtype), 1, 2)
+
+    def _merged(self, heads_BQHU: Float[Array, "B Q H U"], mask: Bool[Array, "#B #Q M"]) -> Float[Array, "B Q D"]:
+        return contract("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.dtype)
 
 
-def _heads_first(projected: Float[Array, "B L H K"]) -> Float[Array, "B H L K"]:
-    """Turned after the product, not by it: on a CPU the product would turn its larger operand."""
-    return jnp.swapaxes(projected, 1, 2)
+class RectifiedAttention(MultiHeadAttention):
+    """Multi-head attention as in an early public re-implementation (Kyubyong/transformer, 2017), not as in the paper.
+
+    Queries, keys and values pass a ReLU, the heads are put side by side without a projection, and a query that may attend
+    nowhere gets zeros. ``num_heads`` times ``value_size`` must be ``d_model``. Departs from that code: no biases.
+    """
+
+    def _set_up_output(self) -> None:
+        pass
+
+    def _in_heads(
+        self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]
+    ) -> Float[Array, "B H L K"]:
+        return jax.nn.relu(super()._in_heads(inputs_BLD, kernel_DHK))
+
+    def _merged(self, heads_BQHU: Float[Array, "B Q H U"], mask: Bool[Array, "#B #Q M"]) -> Float[Array, "B Q D"]:
+        is_query = jnp.any(mask, axis=-1, keepdims=True)
+        return jnp.where(is_query, heads_BQHU.reshape(*heads_BQHU.shape[:2], -1), 0.0)

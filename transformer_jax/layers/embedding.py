@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import AnyArray, Array, Float, Int
+from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Int
 from transformer_jax.contraction import contract
 from transformer_jax.layers.initialization import embedding_normal
 
@@ -25,3 +25,11 @@ class Embedding(nn.Module):
     def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
         """Hidden states times the transposed matrix, float32."""
         return contract("BLD,VD->BLV", hidden, self.table, self.dtype)
+
+
+class ZeroPaddingEmbedding(Embedding):
+    """An embedding in which padding is zero and stays zero."""
+
+    def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
+        """Rows of the matrix times sqrt(d_model), zeros for padding."""
+        return jnp.where((jnp.asarray(token_ids) == PAD_ID)[..., None], 0.0, super().embed(token_ids))

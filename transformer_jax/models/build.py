@@ -8,8 +8,8 @@ import jax
 
 from transformer_jax.array_types import Hidden
 from transformer_jax.config import RnnConfig, TransformerConfig
-from transformer_jax.layers.attention import MultiHeadAttention
-from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.embedding import Embedding, ZeroPaddingEmbedding
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
@@ -26,6 +26,11 @@ FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
     "gated_gelu": partial(GatedFeedForward, activation=jax.nn.gelu),
     "gated_silu": partial(GatedFeedForward, activation=jax.nn.silu),
 }
+ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
+    "multi_head": MultiHeadAttention,
+    "rectified": RectifiedAttention,
+}
+EMBEDDINGS: dict[str, Callable[..., Embedding]] = {"scaled": Embedding, "zero_padding": ZeroPaddingEmbedding}
 RESIDUALS: dict[str, Callable[..., nn.Module]] = {"post": PostNormResidual, "pre": PreNormResidual}
 
 
@@ -40,7 +45,7 @@ FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lamb
 
 def build_transformer(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> Transformer:
     """The Transformer of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    make = partial(Embedding, d_model=config.d_model, dtype=config.compute_dtype)
+    make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, dtype=config.compute_dtype)
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, make, make, source_vocabulary, target_vocabulary
     )
@@ -60,7 +65,7 @@ def build_transformer(config: TransformerConfig, source_vocabulary: int, target_
 def _layer_parts(config: TransformerConfig) -> LayerParts:
     return LayerParts(
         attention=partial(
-            MultiHeadAttention,
+            ATTENTIONS[config.attention],
             num_heads=config.num_heads,
             key_size=config.head_key_size,
             value_size=config.head_value_size,

@@ -1,0 +1,122 @@
+"""Does every attention learn to copy 30 words, and does it walk along the diagonal while it does?
+
+    python experiments/copy_alignment/run.py --runs=runs/copy
+
+Trains each model of configs/seq2seq.py on ``copy``, translates the test split, and measures how many sentences are copied
+exactly and how far from the diagonal the model looks. Writes results.json, table.md and diagonal.png to ``--output``. What is
+finished in ``--runs`` is not done again.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.config import load_run_config
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.tasks.soft_alignment import SoftAlignment, soft_alignments
+from transformer_jax.tasks.trained_run import open_trained_run
+from transformer_jax.visualization.attention_maps import draw_attention
+
+HERE = Path(__file__).resolve().parent
+RECIPE = HERE.parents[1] / "configs" / "seq2seq.py"
+MODELS = ("bahdanau", "luong_dot", "luong_general", "luong_concat", "luong_local_p", "location_sensitive", "sutskever")
+DRAWN = "location_sensitive"
+LONG = 26
+
+
+def main() -> None:
+    """Trains, measures, writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, required=True, help="folder for the run directories")
+    parser.add_argument("--models", default=",".join(MODELS), help="separated by commas")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for name in arguments.models.split(","):
+        run = arguments.runs / name
+        command = [
+            sys.executable,
+            "-m",
+            "transformer_jax",
+            "train",
+            f"--config={RECIPE}:{name}_copy",
+            f"--workdir={run}",
+        ]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+        results[name] = measured(run, arguments.output / "diagonal.png" if name == DRAWN else None)
+    (arguments.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (arguments.output / "table.md").write_text(table(results))
+    print(table(results))
+
+
+def measured(run: Path, picture: Path | None) -> dict:
+    """What the best checkpoint of a run does with the test split."""
+    config = load_run_config(run)
+    trained = open_trained_run(run, config)
+    sentences = [pair.source for pair in open_corpus(config.data, config.seed).pairs(config.data.test_split)]
+    copies = [best[0].text for best in trained.translator.translate(trained.params, sentences)]
+    is_exact = np.array([copy == sentence for copy, sentence in zip(copies, sentences, strict=True)])
+    is_long = np.array([len(sentence.split()) >= LONG for sentence in sentences])
+    start = json.loads((run / "run.json").read_text())[0]
+    result = {
+        "sentences": len(sentences),
+        "exact": float(is_exact.mean()),
+        "long_sentences": int(is_long.sum()),
+        "long_exact": float(is_exact[is_long].mean()),
+        "updates": config.training.num_updates,
+        "checkpoint": trained.steps[-1],
+        "parameters": start["parameters"],
+        "commit": start["git_commit"],
+    }
+    if config.model.attention == "none":
+        return result
+    alignments = soft_alignments(trained, sentences, sentences)
+    if picture:
+        example = max(alignments, key=lambda alignment: len(alignment.source_pieces))
+        pieces = example.target_pieces, example.source_pieces
+        draw_attention(
+            {"decoder": example.weights[None]}, *pieces, picture, title="location-sensitive attention, copying"
+        )
+    return result | {"diagonality": diagonality(alignments), "places_from_diagonal": distance(alignments)}
+
+
+def diagonality(alignments: list[SoftAlignment]) -> float:
+    """Share of target words that attend most to the word at their own place."""
+    hits = [each.weights[:-1, :-1].argmax(1) == np.arange(len(each.weights) - 1) for each in alignments]
+    return float(np.concatenate(hits).mean())
+
+
+def distance(alignments: list[SoftAlignment]) -> float:
+    """Mean distance, in places, between a target word and the place it expects its source at: sum over j of a_j |i - j|."""
+    places = []
+    for each in alignments:
+        weights = each.weights[:-1]
+        far = np.abs(np.arange(len(weights))[:, None] - np.arange(weights.shape[1])[None, :])
+        places.append((weights * far).sum(1))
+    return float(np.concatenate(places).mean())
+
+
+def table(results: dict[str, dict]) -> str:
+    """The table for a reader."""
+    long = next(iter(results.values()))["long_sentences"]
+    lines = [
+        f"| model | parameters | exact | exact, {LONG}-30 words ({long}) | argmax on the diagonal | places from it | updates |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in results.items():
+        where = f"{row['diagonality']:.1%} | {row['places_from_diagonal']:.2f}" if "diagonality" in row else "- | -"
+        scores = f"{row['exact']:.1%} | {row['long_exact']:.1%}"
+        lines.append(f"| {name} | {row['parameters']:,} | {scores} | {where} | {row['updates']:,} |")
+    commits = ", ".join(sorted({row["commit"] for row in results.values()}))
+    return "\n".join(
+        [*lines, "", f"{next(iter(results.values()))['sentences']} held-out sentences. Commit {commits}.", ""]
+    )
+
+
+if __name__ == "__main__":
+    main()
