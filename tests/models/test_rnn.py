@@ -78,8 +78,8 @@ def test_one_step_at_a_time_equals_the_teacher_forced_pass(fitting):
             np.testing.assert_allclose(logits[real, beam], full[real, position], atol=1e-4)
 
 
-def test_padding_changes_nothing(variant):
-    _, _, ask = variant
+def test_padding_changes_nothing(fitting):
+    _, _, ask = fitting
     short = [Tokens(*(leaf[:1, :width] for leaf in side)) for side, width in ((SOURCE, 4), (TARGET, 3))]
     whole = ask("__call__", SOURCE, TARGET, train=False)
     np.testing.assert_allclose(ask("__call__", *short, train=False)[0], whole[0, :3], atol=1e-5)
@@ -131,21 +131,28 @@ def test_dropout_only_when_training():
     assert not np.allclose(one, two)
 
 
-def test_search_finds_what_scoring_every_hypothesis_finds():
-    _, _, ask = make(attention="location_sensitive")
-    source = Tokens(*(leaf[1:] for leaf in SOURCE))
-    cache = ask("init_cache", ask("encode", source, train=False), beam_width=9, max_length=2)
-    limits = jnp.array([2])
-    step = partial(ask, "decode_step")
-    found = beam_search(step, cache, max_lengths=limits, max_length=2, beam_width=9, length_penalty=0.0)
-    candidates = [[2], *([token, 2] for token in range(3, VOCABULARY))]
-    scores = []
-    for ids in candidates:
-        target = Tokens.from_ids(np.array([ids], np.int32))
-        log_probs = jax.nn.log_softmax(ask("__call__", source, target, train=False))[0]
-        scores.append(float(sum(log_probs[place, token] for place, token in enumerate(ids))))
-    best = sorted(scores, reverse=True)[:3]
-    np.testing.assert_allclose(found.scores[0, :3], best, atol=1e-4)
+def test_search_finds_what_scoring_every_hypothesis_finds_whatever_the_batch(fitting):
+    model, variables, ask = fitting
+
+    @jax.jit
+    def scores_found(ids):
+        memory = call(model, variables["params"], "encode", Tokens.from_ids(ids), train=False)
+        cache = call(model, variables["params"], "init_cache", memory, beam_width=9, max_length=2)
+        step = partial(call, model, variables["params"], "decode_step")
+        limits = jnp.array([2, 2])
+        return beam_search(step, cache, max_lengths=limits, max_length=2, beam_width=9, length_penalty=0.0).scores
+
+    both, turned, twice = (np.asarray(scores_found(SOURCE.ids[rows])) for rows in ([0, 1], [1, 0], [1, 1]))
+    np.testing.assert_allclose(turned, both[::-1], atol=1e-5)
+    np.testing.assert_allclose(twice, both[[1, 1]], atol=1e-5)
+    candidates = np.array([[2, 0], *([token, 2] for token in range(3, VOCABULARY))], np.int32)
+    target = Tokens.from_ids(candidates)
+    for row in range(2):
+        source = Tokens.from_ids(np.repeat(SOURCE.ids[row : row + 1], len(candidates), axis=0))
+        log_probs = np.asarray(jax.nn.log_softmax(ask("__call__", source, target, train=False)))
+        chosen = np.take_along_axis(log_probs, candidates[..., None], axis=-1)[..., 0]
+        best = np.sort((chosen * (target.segments != 0)).sum(-1))[::-1][:3]
+        np.testing.assert_allclose(both[row, :3], best, atol=1e-4)
 
 
 def test_a_mirrored_sentence_keeps_its_end():

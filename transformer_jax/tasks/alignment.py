@@ -1,5 +1,7 @@
 """What a trained model attends to in a given pair of sentences."""
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -24,7 +26,7 @@ def attention_of_pair(
     source_ids = [*trained.tokenizers.source.encode(source), EOS_ID]
     target_ids = [*trained.tokenizers.target.encode(target), EOS_ID]
     sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
-    maps = jax.device_get(attention_maps(trained.model, trained.params, *sides))
+    maps = jax.device_get(jax.jit(partial(attention_maps, trained.model))(trained.params, *sides))
     source_pieces = [*trained.tokenizers.source.pieces(source_ids[:-1]), "</s>"]
     target_pieces = [*trained.tokenizers.target.pieces(target_ids[:-1]), "</s>"]
     prefix, suffix, rows, columns = {

@@ -1,0 +1,92 @@
+"""Every recurrent recipe, made tiny: resumed to the bit, and through the commands that know no model."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from run_settings import tiny_settings
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import ExperimentConfig, from_dict, resolve, to_dict
+from transformer_jax.loop import Trainer
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.training.sharding import make_mesh
+
+RECIPE = Path(__file__).resolve().parents[2] / "configs" / "seq2seq.py"
+MODELS = (
+    "sutskever",
+    "bahdanau",
+    "luong_dot",
+    "luong_general",
+    "luong_concat",
+    "luong_local_p",
+    "location_sensitive",
+)
+TINY = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "compute_dtype": "float32"}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Also of compiled programs: the resumed run compiles what the whole one compiled."""
+    folder = tmp_path_factory.mktemp("cache")
+    settings = {"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": str(folder / "compiled")}
+    settings |= {"jax_persistent_cache_min_compile_time_secs": 0.0}
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield folder
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
+    settings = tiny_settings(cache, num_updates=num_updates, evaluate_every=4, checkpoint_every=2)
+    settings["model"] = to_dict(resolve(f"{RECIPE}:{name}"))["model"] | TINY
+    settings["batching"]["num_buckets"] = 1
+    settings["decoding"]["beam_width"] = 2
+    return from_dict(settings)
+
+
+def trained_state(config: ExperimentConfig, folder: Path) -> list:
+    run, mesh = RunDirectory(folder), make_mesh(config.mesh, jax.devices()[:1])
+    trainer = Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
+    assert trainer.train().step == config.training.num_updates
+    return jax.tree.leaves(jax.device_get(trainer.state))
+
+
+@pytest.fixture(params=MODELS)
+def whole(request, cache, tmp_path):
+    return request.param, trained_state(config_of(request.param, cache, 4), tmp_path / "whole")
+
+
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(whole, cache, tmp_path):
+    name, expected = whole
+    for updates in (2, 4):
+        found = trained_state(config_of(name, cache, updates), tmp_path / "resumed")
+    for one, two in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("whole", ["sutskever", "bahdanau", "luong_local_p"], indirect=True)
+def test_the_commands_know_no_model(whole, tmp_path, capsys):
+    flags = [f"--workdir={tmp_path / 'whole'}", "--checkpoint=last"]
+    (tmp_path / "in.txt").write_text("a b c\n\nd e\n")
+    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
+    assert main(["translate", *flags, *files, "--n_best=2"]) == 0
+    numbers = [line.partition("\t")[0] for line in (tmp_path / "out.txt").read_text().splitlines()]
+    assert numbers == ["1", "1", "2", "3", "3"]
+    assert main(["evaluate", *flags, "--split=validation"]) == 0
+    assert "500 sentences, none left out" in capsys.readouterr().out
+
+    pair = [f"--source={tmp_path / 'in.txt'}", f"--target={tmp_path / 'in.txt'}", f"--output={tmp_path / 'aligned'}"]
+    looks = main(["align", *flags, *pair]), main(["attention", *flags, "--text=a b c"])
+    if whole[0] == "sutskever":
+        assert looks == (2, 2)
+        assert "has no attention" in capsys.readouterr().err
+        return
+    assert looks == (0, 0)
+    assert (tmp_path / "whole" / "attention-cross.png").is_file()
+    assert len((tmp_path / "aligned.pharaoh").read_text().split("\n")) == 4
