@@ -7,8 +7,8 @@
 Each model is for the generated corpus of quickstart.py; with ``_copy`` for copying up to 30 words, with ``_multi30k`` for
 Multi30k (see multi30k.py). Their sizes are for two CPU cores; experiments/attention_ancestors says what they reach on Multi30k.
 
-At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 85.6 million parameters) and
-``luong_wmt`` (Luong et al. 2015; 221 million). Both depart from them in the optimizer: Adam instead of Adadelta and SGD.
+At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 81.4 million parameters) and
+``luong_wmt`` (Luong et al. 2015; 222 million). Both depart from them in the optimizer: Adam instead of Adadelta and SGD.
 """
 
 import multi30k
