@@ -8,7 +8,8 @@ Each model is for the generated corpus of quickstart.py; with ``_copy`` for copy
 Multi30k (see multi30k.py). Their sizes are for two CPU cores; experiments/attention_ancestors says what they reach on Multi30k.
 
 At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 81.4 million parameters) and
-``luong_wmt`` (Luong et al. 2015; 222 million). Both depart from them in the optimizer: Adam instead of Adadelta and SGD.
+``luong_wmt`` (Luong et al. 2015; 222 million). Both depart from them in the optimizer (Adam instead of Adadelta and SGD), in
+the initial values, in embeddings that are multiplied by the root of their width, and in scores and readouts without biases.
 """
 
 import multi30k

@@ -21,8 +21,9 @@ def keras_en2de(config: ConfigDict) -> ConfigDict:
     """The English-German example of Lsdefine/attention-is-all-you-need-keras (2017).
 
     Its departures from the paper: 2 layers, width 256, feed-forward 512, 4 heads; dropout on the attention weights too; two
-    vocabularies of words, nothing shared between the embeddings or with the output matrix. Ours from it: its output projection
-    of the heads has a bias, its embeddings are not multiplied by sqrt(d_model), and its batches are 64 sentences.
+    vocabularies of words, nothing shared between the embeddings or with the output matrix; no label smoothing. Ours from it:
+    its output projection of the heads has a bias, its embeddings are not multiplied by sqrt(d_model), its loss is averaged over
+    sentences before batches, and its batches are 64 sentences.
     """
     config.tokenizer = {"kind": "word", "vocabulary_size": 10_000, "joint": False}
     config.model = {
@@ -37,6 +38,7 @@ def keras_en2de(config: ConfigDict) -> ConfigDict:
         "attention_dropout": 0.1,
     }
     config.optimizer = {"name": "adam", "schedule": "noam", "learning_rate": 1.0, "warmup_updates": 4000, "b2": 0.98}
+    config.training.label_smoothing = 0.0
     return config
 
 
@@ -45,8 +47,8 @@ def tf_demo(config: ConfigDict) -> ConfigDict:
 
     Its departures from the paper: a ReLU after the projections of queries, keys and values; no projection of the heads' output;
     learned positions; the embedding of padding is zero for ever; what a padding query attends to is zero; two vocabularies of
-    words, nothing shared. Ours from it: its projections have biases, its rate is constant at 1e-4 (kept here), and it reads at
-    most 10 words, where this reads all of them.
+    words, nothing shared; a constant rate of 1e-4; dropout on embeddings and attention weights and not on the sublayers. Ours
+    from it: its projections have biases, and it reads at most 10 words, where this reads all of them.
     """
     config.tokenizer = {"kind": "word", "vocabulary_size": 10_000, "joint": False}
     config.model = {
@@ -59,7 +61,7 @@ def tf_demo(config: ConfigDict) -> ConfigDict:
         "embedding": "zero_padding",
         "positions": "learned",
         "tying": "none",
-        "dropout": 0.1,
+        "dropout": 0.0,
         "embedding_dropout": 0.1,
         "attention_dropout": 0.1,
         "compute_dtype": "bfloat16",

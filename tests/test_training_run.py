@@ -278,3 +278,18 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
     checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
     assert checkpoints.steps() == [0]
     checkpoints.close()
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
+    run = RunDirectory(tmp_path)
+    with run.locked(), pytest.raises(ConfigError, match="another process is training"), RunDirectory(tmp_path).locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_a_damaged_line_of_metrics_is_told(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1}\n\0\0\n{"step": 2}\n{"st')
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: not a record"):
+        read_metrics(file)

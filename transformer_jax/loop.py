@@ -66,7 +66,7 @@ class Trainer:
         Raises TrainingDiverged when the loss or the gradient is not finite; the checkpoints stay as they were.
         """
         first, complaints = self._restore()
-        # Only now: a command that is refused leaves the folder as it was.
+        # Only now: a command that is refused leaves settings and tokenizers as they were.
         self._describe_run()
         log = MetricsLog(self.run.metrics, first)
         progress = TrainingProgress(self.config.training.num_updates, first)

@@ -1,11 +1,14 @@
 """The folder of a run: self-describing, so that every command needs the folder and nothing else."""
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -57,6 +60,18 @@ class RunDirectory:
     def has_checkpoints(self) -> bool:
         """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
         return any(entry.name.isdigit() for entry in self.checkpoints.glob("[0-9]*"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Raises ConfigError while another process trains here: each would take the other's files away."""
+        with (self.path / "train.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(
+                    f"--workdir: another process is training in {self.path}; use another folder"
+                ) from None
+            yield
 
     def require_run(self) -> None:
         """Raises ConfigError unless this is the folder of a run."""

@@ -5,6 +5,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from jax.sharding import Mesh
+
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
@@ -22,7 +24,7 @@ CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
 def train(config: ExperimentConfig, workdir: str) -> int:
     """Trains, and says where the result is; the exit status of the command.
 
-    Raises ConfigError and DataError before the corpus is tokenised.
+    Raises ConfigError and DataError, nearly all of them before the corpus is tokenised.
     """
     started = time.monotonic()
     require_tensorflow()
@@ -32,6 +34,11 @@ def train(config: ExperimentConfig, workdir: str) -> int:
     config = with_absolute_directory(config)
     run = RunDirectory(workdir)
     require_writable(run.path, "--workdir")
+    with run.locked():
+        return _train(config, run, mesh, started)
+
+
+def _train(config: ExperimentConfig, run: RunDirectory, mesh: Mesh, started: float) -> int:
     task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
     trainer = Trainer(config, run, task, mesh)
     print(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)

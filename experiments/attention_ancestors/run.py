@@ -24,6 +24,8 @@ WIDE = {"model.d_embedding": 256, "model.d_hidden": 256, "model.d_attention": 25
 RECURRENT = WIDE | {"optimizer.learning_rate": 2e-3, "optimizer.warmup_updates": 400, "optimizer.clip_norm": 1.0}
 MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "no attention": ("seq2seq.py:sutskever_multi30k", RECURRENT),
+    # The same cells and encoder as "general": this pair differs in the attention and what feeds on it alone.
+    "general without attention": ("seq2seq.py:luong_general_multi30k", RECURRENT | {"model.attention": "none"}),
     "additive": ("seq2seq.py:bahdanau_multi30k", RECURRENT),
     "general": ("seq2seq.py:luong_general_multi30k", RECURRENT),
     "location-sensitive": ("seq2seq.py:location_sensitive_multi30k", RECURRENT),
@@ -52,9 +54,8 @@ def main() -> None:
     draw_lines(
         {name: result["bleu_by_length"] for name, result in results.items()}, arguments.output / "bleu_by_length.png"
     )
-    panels = [
-        (name, *sentence_alignment(workdir(name, arguments), EXAMPLE)) for name in names if name != "no attention"
-    ]
+    attentive = [name for name in names if "no attention" not in name and "without" not in name]
+    panels = [(name, *sentence_alignment(workdir(name, arguments), EXAMPLE)) for name in attentive]
     draw_alignments(panels, arguments.output / "alignments.png")
     print((arguments.output / "table.md").read_text())
 
@@ -83,7 +84,10 @@ def budget_of(name: str, arguments: argparse.Namespace) -> dict:
     if not file.is_file():
         arguments.runs.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(measured_budget(name, arguments)) + "\n")
-    return json.loads(file.read_text())
+    budget = json.loads(file.read_text())
+    if budget["minutes"] != arguments.minutes:
+        sys.exit(f"{file} is of {budget['minutes']} minutes, not {arguments.minutes}; use other --runs")
+    return budget
 
 
 def finished_model(name: str, budget: dict, arguments: argparse.Namespace) -> dict:

@@ -17,7 +17,7 @@ EXAMPLE = (
     "A woman holding a bowl of food in a kitchen.",
     "Eine Frau, die in einer Küche eine Schale mit Essen hält.",
 )
-# Source words; an upper end belongs to its bin.
+# Source words, both ends in the bin; no sentence of the split is longer.
 BINS = ((1, 8), (9, 11), (12, 14), (15, 18), (19, 40))
 
 
@@ -62,7 +62,8 @@ def write_table(results: dict[str, dict], minutes: float, path: Path) -> None:
     bins = next(iter(results.values()))["bleu_by_length"]
     heads = " | ".join(f"{each['from']}-{each['to']} ({each['sentences']})" for each in bins)
     lines = [
-        f"{minutes:g} minutes of training each, {len(jax.devices())} device ({jax.devices()[0].platform}).",
+        f"As many updates each as fit into {minutes:g} minutes at the speed measured before (tokens/s), "
+        f"{len(jax.devices())} device ({jax.devices()[0].platform}).",
         "",
         f"| model | parameters | tokens/s | updates | BLEU | chrF | perplexity | BLEU of {heads} |",
         "|---|---:|---:|---:|---:|---:|---:|" + "---:|" * len(bins),

@@ -1,10 +1,10 @@
-"""Does every attention learn to copy 30 words, and does it walk along the diagonal while it does?
+"""Do the recipes learn to copy sentences of up to 30 words, and do they walk along the diagonal while they do?
 
     python experiments/copy_alignment/run.py --runs=runs/copy
 
 Trains each model of configs/seq2seq.py on ``copy``, translates the test split, and measures how many sentences are copied
 exactly and how far from the diagonal the model looks. Writes results.json, table.md and diagonal.png to ``--output``. What is
-finished in ``--runs`` is not done again.
+trained in ``--runs`` is not trained again.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def diagonality(alignments: list[SoftAlignment]) -> float:
 
 
 def distance(alignments: list[SoftAlignment]) -> float:
-    """Mean distance, in places, between a target word and the place it expects its source at: sum over j of a_j |i - j|."""
+    """Mean distance, in places, between target place i and what it attends to: sum over j of a_ij |i - j|."""
     places = []
     for each in alignments:
         weights = each.weights[:-1]

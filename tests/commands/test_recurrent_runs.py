@@ -1,5 +1,6 @@
 """Every recurrent recipe, made tiny: resumed to the bit, and through the commands that know no model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -8,7 +9,7 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import ExperimentConfig, from_dict, resolve, to_dict
+from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, resolve, to_dict
 from transformer_jax.loop import Trainer
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
@@ -50,8 +51,8 @@ def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
     return from_dict(settings)
 
 
-def trained_state(config: ExperimentConfig, folder: Path) -> list:
-    run, mesh = RunDirectory(folder), make_mesh(config.mesh, jax.devices()[:1])
+def trained_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> list:
+    run, mesh = RunDirectory(folder), make_mesh(config.mesh, jax.devices()[:devices])
     trainer = Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
     assert trainer.train().step == config.training.num_updates
     return jax.tree.leaves(jax.device_get(trainer.state))
@@ -68,6 +69,15 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(whole, cache, tmp_path)
         found = trained_state(config_of(name, cache, updates), tmp_path / "resumed")
     for one, two in zip(expected, found, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("whole", ["location_sensitive"], indirect=True)
+def test_split_over_devices_it_is_the_same_training(whole, cache, tmp_path):
+    name, expected = whole
+    config = replace(config_of(name, cache, 4), mesh=MeshConfig(data=2, fsdp=2, tensor=1))
+    found = trained_state(config, tmp_path / "split", devices=4)
+    for one, two in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("whole", ["sutskever", "bahdanau", "luong_local_p"], indirect=True)

@@ -117,6 +117,22 @@ def test_translate_refuses_what_memory_cannot_hold(run):
     result = translate(run, b"a b\n" + b" ".join(50 * [b"a"]), "--config.decoding.max_source_tokens=40")
     assert result.returncode == 2
     assert b"standard input, line 2: 50 tokens are more than decoding.max_source_tokens=40" in result.stderr
+    assert result.stdout.count(b"\n") == 1
+
+
+def test_translate_leaves_its_input_and_what_it_cannot_replace(run, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("a b\n")
+    for source, message in ((file, "is what --input reads"), (tmp_path / "nowhere", "cannot be read")):
+        assert main(["translate", f"--workdir={run}", f"--input={source}", f"--output={file}"]) == 2
+        assert message in capsys.readouterr().err
+        assert file.read_text() == "a b\n"
+
+
+def test_another_search_is_another_file(run):
+    assert main(["evaluate", f"--workdir={run}", "--checkpoint=20", "--config.decoding.beam_width=1"]) == 0
+    assert (run / "evaluation-test-20-beam_width=1.json").is_file()
+    assert not (run / "evaluation-test-20.json").exists()
 
 
 def test_align_links_every_target_word(run, tmp_path, capsys):
@@ -177,6 +193,7 @@ def test_attention_draws_a_picture(run, kind, capsys):
             ["evaluate", "--workdir={run}", "--config.model.d_model=32"],
             "config.model.d_model: the trained model has 16",
         ),
+        (["evaluate", "--workdir={run}", "--config.data.source=reverse"], "only decoding, mesh, data.directory and"),
         (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
         (["translate", "--workdir={run}/tokenizer"], "is not a run directory"),
         (["translate", "--workdir={run}/nowhere"], "does not exist"),
@@ -194,6 +211,10 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (
             ["align", "--workdir={run}", "--source={run}/nowhere", "--target={run}/run.json"],
             "nowhere: cannot be read: No",
+        ),
+        (
+            ["align", "--workdir={run}", "--source={run}/run.json", "--target={run}/run.json", "--output={run}/"],
+            "is a folder",
         ),
     ],
 )

@@ -29,6 +29,8 @@ VARIANTS = {
     "deep and tied": {"num_encoder_layers": 2, "num_decoder_layers": 3, "tying": "all"},
     "zeros": {"decoder_start": "zeros", "tying": "output"},
     "bfloat16": {"compute_dtype": "bfloat16"},
+    "sharpened": {"attention": "location_sensitive", "attention_weights": "sharpened"},
+    "smoothed": {"attention": "location_sensitive", "wiring": "bahdanau", "attention_weights": "smoothed"},
 }
 # What is special about each attention is tested with the attentions; here they only have to fit in.
 FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in ATTENTIONS if name != "none"}

@@ -12,7 +12,7 @@ target_n. Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
 from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, run_config
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -41,6 +41,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.evaluation.word_alignment import best_links, read_gold, score_alignments, to_pharaoh
     from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.run_directory import RunDirectory
     from transformer_jax.tasks.soft_alignment import soft_alignments
     from transformer_jax.tasks.trained_run import open_trained_run
 
@@ -48,8 +49,12 @@ def run(values: flags.FlagValues) -> int:
     gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word) if values.gold else None
     if gold is not None and len(gold) != len(sources):
         raise DataError(f"{values.gold}: {len(gold)} lines but {len(sources)} sentences; line i is for pair i")
-    stem = values.output or str(Path(values.workdir) / "alignment")
-    require_writable(Path(stem).parent, "--output" if values.output else "--workdir")
+    stem = Path(values.output or RunDirectory(values.workdir).path / "alignment").expanduser()
+    if stem.is_dir() or str(values.output or "").endswith("/"):
+        raise ConfigError(
+            f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'alignment'}"
+        )
+    require_writable(stem.parent, "--output" if values.output else "--workdir")
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)

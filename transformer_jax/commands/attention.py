@@ -15,7 +15,7 @@ from absl import flags
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
 
-KINDS = {"cross": "cross_attention", "encoder": "encoder", "decoder": "decoder"}
+KINDS = ("cross", "encoder", "decoder")
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -35,7 +35,9 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    path = Path(values.output or Path(values.workdir) / f"attention-{values.kind}.png")
+    from transformer_jax.run_directory import RunDirectory
+
+    path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{values.kind}.png").expanduser()
     if path.suffix != ".png":
         raise ConfigError(f"--output: {path} is not the name of a picture that this command writes; end it in .png")
     from transformer_jax.files import require_writable

@@ -5,7 +5,8 @@ Example:
     transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
 
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
-Decoding settings can be changed; everything else is the run's.
+Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
+else is the run's.
 """
 
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.config import difference, load_run_config
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -42,7 +44,9 @@ def run(values: flags.FlagValues) -> int:
     step, averaged = trained.steps[-1], len(trained.steps)
     report, hypotheses = task.evaluate(trained.params, values.split, step=step, averaged=averaged)
 
-    name = f"{step}" if averaged == 1 else f"{step}-average{averaged}"
+    changes = difference(load_run_config(values.workdir), config)
+    changed = [f"-{key.removeprefix('decoding.')}={value}" for key, _, value in changes if key.startswith("decoding.")]
+    name = (f"{step}" if averaged == 1 else f"{step}-average{averaged}") + "".join(changed)
     stem = folder / f"evaluation-{report.split.replace('/', '-')}-{name}"
     write_json(Path(f"{stem}.json"), report.to_json())
     write_whole(Path(f"{stem}.txt"), "".join(f"{line}\n" for line in hypotheses))

@@ -31,8 +31,9 @@ def run_config(values: flags.FlagValues) -> ExperimentConfig:
     saved = replace(load_run_config(values.workdir), mesh=MeshConfig())
     config = resolve_config(values, base=saved)
     for key, before, _ in difference(saved, config):
-        if not key.startswith(("decoding.", "mesh.", "data.")):
+        if not key.startswith(("decoding.", "mesh.", "data.directory", "data.cache_directory")):
             raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh and data can change"
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory and "
+                "data.cache_directory can change"
             )
     return config

@@ -13,8 +13,9 @@ TensorFlow is not needed.
 import itertools
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -24,7 +25,7 @@ from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from transformer_jax.tasks.translator import Translation
+    from transformer_jax.tasks.translator import SentenceTooLong, Translation
 
 
 BYTES_AT_ONCE = 1 << 16
@@ -46,25 +47,48 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if values.n_best > config.decoding.beam_width:
         raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
+    _require_apart(values.input, values.output)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.tasks.trained_run import open_trained_run
 
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    translator = trained.translator
-    name, number = values.input or "standard input", 0
+    name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
+    chunks = _chunks(lines_in, values.lines_at_once)
+    # Something was read before the output is opened: an input that cannot be read leaves it as it was.
+    first = next(chunks, [])
+    translate = partial(trained.translator.translate, trained.params, num_results=values.n_best)
+    number = 0
     with _opened(values.output) as target:
-        for lines in _chunks(lines_in, values.lines_at_once):
-            found = translator.translate(
-                trained.params, lines, num_results=values.n_best, name=f"{name}, line", first=number + 1
-            )
+        for lines in itertools.chain([first], chunks):
+            found, too_long = _translated(translate, lines, f"{name}, line", number + 1)
             for best in found:
                 number += 1
                 target.write(_written(number, best, values.n_best).encode("utf-8"))
             target.flush()
+            if too_long:
+                raise too_long
     return 0
+
+
+def _require_apart(source: str | None, target: str | None) -> None:
+    """Raises ConfigError when the output is the input: opening it would empty it."""
+    if source and target and Path(source).exists() and Path(target).exists() and Path(target).samefile(source):
+        raise ConfigError(f"--output: {target} is what --input reads; write to another file")
+
+
+def _translated(
+    translate: "Callable[..., list[list[Translation]]]", lines: list[str], name: str, first: int
+) -> "tuple[list[list[Translation]], SentenceTooLong | None]":
+    """The translations of the lines; of those before the first that is too long, and the error that says which that is."""
+    from transformer_jax.tasks.translator import SentenceTooLong
+
+    try:
+        return translate(lines, name=name, first=first), None
+    except SentenceTooLong as error:
+        return translate(lines[: error.index]), error
 
 
 def _written(number: int, best: "Sequence[Translation]", n_best: int) -> str:

@@ -6,6 +6,7 @@ from transformer_jax.config.checks import require, require_choice, require_fract
 from transformer_jax.config.model import DTYPES, TYINGS
 
 CELLS = ("lstm", "gru")
+WEIGHTS = ("softmax", "sharpened", "smoothed")
 STARTS = ("last", "bridge", "zeros")
 WIRINGS = ("luong", "bahdanau")
 ATTENTIONS = (
@@ -32,9 +33,10 @@ class RnnConfig:
     ``last`` state, a learned ``bridge`` from it (tanh, Bahdanau et al. 2015, appendix A.2.2), or ``zeros``. ``wiring``:
     ``luong`` attends with the new state, and with ``input_feeding`` reads its last attentional vector; ``bahdanau`` attends
     with the previous state and reads the context, and its maxout layer is ``d_readout`` wide, as wide as the embedding if that
-    is 0. ``attention_window`` is D of ``local_m`` and ``local_p``; ``d_attention`` the width of the additive scores;
-    ``location`` knows ``max_attended_positions``. In training the decoder reads, with probability ``scheduled_sampling``, a
-    word that it drew itself (Bengio et al. 2015).
+    is 0. The weights of ``location_sensitive`` are a ``softmax``, one ``sharpened`` by ``attention_sharpness``, or ``smoothed``
+    (Chorowski et al. 2015, section 2.3). ``attention_window`` is D of ``local_m`` and ``local_p``; ``d_attention`` the width of
+    the additive scores; ``location`` knows ``max_attended_positions``. In training the decoder reads, with probability
+    ``scheduled_sampling``, a word that it drew itself (Bengio et al. 2015).
     """
 
     kind: str = "rnn"
@@ -50,6 +52,8 @@ class RnnConfig:
     wiring: str = "luong"
     input_feeding: bool = True
     scheduled_sampling: float = 0.0
+    attention_weights: str = "softmax"
+    attention_sharpness: float = 2.0
     attention_window: int = 10
     max_attended_positions: int = 128
     d_attention: int = 256
@@ -66,6 +70,12 @@ class RnnConfig:
         require_choice("model.cell", self.cell, CELLS)
         require_choice("model.decoder_start", self.decoder_start, STARTS)
         require_choice("model.attention", self.attention, ATTENTIONS)
+        require_choice("model.attention_weights", self.attention_weights, WEIGHTS)
+        require_positive("model", self, "attention_sharpness")
+        is_softmax = self.attention_weights == "softmax" or self.attention.endswith("location_sensitive")
+        require(
+            is_softmax, "model.attention_weights", f"{self.attention} has softmax; the others are location_sensitive's"
+        )
         require_choice("model.wiring", self.wiring, WIRINGS)
         require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)

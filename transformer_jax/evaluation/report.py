@@ -42,8 +42,11 @@ class EvaluationReport:
     averaged_checkpoints: int = 1
 
     def to_json(self) -> dict[str, object]:
-        """Returns the fields, nested as they are, as what ``json.dumps`` takes."""
-        return asdict(self)
+        """Returns the fields, nested as they are, as what ``json.dumps`` takes; a number that is not finite becomes null."""
+        fields = asdict(self)
+        return fields | {
+            name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
+        }
 
     def table(self) -> str:
         """Returns the report as aligned plain text."""

@@ -6,6 +6,7 @@ from functools import partial
 import flax.linen as nn
 
 from transformer_jax.config import RnnConfig
+from transformer_jax.layers.attention_scores import Normalizer, masked_softmax, sharpened_softmax, smoothed_sigmoid
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
 from transformer_jax.layers.rnn_attention import (
@@ -121,7 +122,14 @@ def _location(config: RnnConfig) -> RnnAttention:
 
 def _location_sensitive(config: RnnConfig, *, is_cumulative: bool = False) -> RnnAttention:
     sizes = config.d_hidden, config.d_memory, config.d_attention
-    return LocationSensitiveAttention(*sizes, is_cumulative=is_cumulative, dtype=config.compute_dtype)
+    normalize: dict[str, Normalizer] = {
+        "softmax": masked_softmax,
+        "sharpened": partial(sharpened_softmax, sharpness=config.attention_sharpness),
+        "smoothed": smoothed_sigmoid,
+    }
+    return LocationSensitiveAttention(
+        *sizes, is_cumulative=is_cumulative, normalize=normalize[config.attention_weights], dtype=config.compute_dtype
+    )
 
 
 # Luong's concat is Bahdanau's additive score with the halves of its matrix apart; the local ones use general, the best with

@@ -80,6 +80,7 @@ def _over_time(advance: Advance, model: "RnnSeq2Seq", carry: PyTree, inputs: PyT
         carry, left = advance(model, carry, jax.tree.map(lambda leaf: leaf[:, None], at))
         return carry, jax.tree.map(lambda leaf: leaf[:, 0], left)
 
-    scan = nn.scan(one, variable_broadcast="params", split_rngs={"params": False, SAMPLING: True})
+    rngs: dict = {"params": False, SAMPLING: True}
+    scan = nn.scan(one, variable_broadcast="params", variable_axes={"intermediates": 0}, split_rngs=rngs)
     carry, left = scan(model, carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), inputs))
     return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), left)

@@ -36,7 +36,9 @@ def attention_of_pair(
     }[kind]
     chosen = {name: weights[0] for name, weights in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
     if not chosen:
-        raise ConfigError(f"--kind: this model has no {kind} attention; it has {', '.join(maps) or 'none at all'}")
+        raise ConfigError(
+            f"--kind: this model has no attention of the kind {kind}; it has {', '.join(maps) or 'none at all'}"
+        )
     # A recurrent decoder has one attention, whatever its layers.
     is_layered = any("layers_" in name for name in chosen)
     names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(chosen))]

@@ -5,7 +5,7 @@ import jax
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation import TranslationTask
-from transformer_jax.training.finiteness import first_non_finite
+from transformer_jax.training.finiteness import first_non_finite, first_non_finite_of
 from transformer_jax.training.step import micro_batches
 
 
@@ -20,10 +20,11 @@ def find_non_finite(
     if found := first_non_finite({"parameters": params}):
         return found
     # Compiled, though only for one update: primitive by primitive it would take minutes.
-    activations_of = jax.jit(task.activations)
-    gradient_of = jax.jit(jax.grad(lambda params, *rows: task.loss(params, *rows).loss))
+    in_activations = first_non_finite_of(lambda *inputs: {"activations": task.activations(*inputs)})
+    gradient_of = jax.grad(lambda params, *rows: task.loss(params, *rows).loss)
+    in_gradient = first_non_finite_of(lambda *inputs: {"gradient": gradient_of(*inputs)})
     for rows, rows_key in micro_batches(batch, key, accumulation_steps):
-        found = first_non_finite({"activations": activations_of(params, rows, rows_key)})
-        if found := found or first_non_finite({"gradient": gradient_of(params, rows, rows_key)}):
+        inputs = params, rows, rows_key
+        if found := in_activations(*inputs) or in_gradient(*inputs):
             return found
     return None

@@ -54,7 +54,8 @@ class Translator:
 
         A sentence that is empty, or nothing but white space, translates to the empty text without asking the model.
 
-        Raises DataError when one is longer than ``decoding.max_source_tokens``; ``name`` and ``first`` say how it is called.
+        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``; ``name`` and ``first`` say how it is
+        called.
         """
         results = [[NOTHING] for _ in sentences]
         asked = [index for index, sentence in enumerate(sentences) if sentence.strip()]
@@ -89,13 +90,23 @@ class Translator:
 NOTHING = Translation("", 0.0, [])
 
 
+class SentenceTooLong(DataError):
+    """A sentence has more tokens than memory suffices for; ``index`` is its place in the list, from 0."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
 def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int = 1) -> None:
-    """Raises DataError, naming the first, when a sentence has more than ``limit`` tokens; lengths count EOS."""
+    """Raises SentenceTooLong, naming the first, when a sentence has more than ``limit`` tokens; lengths count EOS."""
     too_long = np.flatnonzero(lengths > limit + 1)
     if len(too_long):
-        raise DataError(
-            f"{name} {too_long[0] + first}: {lengths[too_long[0]] - 1:,} tokens are more than "
-            f"decoding.max_source_tokens={limit}; split it, or raise that where memory suffices for its square"
+        index = int(too_long[0])
+        raise SentenceTooLong(
+            f"{name} {index + first}: {lengths[index] - 1:,} tokens are more than decoding.max_source_tokens={limit}; "
+            "split it, or raise that where memory suffices for its square",
+            index,
         )
 
 

@@ -1,5 +1,7 @@
 """Finding the first tensor that is not finite, after a step said that something was not."""
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 
@@ -13,6 +15,26 @@ def first_non_finite(tree: PyTree) -> str | None:
         if not np.all(np.isfinite(np.asarray(leaf))):
             return path_of(key_path)
     return None
+
+
+def first_non_finite_of(function: Callable[..., PyTree]) -> Callable[..., str | None]:
+    """``first_non_finite`` of what ``function`` returns, compiled.
+
+    What a compiled function returns has the keys of its dictionaries sorted, so the order is taken down while it is traced.
+    """
+    paths: list[str] = []
+
+    @jax.jit
+    def leaves_in_order(*arguments: PyTree) -> list[AnyArray]:
+        leaves = _leaves_in_written_order(function(*arguments), ())
+        paths[:] = [path_of(key_path) for key_path, _ in leaves]
+        return [leaf for _, leaf in leaves]
+
+    def find(*arguments: PyTree) -> str | None:
+        leaves = leaves_in_order(*arguments)
+        return first_non_finite(dict(zip(paths, leaves, strict=True)))
+
+    return find
 
 
 def _leaves_in_written_order(tree: PyTree, prefix: tuple) -> list[tuple[tuple, AnyArray]]:
