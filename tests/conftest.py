@@ -7,6 +7,8 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # A process that is killed while it writes an entry leaves half of it behind, and some tests kill processes.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+# Compiling takes most of the time here, and what is computed is tiny.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
 
 from jaxtyping import install_import_hook
 
