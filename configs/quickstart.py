@@ -3,8 +3,8 @@
     make quickstart
     transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart
 
-On two cores of an AMD EPYC (Zen 4): 3 min 38 s with installation, test BLEU 98.39
-(nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), commit 82b3007.
+On two cores of an AMD EPYC (Zen 4): 3 min 14 s with installation, test BLEU 98.65
+(nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), commit 133973a.
 """
 
 from ml_collections import ConfigDict
