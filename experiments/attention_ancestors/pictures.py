@@ -9,7 +9,8 @@ from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 from transformer_jax.visualization.curves import LINE_COLORS
 
 CELL = 0.17
-MARGIN, LABELS, TITLE = 0.15, 1.0, 0.35
+MARGIN, TITLE = 0.15, 0.3
+LETTER = 0.07
 
 
 def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
@@ -38,11 +39,15 @@ def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
 def draw_alignments(panels: Sequence[tuple[str, SoftAlignment]], path: Path) -> None:
     """Weights of the same pair in several models, side by side: a row for each target piece, a column for each source piece."""
     rows, columns = panels[0][1].weights.shape
-    wide = LABELS + columns * CELL + MARGIN
-    figure = canvas.blank_figure(MARGIN + len(panels) * wide, TITLE + LABELS + rows * CELL + MARGIN)
+    beside, above = (
+        LETTER * max(len(piece) for piece in pieces) + 0.1
+        for pieces in (panels[0][1].target_pieces, panels[0][1].source_pieces)
+    )
+    wide = beside + columns * CELL + MARGIN
+    figure = canvas.blank_figure(MARGIN + len(panels) * wide, TITLE + above + rows * CELL + MARGIN)
     for number, (name, alignment) in enumerate(panels):
-        left = MARGIN + number * wide + LABELS
-        axes = canvas.add_panel(figure, left, TITLE + LABELS, columns * CELL, rows * CELL)
+        left = MARGIN + number * wide + beside
+        axes = canvas.add_panel(figure, left, TITLE + above, columns * CELL, rows * CELL)
         axes.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         axes.xaxis.tick_top()
         axes.set_xticks(range(columns), alignment.source_pieces, rotation=90)

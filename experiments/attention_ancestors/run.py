@@ -22,7 +22,7 @@ CONFIGS = HERE.parents[1] / "configs"
 WIDE = {"model.d_embedding": 256, "model.d_hidden": 256, "model.d_attention": 256}
 # The rate is the same for every recurrent model, chosen on the one without attention and on bahdanau for 700 updates.
 RECURRENT = WIDE | {"optimizer.learning_rate": 2e-3, "optimizer.warmup_updates": 400, "optimizer.clip_norm": 1.0}
-MODELS: dict[str, tuple[str, dict[str, object]]] = {
+ANCESTORS: dict[str, tuple[str, dict[str, object]]] = {
     "no attention": ("seq2seq.py:sutskever_multi30k", RECURRENT),
     # The same cells and encoder as "general": this pair differs in the attention and what feeds on it alone.
     "general without attention": ("seq2seq.py:luong_general_multi30k", RECURRENT | {"model.attention": "none"}),
@@ -34,6 +34,26 @@ MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "concat": ("seq2seq.py:luong_concat_multi30k", RECURRENT),
     "local-p": ("seq2seq.py:luong_local_p_multi30k", RECURRENT),
 }
+# The paper's choices and those of two early re-implementations at one size, learning at one rate: what differs is the model,
+# its vocabulary and its loss.
+SMALL = {
+    "model.num_encoder_layers": 2,
+    "model.num_decoder_layers": 2,
+    "model.d_model": 256,
+    "model.d_ff": 512,
+    "model.num_heads": 4,
+    "model.compute_dtype": "bfloat16",
+    "optimizer.schedule": "cosine",
+    "optimizer.learning_rate": 1.5e-3,
+    "optimizer.warmup_updates": 400,
+    "batching.tokens_per_update": 2048,
+}
+RE_IMPLEMENTATIONS: dict[str, tuple[str, dict[str, object]]] = {
+    "the paper": ("multi30k.py:tiny_hour", SMALL),
+    "keras_en2de": ("variants.py:keras_en2de", SMALL),
+    "tf_demo": ("variants.py:tf_demo", SMALL),
+}
+MODELS = ANCESTORS | RE_IMPLEMENTATIONS
 CALIBRATION_UPDATES = 120
 EVALUATIONS = 6
 
@@ -68,7 +88,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, default=20.0, help="training time of each model, evaluations not counted"
     )
-    parser.add_argument("--models", default=",".join(MODELS), help="separated by commas")
+    parser.add_argument("--models", default=",".join(ANCESTORS), help=f"separated by commas, of: {', '.join(MODELS)}")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     return parser.parse_args()
 
