@@ -8,7 +8,7 @@ in einsum strings (``'BTD,DHK->BTHK'``) and as suffixes where a shape changes fr
 
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, PyTree
+from jaxtyping import Bool, Float, Int, PyTree, UInt32
 
 PAD_ID = 0
 BOS_ID = 1
@@ -40,4 +40,5 @@ __all__ = [
     "Logits",
     "PyTree",
     "TokenIds",
+    "UInt32",
 ]

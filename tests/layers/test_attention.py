@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention, scaled_dot_product_attention
+from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.embedding import ZeroPaddingEmbedding
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
 
 
 def random(key: int, *shape: int) -> jax.Array:
@@ -46,14 +49,18 @@ def test_a_row_that_may_attend_nowhere_is_finite():
 def test_weights_are_returned_before_dropout():
     arguments = random(0, 1, 1, 2, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), jnp.ones((1, 2, 3), bool)
     _, kept = scaled_dot_product_attention(*arguments)
-    output, weights = scaled_dot_product_attention(*arguments, drop_weights=jnp.zeros_like)
+    output, weights = scaled_dot_product_attention(*arguments, drops=Drops(1.0, jnp.zeros(2, jnp.uint32)))
     np.testing.assert_array_equal(weights, kept)
     assert not output.any()
 
 
 def test_heads_are_concatenated_and_projected():
     attention = MultiHeadAttention(num_heads=2, key_size=3, value_size=5, d_model=8)
-    queries, memory, mask = random(0, 2, 4, 8), random(1, 2, 6, 8), jnp.ones((2, 4, 6), bool)
+    queries, memory, mask = (
+        random(0, 2, 4, 8),
+        random(1, 2, 6, 8),
+        SentenceMask(jnp.ones((2, 4), int), jnp.ones((2, 6), int)),
+    )
     variables = attention.init(jax.random.key(2), queries, memory, mask, train=False)
     kernels = variables["params"]
     assert {name: kernel.shape for name, kernel in kernels.items()} == {
@@ -76,7 +83,7 @@ def test_heads_are_concatenated_and_projected():
 
 def test_xavier_counts_heads_as_one_matrix():
     attention = MultiHeadAttention(num_heads=8, key_size=16, value_size=16, d_model=128)
-    tokens, mask = jnp.zeros((1, 1, 128)), jnp.ones((1, 1, 1), bool)
+    tokens, mask = jnp.zeros((1, 1, 128)), SentenceMask(*[jnp.ones((1, 1), int)] * 2)
     kernels = attention.init(jax.random.key(0), tokens, tokens, mask, train=False)["params"]
     for kernel in kernels.values():
         assert float(jnp.abs(kernel).max()) == pytest.approx((6 / 256) ** 0.5, rel=1e-2)
@@ -85,7 +92,8 @@ def test_xavier_counts_heads_as_one_matrix():
 def test_rectified_attention_is_what_it_says():
     sizes = {"num_heads": 2, "key_size": 3, "value_size": 4, "d_model": 8}
     inputs = jax.random.normal(jax.random.key(0), (1, 3, 8))
-    mask = jnp.array([[[True, True, False], [True, False, False], [False, False, False]]])
+    segments = jnp.array([[1, 1, 0]])
+    mask = SentenceMask(segments, segments, is_causal=True)
     attention = RectifiedAttention(**sizes)
     variables = attention.init(jax.random.key(1), inputs, inputs, mask, train=False)
     assert set(variables["params"]) == {"query", "key", "value"}
@@ -93,7 +101,7 @@ def test_rectified_attention_is_what_it_says():
         np.maximum(np.einsum("ld,dhk->hlk", inputs[0], variables["params"][name]), 0)
         for name in ("query", "key", "value")
     )
-    scores = np.where(mask, query @ key.swapaxes(1, 2) / 3**0.5, -np.inf)[:, :2]
+    scores = np.where(mask.array(), query @ key.swapaxes(1, 2) / 3**0.5, -np.inf)[:, :2]
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     found = attention.apply(variables, inputs, inputs, mask, train=False)[0]
     np.testing.assert_allclose(found[:2], np.concatenate(list(weights @ value), axis=-1), atol=1e-5)

@@ -5,19 +5,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.dropout import Dropout, dropout, hashed_bits
+from transformer_jax.layers.dropout import Dropout, draw, hashed_bits
+
+
+def bits_of(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(hashed_bits(draw(0.5, jax.random.key(seed)).seeds, shape, [0] * len(shape), shape))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_the_share_that_is_dropped_and_the_scale_of_the_rest(rate):
-    outputs = np.asarray(dropout(jnp.ones((400, 500)), rate, jax.random.key(0)))
+    outputs = np.asarray(draw(rate, jax.random.key(0))(jnp.ones((400, 500))))
     dropped = (outputs == 0).mean()
     assert abs(dropped - rate) < 5 * (rate * (1 - rate) / outputs.size) ** 0.5
     np.testing.assert_allclose(outputs[outputs != 0], 1 / (1 - rate), rtol=1e-6)
 
 
 def test_every_bit_is_fair_and_independent_of_its_neighbours():
-    bits = np.asarray(hashed_bits(jax.random.key(1), (512, 512)))
+    bits = bits_of(1, (512, 512))
     planes = np.unpackbits(bits.view(np.uint8).reshape(512, 512, 4), axis=-1).astype(np.float64) - 0.5
     five_sigmas = 5 * 0.5 / 512
     assert np.abs(planes.mean((0, 1))).max() < five_sigmas
@@ -27,12 +31,12 @@ def test_every_bit_is_fair_and_independent_of_its_neighbours():
 
 @pytest.mark.parametrize("other", [1, 2, 2**31])
 def test_keys_give_unrelated_bits(other):
-    one, two = (np.asarray(hashed_bits(jax.random.key(seed), (1024, 256))) >> 31 for seed in (0, other))
+    one, two = (bits_of(seed, (1024, 256)) >> 31 for seed in (0, other))
     assert abs((one == two).mean() - 0.5) < 5 * 0.5 / 512
 
 
 def test_no_value_comes_twice_in_one_tensor():
-    assert len(np.unique(np.asarray(hashed_bits(jax.random.key(0), (64, 64, 16))))) == 64 * 64 * 16
+    assert len(np.unique(bits_of(0, (64, 64, 16)))) == 64 * 64 * 16
 
 
 def test_nothing_happens_outside_training():
@@ -43,7 +47,11 @@ def test_nothing_happens_outside_training():
 def test_the_mask_does_not_depend_on_how_the_array_is_split():
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     split = jax.device_put(jnp.ones((16, 8)), jax.NamedSharding(mesh, jax.P("data")))
-    key = jax.random.key(3)
-    np.testing.assert_array_equal(
-        jax.jit(dropout, static_argnums=1)(split, 0.3, key), dropout(jnp.ones((16, 8)), 0.3, key)
-    )
+    drops = draw(0.3, jax.random.key(3))
+    np.testing.assert_array_equal(jax.jit(lambda drops, array: drops(array))(drops, split), drops(jnp.ones((16, 8))))
+
+
+def test_a_part_is_dropped_as_in_the_whole():
+    drops, whole = draw(0.3, jax.random.key(4)), jnp.arange(1.0, 241.0).reshape(4, 6, 10)
+    part = drops.block(whole[1:3, 2:5, 4:], [1, jnp.int32(2), 4], whole.shape)
+    np.testing.assert_array_equal(part, drops(whole)[1:3, 2:5, 4:])

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.layers.masks import causal_mask, prefix_mask, segment_mask
+from transformer_jax.layers.masks import SentenceMask, causal_mask, prefix_mask, segment_mask
 
 
 def test_causal():
@@ -13,6 +13,12 @@ def test_causal():
 def test_segments_see_their_own_sentence_and_never_padding():
     mask = segment_mask(jnp.array([[1, 1, 2, 0]]), jnp.array([[1, 2, 2, 0]]))
     np.testing.assert_array_equal(mask[0], [[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]])
+
+
+def test_causal_inside_sentences():
+    segments = jnp.array([[1, 1, 2, 0]])
+    mask = SentenceMask(segments, segments, is_causal=True).array()
+    np.testing.assert_array_equal(mask[0], [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
 
 
 def test_prefix():

@@ -5,7 +5,14 @@ from dataclasses import replace
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
-from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, difference, load_run_config
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    MeshConfig,
+    TransformerConfig,
+    difference,
+    load_run_config,
+)
 
 CHECKPOINT_MEANING = "best (validation BLEU), last, or the number of an update"
 
@@ -28,7 +35,7 @@ def run_config(values: flags.FlagValues) -> ExperimentConfig:
     from transformer_jax.run_directory import RunDirectory
 
     RunDirectory(values.workdir).require_run()
-    saved = replace(load_run_config(values.workdir), mesh=MeshConfig())
+    saved = _on_any_devices(load_run_config(values.workdir))
     config = resolve_config(values, base=saved)
     for key, before, _ in difference(saved, config):
         if not key.startswith(("decoding.", "mesh.", "data.directory", "data.cache_directory")):
@@ -37,3 +44,10 @@ def run_config(values: flags.FlagValues) -> ExperimentConfig:
                 "data.cache_directory can change"
             )
     return config
+
+
+def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
+    model = config.model
+    if isinstance(model, TransformerConfig):
+        model = replace(model, attention_backend="auto")
+    return replace(config, mesh=MeshConfig(), model=model)

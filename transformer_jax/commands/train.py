@@ -26,6 +26,9 @@ CHANGEABLE = (
     "decoding.batch_tokens",
     "decoding.max_source_tokens",
     "mesh.",
+    "model.attention_backend",
+    "model.scan_layers",
+    "model.rematerialise",
 )
 
 

@@ -11,6 +11,8 @@ TYINGS = ("all", "embeddings", "output", "none")
 ATTENTIONS = ("multi_head", "rectified")
 EMBEDDINGS = ("scaled", "zero_padding")
 DTYPES = ("float32", "bfloat16")
+ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
+REMATERIALISATIONS = ("none", "keep_products", "keep_projections", "full")
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,9 @@ class TransformerConfig:
     (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``. ``tying``: ``all`` one
     matrix for both embeddings and the output projection (section 3.4), ``embeddings`` the two embeddings, ``output`` target
     embedding and projection, ``none``.
+
+    The last three change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
+    (one layer is compiled, not all) and ``rematerialise`` (what a layer computes again instead of keeping it).
     """
 
     kind: str = "transformer"
@@ -43,6 +48,9 @@ class TransformerConfig:
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     compute_dtype: str = "float32"
+    attention_backend: str = "auto"
+    scan_layers: bool = False
+    rematerialise: str = "none"
 
     def __post_init__(self) -> None:
         names = "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "max_positions"
@@ -55,6 +63,8 @@ class TransformerConfig:
         require_choice("model.embedding", self.embedding, EMBEDDINGS)
         require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
+        require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
+        require_choice("model.rematerialise", self.rematerialise, REMATERIALISATIONS)
         require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
         is_even = self.d_model % 2 == 0 or self.positions != "sinusoidal"
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")

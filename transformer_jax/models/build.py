@@ -9,12 +9,14 @@ import jax
 from transformer_jax.array_types import Hidden
 from transformer_jax.config import RnnConfig, TransformerConfig
 from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.embedding import Embedding, ZeroPaddingEmbedding
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
 from transformer_jax.models.build_rnn import build_rnn
+from transformer_jax.models.layer_stack import STACKS
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
@@ -43,7 +45,9 @@ def identity(hidden: Hidden) -> Hidden:
 FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lambda: identity, "pre": LayerNorm}
 
 
-def build_transformer(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+def build_transformer(
+    config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, backend: AttentionBackend
+) -> Transformer:
     """The Transformer of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
     make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, dtype=config.compute_dtype)
     source_embedding, target_embedding, projection = tied_embeddings(
@@ -55,14 +59,15 @@ def build_transformer(config: TransformerConfig, source_vocabulary: int, target_
         projection=projection,
         source_positions=_positions(config),
         target_positions=_positions(config),
-        parts=_layer_parts(config),
+        parts=_layer_parts(config, backend),
+        stack=STACKS[config.scan_layers, config.rematerialise],
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
         embedding_dropout=config.embedding_dropout,
     )
 
 
-def _layer_parts(config: TransformerConfig) -> LayerParts:
+def _layer_parts(config: TransformerConfig, backend: AttentionBackend) -> LayerParts:
     return LayerParts(
         attention=partial(
             ATTENTIONS[config.attention],
@@ -72,6 +77,7 @@ def _layer_parts(config: TransformerConfig) -> LayerParts:
             d_model=config.d_model,
             dropout=config.attention_dropout,
             dtype=config.compute_dtype,
+            backend=backend,
         ),
         feed_forward=partial(
             FEED_FORWARDS[config.feed_forward],
@@ -91,10 +97,12 @@ def _positions(config: TransformerConfig) -> nn.Module:
 
 
 def build_model(
-    config: TransformerConfig | RnnConfig, source_vocabulary: int, target_vocabulary: int
+    config: TransformerConfig | RnnConfig,
+    source_vocabulary: int,
+    target_vocabulary: int,
+    backend: AttentionBackend | None = None,
 ) -> Transformer | RnnSeq2Seq:
-    """The model of ``config`` for vocabularies of these sizes."""
-    return BUILDERS[config.kind](config, source_vocabulary, target_vocabulary)
-
-
-BUILDERS: dict[str, Callable[..., Transformer | RnnSeq2Seq]] = {"transformer": build_transformer, "rnn": build_rnn}
+    """The model of ``config`` for vocabularies of these sizes; ``backend`` is how a Transformer computes its attention."""
+    if isinstance(config, RnnConfig):
+        return build_rnn(config, source_vocabulary, target_vocabulary)
+    return build_transformer(config, source_vocabulary, target_vocabulary, backend or ByLength())

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, TokenIds
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.embedding import Embedding
-from transformer_jax.layers.masks import causal_mask, prefix_mask, segment_mask
+from transformer_jax.layers.masks import SentenceMask, prefix_mask
 from transformer_jax.models.interface import LogitFactors, shift_right
+from transformer_jax.models.layer_stack import LayerStack, Unrolled
 from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, KeysAndValues, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -50,6 +51,7 @@ class Transformer(nn.Module):
     num_encoder_layers: int
     num_decoder_layers: int
     embedding_dropout: float = 0.0
+    stack: LayerStack = Unrolled()
 
     def setup(self) -> None:
         self.encoder_layers = [EncoderLayer(self.parts) for _ in range(self.num_encoder_layers)]
@@ -65,9 +67,8 @@ class Transformer(nn.Module):
     def encode(self, source: Tokens, *, train: bool) -> Memory:
         """Runs the encoder stack over source tokens [B, S]."""
         hidden = self._embed(self.source_embedding, self.source_positions, source.ids, source.positions, train)
-        mask = segment_mask(source.segments, source.segments)
-        for layer in self.encoder_layers:
-            hidden = layer(hidden, mask, train=train)
+        mask = SentenceMask(source.segments, source.segments)
+        hidden = self.stack(self.encoder_layers, hidden, mask, train=train)
         return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments))
 
     def decode(self, target: Tokens, memory: Memory, *, train: bool) -> Logits:
@@ -83,10 +84,9 @@ class Transformer(nn.Module):
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""
         inputs = shift_right(target)
         hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
-        self_mask = segment_mask(target.segments, target.segments) & causal_mask(inputs.shape[1])
-        cross_mask = segment_mask(target.segments, memory.segments)
-        for layer in self.decoder_layers:
-            hidden = layer(hidden, memory.hidden, self_mask, cross_mask, train=train)
+        self_mask = SentenceMask(target.segments, target.segments, is_causal=True)
+        cross_mask = SentenceMask(target.segments, memory.segments)
+        hidden = self.stack(self.decoder_layers, hidden, memory.hidden, self_mask, cross_mask, train=train)
         return self.decoder_norm(hidden)
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:

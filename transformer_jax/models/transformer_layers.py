@@ -9,6 +9,7 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, Int
 from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.layers.masks import SentenceMask
 
 
 class LayerParts(NamedTuple):
@@ -42,7 +43,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = self.parts.feed_forward()
         self.feed_forward_residual = self.parts.residual()
 
-    def __call__(self, hidden: Hidden, mask: Bool[Array, "B S S"], *, train: bool) -> Hidden:
+    def __call__(self, hidden: Hidden, mask: SentenceMask, *, train: bool) -> Hidden:
         """[B, S, D] to [B, S, D]."""
         hidden = self.self_attention_residual(
             hidden, lambda inputs: self.self_attention(inputs, inputs, mask, train=train), train=train
@@ -67,8 +68,8 @@ class DecoderLayer(nn.Module):
         self,
         hidden: Hidden,
         memory: Float[Array, "B S D"],
-        self_mask: Bool[Array, "B T T"],
-        cross_mask: Bool[Array, "B T S"],
+        self_mask: SentenceMask,
+        cross_mask: SentenceMask,
         *,
         train: bool,
     ) -> Hidden:

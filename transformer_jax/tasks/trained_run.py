@@ -14,6 +14,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import Module, init_params
 from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.attention_choice import attention_of
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translator import Translator
 from transformer_jax.training.sharding import make_mesh, placed_shapes
@@ -47,8 +48,9 @@ def open_trained_run(
     run = RunDirectory(workdir)
     run.require_run()
     tokenizers = tokenizers_of_run(run)
-    model = build_model(config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
     mesh = make_mesh(config.mesh)
+    sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
+    model = build_model(config.model, *sizes, attention_of(config.model, mesh))
     like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
     checkpoints = Checkpoints(run.checkpoints, read_only=True)
     steps = checkpoints.steps_to_average(checkpoint, average)

@@ -23,6 +23,7 @@ from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, call, init_params
 from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.tasks.attention_choice import attention_of
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
@@ -41,7 +42,8 @@ class TranslationTask:
         self.config = config
         self.tokenizers = tokenizers
         self.corpus = open_corpus(config.data, config.seed)
-        self.model = build_model(config.model, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
+        sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
+        self.model = build_model(config.model, *sizes, attention_of(config.model, mesh))
         self._mesh = mesh
         self._stores: dict[tuple[str, bool], TokenStore] = {}
         self._compiled_loss = jax.jit(self._unsmoothed_loss)

@@ -1,0 +1,109 @@
+"""However a stack is run, it computes the same from the same parameters."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import TransformerConfig
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import attention_maps, init_params
+from transformer_jax.models.layer_stack import STACKS, LayerStack
+from transformer_jax.sequence_types import Tokens
+
+SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 2}
+SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
+TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
+
+
+def model_of(scan: bool, rematerialise: str, **settings):
+    config = TransformerConfig(**(SMALL | {"scan_layers": scan, "rematerialise": rematerialise} | settings))
+    return build_model(config, 19, 19)
+
+
+def square(model, params):
+    return jnp.sum(model.apply({"params": params}, SOURCE, TARGET, train=False) ** 2)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_same_parameters_same_value_same_gradient(stack):
+    model, reference = model_of(*stack), model_of(False, "none")
+    params = init_params(model, jax.random.key(0))
+    assert jax.tree.structure(params) == jax.tree.structure(init_params(reference, jax.random.key(0)))
+    value, gradient = jax.jit(jax.value_and_grad(partial(square, model)))(params)
+    expected, expected_gradient = jax.jit(jax.value_and_grad(partial(square, reference)))(params)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected_gradient), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4 * float(jnp.abs(other).max()))
+
+
+class Dropping(nn.Module):
+    @nn.compact
+    def __call__(self, hidden, *, train):
+        scale = self.param("scale", nn.initializers.ones, ())
+        return hidden + scale * Dropout(0.5)(jnp.ones_like(hidden), train=train)
+
+
+class TwoDropping(nn.Module):
+    stack: LayerStack
+
+    def setup(self):
+        self.layers = [Dropping(), Dropping()]
+
+    def __call__(self, hidden, *, train):
+        return self.stack(self.layers, hidden, train=train)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_dropout_differs_from_key_to_key_and_from_layer_to_layer(stack):
+    model, hidden = TwoDropping(STACKS[stack]), jnp.zeros((1, 8, 32))
+    variables = model.init(jax.random.key(0), hidden, train=False)
+    one, again, other = (
+        np.asarray(model.apply(variables, hidden, train=True, rngs={"dropout": jax.random.key(seed)}))
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+    # Each layer adds 2 or 0: 2 in all where one of them dropped and the other did not.
+    assert set(np.unique(one)) == {0.0, 2.0, 4.0}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_weights_can_be_looked_at_whatever_the_stack(stack):
+    model = model_of(*stack)
+    params = init_params(model, jax.random.key(0))
+    maps = attention_maps(model, params, SOURCE, TARGET)
+    expected = attention_maps(model_of(False, "none"), params, SOURCE, TARGET)
+    assert maps.keys() == expected.keys()
+    for name, weights in maps.items():
+        np.testing.assert_allclose(weights, expected[name], atol=1e-6)
+
+
+def products_in_program(model, depth: int) -> int:
+    params = jax.eval_shape(lambda: init_params(model(num_encoder_layers=depth), jax.random.key(0)))
+    lowered = jax.jit(jax.grad(partial(square, model(num_encoder_layers=depth)))).lower(params)
+    return lowered.as_text().count("dot_general")
+
+
+def test_a_scanned_program_does_not_grow_with_depth():
+    scanned, unrolled = partial(model_of, True, "none"), partial(model_of, False, "none")
+    assert products_in_program(scanned, 2) == products_in_program(scanned, 5)
+    assert products_in_program(unrolled, 2) < products_in_program(unrolled, 5)
+
+
+def kept_numbers(stack: tuple[bool, str]) -> int:
+    """Numbers that the forward pass of a deep stack leaves for the backward pass."""
+    model = model_of(*stack, num_encoder_layers=6, num_decoder_layers=1)
+    params = init_params(model, jax.random.key(0))
+    _, pullback = jax.vjp(partial(square, model), params)
+    return sum(leaf.size for leaf in jax.tree.leaves(pullback))
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_what_is_computed_again_is_not_kept(scan):
+    kept = {name: kept_numbers((scan, name)) for name in ("none", "keep_products", "keep_projections", "full")}
+    assert kept["full"] < kept["keep_projections"] <= kept["keep_products"] < kept["none"]

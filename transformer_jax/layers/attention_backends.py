@@ -1,0 +1,146 @@
+"""Ways to compute one and the same attention: queries, keys and values in, heads out, the weights nowhere to be seen.
+
+Each is an object with the signature of ``AttentionBackend`` and equals ``EinsumAttention``, the reference, to rounding. What a
+query that sees nothing gets (padding) is finite and up to the backend.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.array_types import Array, Float
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padded
+from transformer_jax.layers.dropout import Drops
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
+
+
+@runtime_checkable
+class AttentionBackend(Protocol):
+    """Scaled dot-product attention (Vaswani et al. 2017, equation 1) in every head."""
+
+    def __call__(
+        self,
+        query: Float[Array, "B H Q K"],
+        key: Float[Array, "B H M K"],
+        value: Float[Array, "B H M U"],
+        mask: SentenceMask,
+        *,
+        drops: Drops | None,
+        dtype: str,
+    ) -> Float[Array, "B H Q U"]:
+        """What each query gets; ``drops`` are those of the weights [B, H, Q, M], ``dtype`` that of the products' operands."""
+
+
+@dataclass(frozen=True)
+class EinsumAttention:
+    """All scores at once: the reference, and the fastest while they are few."""
+
+    def __call__(
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+    ) -> Array:
+        """See ``AttentionBackend``."""
+        return scaled_dot_product_attention(query, key, value, mask.array(), drops=drops, dtype=dtype)[0]
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """One backend up to ``limit`` scores a head, another beyond."""
+
+    few: AttentionBackend = field(default_factory=EinsumAttention)
+    many: AttentionBackend = field(default_factory=BlockwiseAttention)
+    limit: int = 1024 * 1024
+
+    def __call__(
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+    ) -> Array:
+        """See ``AttentionBackend``."""
+        chosen = self.few if query.shape[2] * key.shape[2] <= self.limit else self.many
+        return chosen(query, key, value, mask, drops=drops, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class CudnnAttention:
+    """cuDNN's fused attention, for NVIDIA GPUs; its operands are bfloat16, and it drops nothing.
+
+    The mask goes in as an array, so masks (not scores) still take memory with the square of the length.
+    """
+
+    def __call__(
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+    ) -> Array:
+        """See ``AttentionBackend``."""
+        query, key, value = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (query, key, value))
+        heads = jax.nn.dot_product_attention(
+            query, key, value, mask=mask.array()[:, None], implementation="cudnn", scale=query.shape[-1] ** -0.5
+        )
+        return jnp.swapaxes(heads, 1, 2).astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class TpuFlashAttention:
+    """The flash attention kernel for TPUs that comes with JAX; it drops nothing, and keys are as wide as values.
+
+    A kernel is not divided by the compiler, so it is told how rows and heads lie on the mesh. Each device works on its own.
+    """
+
+    mesh: Mesh
+    rows: P
+    heads: str
+    block: int = 512
+
+    def __call__(
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+    ) -> Array:
+        """See ``AttentionBackend``."""
+        axes = P(*self.rows, self.heads)
+        attend = jax.shard_map(
+            lambda *arguments: self._on_one_device(*arguments, is_causal=mask.is_causal),
+            mesh=self.mesh,
+            in_specs=(axes, axes, axes, self.rows, self.rows),
+            out_specs=axes,
+            # The kernel does not say how its outputs vary over the mesh.
+            check_vma=False,
+        )
+        operands = (each.astype(dtype) for each in (query, key, value))
+        return attend(*operands, mask.query_segments, mask.key_segments).astype(jnp.float32)
+
+    def _on_one_device(
+        self, query: Array, key: Array, value: Array, queries: Array, keys: Array, *, is_causal: bool
+    ) -> Array:
+        # The kernel's module asks for the compiler of TPUs, which other platforms need not have.
+        from jax.experimental.pallas.ops.tpu import flash_attention as kernel
+
+        length, block_q, block_k = query.shape[2], self._block(query.shape[2]), self._block(key.shape[2])
+        segments = kernel.SegmentIds(padded(queries, 1, block_q), padded(keys, 1, block_k))
+        sizes = kernel.BlockSizes(
+            block_b=1,
+            block_q=block_q,
+            block_k_major=block_k,
+            block_k=block_k,
+            block_q_major_dkv=block_q,
+            block_q_dkv=block_q,
+            block_k_major_dkv=block_k,
+            block_k_dkv=block_k,
+            block_q_dq=block_q,
+            block_k_major_dq=block_k,
+            block_k_dq=block_k,
+        )
+        heads = kernel.flash_attention(
+            padded(query, 2, block_q),
+            padded(key, 2, block_k),
+            padded(value, 2, block_k),
+            segment_ids=segments,
+            causal=is_causal,
+            sm_scale=query.shape[-1] ** -0.5,
+            block_sizes=sizes,
+        )
+        return heads[:, :, :length]
+
+    def _block(self, length: int) -> int:
+        """As many positions as a kernel takes at a time: whole lanes of 128, and no more than there are."""
+        return min(self.block, -(-length // 128) * 128)

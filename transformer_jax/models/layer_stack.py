@@ -1,0 +1,118 @@
+"""How a stack of equal layers is run: what is compiled once or often, what is kept for the backward pass or made again.
+
+All of them compute the same from the same parameters, each layer's under its own name, so a checkpoint fits every one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.array_types import Array, Hidden, PyTree
+
+Policy = Callable[..., Any]
+# What a layer keeps for its backward pass; everything else is computed again (Chen et al. 2016).
+REMATERIALISATIONS: dict[str, Policy] = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "keep_projections": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "keep_products": jax.checkpoint_policies.dots_saveable,
+}
+
+
+@runtime_checkable
+class LayerStack(Protocol):
+    """Runs ``hidden`` through layers of one class, each called as ``layer(hidden, *context, train=train)``."""
+
+    def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
+        """What the last layer returns."""
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """Layer after layer, everything kept: the fastest step, and the longest compilation."""
+
+    def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
+        """See ``LayerStack``."""
+        for layer in layers:
+            hidden = layer(hidden, *context, train=train)
+        return hidden
+
+
+@dataclass(frozen=True)
+class Rematerialised:
+    """Layer after layer, each keeping its input and what ``policy`` says; the rest is computed again."""
+
+    policy: Policy
+
+    def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
+        """See ``LayerStack``."""
+        if _must_be_bound(layers):
+            return Unrolled()(layers, hidden, *context, train=train)
+        for layer in layers:
+            run = jax.checkpoint(_unbound(layer, train), policy=self.policy)
+            hidden = run(hidden, _params(layer), _dropout_key(layer, train), *context)
+        return hidden
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """One layer, compiled once, as the body of a loop over the stacked parameters of all.
+
+    With ``policy`` the body keeps as little as with ``Rematerialised``.
+    """
+
+    policy: Policy | None = None
+
+    def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
+        """See ``LayerStack``."""
+        if _must_be_bound(layers):
+            return Unrolled()(layers, hidden, *context, train=train)
+        run = _unbound(layers[0], train)
+        if self.policy:
+            # A loop computes nothing twice by itself, so nothing has to be kept from merging both.
+            run = jax.checkpoint(run, policy=self.policy, prevent_cse=False)
+
+        def advance(hidden: Hidden, of_layer: tuple[PyTree, Array | None]) -> tuple[Hidden, None]:
+            return run(hidden, *of_layer, *context), None
+
+        params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(_params, layers))
+        keys = jax.tree.map(lambda *keys: jnp.stack(keys), *[_dropout_key(layer, train) for layer in layers])
+        return lax.scan(advance, hidden, (params, keys))[0]
+
+
+def _must_be_bound(layers: Sequence[nn.Module]) -> bool:
+    """Whether the modules themselves have to run: they make their parameters, or something is collected from them."""
+    return not layers or layers[0].is_initializing() or layers[0].is_mutable_collection("intermediates")
+
+
+def _unbound(layer: nn.Module, train: bool) -> Callable[..., Hidden]:
+    """The layer as a pure function of its input, its parameters, a dropout key, and its context."""
+    module = layer.clone(parent=None, name=None)
+
+    def run(hidden: Hidden, params: PyTree, key: Array | None, *context: Any) -> Hidden:
+        rngs = {} if key is None else {"dropout": key}
+        output: Hidden = module.apply({"params": params}, hidden, *context, train=train, rngs=rngs)  # type: ignore[assignment]
+        return output
+
+    return run
+
+
+def _params(layer: nn.Module) -> PyTree:
+    return layer.variables["params"]
+
+
+def _dropout_key(layer: nn.Module, train: bool) -> Array | None:
+    return layer.make_rng("dropout") if train else None
+
+
+STACKS: dict[tuple[bool, str], LayerStack] = {
+    (False, "none"): Unrolled(),
+    (True, "none"): Scanned(),
+    **{(False, name): Rematerialised(policy) for name, policy in REMATERIALISATIONS.items()},
+    **{(True, name): Scanned(policy) for name, policy in REMATERIALISATIONS.items()},
+}
+"""By ``scan_layers`` and ``rematerialise`` of the settings."""

@@ -1,0 +1,60 @@
+"""Which attention runs where: by the devices of the mesh, the settings of the model, and what was asked for."""
+
+from jax.sharding import Mesh
+
+from transformer_jax.config import ConfigError, RnnConfig, TransformerConfig
+from transformer_jax.layers.attention_backends import (
+    AttentionBackend,
+    ByLength,
+    CudnnAttention,
+    EinsumAttention,
+    TpuFlashAttention,
+)
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.training.sharding import BATCH_ROWS
+
+# Scores a head from which on the kernel of a platform takes over from the einsum. Not measured.
+KERNEL_SCORES = 256 * 256
+
+
+def attention_of(config: TransformerConfig | RnnConfig, mesh: Mesh) -> AttentionBackend | None:
+    """What ``model.attention_backend`` asks for; ``auto`` is the best that can run on the devices of ``mesh``.
+
+    None for the recurrent models, which have attentions of their own. Raises ConfigError when it cannot run here.
+    """
+    if isinstance(config, RnnConfig):
+        return None
+    name = config.attention_backend
+    kernels: dict[str, AttentionBackend] = {
+        "cudnn": CudnnAttention(),
+        "tpu_flash": TpuFlashAttention(mesh, BATCH_ROWS, "tensor"),
+    }
+    if name == "auto":
+        able = [kernel for key, kernel in kernels.items() if not _obstacle(key, config, mesh)]
+        return ByLength(many=able[0], limit=KERNEL_SCORES) if able else ByLength()
+    obstacle = _obstacle(name, config, mesh)
+    if obstacle:
+        raise ConfigError(f"model.attention_backend: {name} {obstacle}; use auto, einsum or blockwise")
+    everywhere: dict[str, AttentionBackend] = {"einsum": EinsumAttention(), "blockwise": BlockwiseAttention()}
+    return (kernels | everywhere)[name]
+
+
+def _obstacle(name: str, config: TransformerConfig, mesh: Mesh) -> str | None:
+    """Why that attention cannot run, None if it can."""
+    if name in ("einsum", "blockwise"):
+        return None
+    device = mesh.devices.flat[0]
+    wanted = {"cudnn": "gpu", "tpu_flash": "tpu"}[name]
+    if device.platform != wanted or (name == "cudnn" and "cuda" not in device.client.platform_version.lower()):
+        owners = {"cudnn": "an NVIDIA GPU", "tpu_flash": "a TPU"}
+        return f"needs {owners[name]}, and the devices here are of the kind {device.device_kind!r}"
+    if config.attention_dropout:
+        return f"drops no weights, and model.attention_dropout is {config.attention_dropout}"
+    if config.head_key_size != config.head_value_size:
+        sizes = f"d_key={config.head_key_size} and d_value={config.head_value_size}"
+        return f"needs keys as wide as values, not {sizes}"
+    if name == "cudnn" and config.compute_dtype != "bfloat16":
+        return f"needs model.compute_dtype=bfloat16, not {config.compute_dtype}"
+    if name == "cudnn" and (config.head_key_size % 8 or config.head_key_size > 128):
+        return f"needs heads of a multiple of 8 up to 128, not of {config.head_key_size}"
+    return None
