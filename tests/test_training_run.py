@@ -64,7 +64,7 @@ def metrics_of(folder: Path) -> list[dict]:
 
 def parameters_of(folder: Path, config: ExperimentConfig, step: int) -> list[np.ndarray]:
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    like = trainer(config, folder).state_shapes
+    like = trainer(config, folder).update.state_shapes
     state, _ = checkpoints.restore(step, like)
     checkpoints.close()
     return jax.tree.leaves(jax.device_get(state))

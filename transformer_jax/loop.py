@@ -24,11 +24,10 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.counters import Counters, Stopwatch
-from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import put_batch
 from transformer_jax.training.state import TrainState, count_parameters
-from transformer_jax.training.step import StepMetrics, initial_state, make_train_step, state_shapes
+from transformer_jax.training.step import StepMetrics
+from transformer_jax.training.update import Update
 
 REHEARSAL_SENTENCES = 8
 
@@ -50,10 +49,7 @@ class Trainer:
 
     def __init__(self, config: ExperimentConfig, run: RunDirectory, task: TranslationTask, mesh: Mesh) -> None:
         self.config, self.run, self.task, self.mesh = config, run, task, mesh
-        self._schedule = make_schedule(config.optimizer, config.model.d_model, config.training.num_updates)
-        self._optimizer = make_optimizer(config.optimizer, self._schedule)
-        self._train_step = make_train_step(task.loss, self._optimizer, config.batching.accumulation_steps)
-        self.state_shapes = state_shapes(task.init_params, self._optimizer, config.seed, self.mesh)
+        self.update = Update(config, task.objective.loss, task.objective.init_params, mesh)
         self.state: TrainState
         self.counters = Counters()
         training = config.training
@@ -81,11 +77,11 @@ class Trainer:
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
-        compiled = CompiledStep(self._train_step, self.state_shapes, self.mesh, self.task.batch_shapes(first))
+        compiled = CompiledStep(self.update.jitted(), self.update.state_shapes, self.task.batch_shapes(first))
         batches = self.task.training_batches(first)
         with closing(compiled):
             if not self._checkpoints.steps():
-                self.state = initial_state(self.task.init_params, self._optimizer, self.config.seed, self.mesh)
+                self.state = self.update.initial_state()
             if first == 0:
                 self._rehearse(progress)
             return self._run(compiled, batches, log, progress)
@@ -143,7 +139,7 @@ class Trainer:
             progress.show(step, window["train/loss"], rate)
             window |= {
                 "train/gradient_norm": float(metrics.gradient_norm),
-                "train/learning_rate": float(self._schedule(step)),
+                "train/learning_rate": float(self.update.schedule(step)),
                 "train/target_tokens": self.counters.total_tokens,
                 "speed/target_tokens_per_second": rate,
             }
@@ -181,7 +177,7 @@ class Trainer:
         """Takes up the newest checkpoint, if there is one: the updates it has, and what is wrong with newer ones."""
         if not self._checkpoints.steps():
             return 0, []
-        self.state, progress, complaints = self._checkpoints.restore_newest(self.state_shapes)
+        self.state, progress, complaints = self._checkpoints.restore_newest(self.update.state_shapes)
         self._require_same_data(progress["data"])
         self.counters = Counters(**progress["counters"])
         return int(self.state.step), complaints
@@ -192,7 +188,7 @@ class Trainer:
         save_tokenizers(self.task.tokenizers, self.run.tokenizer)
         write_json(self.run.data_report, self.task.data_report())
         devices = [str(device) for device in self.mesh.devices.flat]
-        self.run.write_run(devices, self.config.seed, count_parameters(self.state_shapes.params))
+        self.run.write_run(devices, self.config.seed, count_parameters(self.update.state_shapes.params))
 
     def _identity(self) -> Progress:
         """What a checkpoint says about where it comes from, and needs to be of use."""

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID, AnyArray, PyTree
@@ -41,6 +42,16 @@ class Batch(NamedTuple):
 
     source: Tokens
     target: Tokens
+
+
+def batch_shape(rows: int, source_width: int, target_width: int) -> Batch:
+    """The shapes and types of a batch, without its numbers."""
+
+    def side(width: int) -> Tokens:
+        tokens = Tokens.from_ids(np.zeros((rows, width), np.int32))
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tokens)
+
+    return Batch(side(source_width), side(target_width))
 
 
 class DecodeCache(NamedTuple):

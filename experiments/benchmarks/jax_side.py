@@ -13,18 +13,14 @@ def main() -> None:
     # After the limit: JAX counts the cores when it starts.
     from transformer_jax.data.tokenizers import load_tokenizers
     from transformer_jax.tasks.translation import TranslationTask
-    from transformer_jax.training.optimizers import make_optimizer
-    from transformer_jax.training.schedules import make_schedule
     from transformer_jax.training.sharding import make_mesh, put_batch
-    from transformer_jax.training.step import compile_train_step, initial_state, make_train_step
+    from transformer_jax.training.update import Update
 
     config = arguments.workload.config
     mesh = make_mesh(config.mesh)
     task = TranslationTask(config, load_tokenizers(Path(arguments.options.recorded) / "tokenizer"), mesh)
-    schedule = make_schedule(config.optimizer, config.model.d_model, config.training.num_updates)
-    optimizer = make_optimizer(config.optimizer, schedule)
-    state = initial_state(task.init_params, optimizer, config.seed, mesh)
-    compiled = compile_train_step(make_train_step(task.loss, optimizer), state, mesh)
+    update = Update(config, task.objective.loss, task.objective.init_params, mesh)
+    state, compiled = update.initial_state(), update.jitted()
 
     def step(batch) -> float:
         nonlocal state

@@ -10,7 +10,7 @@ from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_batch
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import StepMetrics
+from transformer_jax.training.step import StepMetrics, compile_train_step
 
 MESH = make_mesh(MeshConfig(data=1), jax.devices()[:1])
 WIDTHS = 2, 3, 5
@@ -35,7 +35,7 @@ def compiled(traced):
         return state._replace(step=state.step + 1, params=params), metrics
 
     shapes = [jax.ShapeDtypeStruct((1, width), jnp.float32) for width in WIDTHS]
-    compiled = CompiledStep(step, state(), MESH, shapes)
+    compiled = CompiledStep(compile_train_step(step, state(), MESH), state(), shapes)
     yield compiled
     compiled.close()
 

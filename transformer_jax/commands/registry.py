@@ -32,6 +32,10 @@ COMMANDS = {
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
+    "compile": Command(
+        "transformer_jax.commands.compile",
+        "compile a recipe for devices that are not here: does it fit, how fast can it be",
+    ),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 

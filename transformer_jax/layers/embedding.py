@@ -1,11 +1,21 @@
 """Token embeddings and the projection to logits that may share their matrix (Vaswani et al. 2017, section 3.4)."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Int
 from transformer_jax.contraction import contract
 from transformer_jax.layers.initialization import embedding_normal
+
+Lookup = Callable[[Float[Array, "V D"], Int[Array, "B L"]], Float[Array, "B L D"]]
+"""Rows of a table; another one than ``rows_of_table`` where the table is split over devices."""
+
+
+def rows_of_table(table: Float[Array, "V D"], token_ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
+    """Plain indexing."""
+    return table[token_ids]
 
 
 class Embedding(nn.Module):
@@ -14,13 +24,14 @@ class Embedding(nn.Module):
     vocabulary_size: int
     d_model: int
     dtype: str = "float32"
+    lookup: Lookup = rows_of_table
 
     def setup(self) -> None:
         self.table = self.param("table", embedding_normal(self.d_model), (self.vocabulary_size, self.d_model))
 
     def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
         """Rows of the matrix times sqrt(d_model)."""
-        return self.table[jnp.asarray(token_ids)] * self.d_model**0.5
+        return self.lookup(self.table, jnp.asarray(token_ids)) * self.d_model**0.5
 
     def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
         """Hidden states times the transposed matrix, float32."""

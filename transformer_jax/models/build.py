@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,7 @@ from transformer_jax.array_types import Hidden
 from transformer_jax.config import RnnConfig, TransformerConfig
 from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
-from transformer_jax.layers.embedding import Embedding, ZeroPaddingEmbedding
+from transformer_jax.layers.embedding import Embedding, Lookup, ZeroPaddingEmbedding, rows_of_table
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
@@ -45,11 +46,25 @@ def identity(hidden: Hidden) -> Hidden:
 FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lambda: identity, "pre": LayerNorm}
 
 
+class Devices(NamedTuple):
+    """What a Transformer has to know of its devices.
+
+    How to attend there, where hidden states [B, L, D] live, and how to read a table that may be split.
+    """
+
+    attention: AttentionBackend = ByLength()
+    place: Callable[[Hidden], Hidden] = identity
+    lookup: Lookup = rows_of_table
+
+
+ANY_DEVICES = Devices()
+
+
 def build_transformer(
-    config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, backend: AttentionBackend
+    config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, on: Devices
 ) -> Transformer:
     """The Transformer of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, dtype=config.compute_dtype)
+    make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, dtype=config.compute_dtype, lookup=on.lookup)
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, make, make, source_vocabulary, target_vocabulary
     )
@@ -59,7 +74,7 @@ def build_transformer(
         projection=projection,
         source_positions=_positions(config),
         target_positions=_positions(config),
-        parts=_layer_parts(config, backend),
+        parts=_layer_parts(config, on),
         stack=STACKS[config.scan_layers, config.rematerialise],
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
@@ -67,7 +82,7 @@ def build_transformer(
     )
 
 
-def _layer_parts(config: TransformerConfig, backend: AttentionBackend) -> LayerParts:
+def _layer_parts(config: TransformerConfig, on: Devices) -> LayerParts:
     return LayerParts(
         attention=partial(
             ATTENTIONS[config.attention],
@@ -77,7 +92,7 @@ def _layer_parts(config: TransformerConfig, backend: AttentionBackend) -> LayerP
             d_model=config.d_model,
             dropout=config.attention_dropout,
             dtype=config.compute_dtype,
-            backend=backend,
+            backend=on.attention,
         ),
         feed_forward=partial(
             FEED_FORWARDS[config.feed_forward],
@@ -87,6 +102,7 @@ def _layer_parts(config: TransformerConfig, backend: AttentionBackend) -> LayerP
         ),
         residual=partial(RESIDUALS[config.normalization], dropout=config.dropout),
         final_norm=FINAL_NORMS[config.normalization],
+        place=on.place,
     )
 
 
@@ -100,9 +116,9 @@ def build_model(
     config: TransformerConfig | RnnConfig,
     source_vocabulary: int,
     target_vocabulary: int,
-    backend: AttentionBackend | None = None,
+    on: Devices = ANY_DEVICES,
 ) -> Transformer | RnnSeq2Seq:
-    """The model of ``config`` for vocabularies of these sizes; ``backend`` is how a Transformer computes its attention."""
+    """The model of ``config`` for vocabularies of these sizes; ``on`` matters to a Transformer only."""
     if isinstance(config, RnnConfig):
         return build_rnn(config, source_vocabulary, target_vocabulary)
-    return build_transformer(config, source_vocabulary, target_vocabulary, backend or ByLength())
+    return build_transformer(config, source_vocabulary, target_vocabulary, on)

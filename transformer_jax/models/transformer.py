@@ -129,5 +129,5 @@ class Transformer(nn.Module):
     ) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4."""
         length = length or token_ids.shape[1]
-        summed = embedding.embed(token_ids) + encode_positions(positions, length=length)
+        summed = self.parts.place(embedding.embed(token_ids) + encode_positions(positions, length=length))
         return self.sum_dropout(summed, train=train)

@@ -13,12 +13,16 @@ from transformer_jax.layers.masks import SentenceMask
 
 
 class LayerParts(NamedTuple):
-    """Makers of the parts of a layer: another part, another variant. None of them takes an argument."""
+    """Makers of the parts of a layer: another part, another variant. None of them takes an argument.
+
+    ``place`` says where the hidden states [B, L, D] between the parts live, and changes nothing else.
+    """
 
     attention: Callable[[], MultiHeadAttention]
     feed_forward: Callable[[], nn.Module]
     residual: Callable[[], nn.Module]
     final_norm: Callable[[], Callable[[Hidden], Hidden]]
+    place: Callable[[Hidden], Hidden]
 
 
 class KeysAndValues(NamedTuple):
@@ -48,7 +52,10 @@ class EncoderLayer(nn.Module):
         hidden = self.self_attention_residual(
             hidden, lambda inputs: self.self_attention(inputs, inputs, mask, train=train), train=train
         )
-        return self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
+        hidden = self.parts.place(hidden)
+        return self.parts.place(
+            self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
+        )
 
 
 class DecoderLayer(nn.Module):
@@ -127,9 +134,12 @@ class DecoderLayer(nn.Module):
         *,
         train: bool,
     ) -> Hidden:
-        hidden = self.self_attention_residual(hidden, attend_to_own, train=train)
-        hidden = self.cross_attention_residual(hidden, attend_to_source, train=train)
-        return self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
+        place = self.parts.place
+        hidden = place(self.self_attention_residual(hidden, attend_to_own, train=train))
+        hidden = place(self.cross_attention_residual(hidden, attend_to_source, train=train))
+        return place(
+            self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
+        )
 
 
 def _written(cache_BWHTK: Array, newest_BHWK: Array, index: Array) -> Array:

@@ -17,13 +17,13 @@ from transformer_jax.training.sharding import BATCH_ROWS
 KERNEL_SCORES = 256 * 256
 
 
-def attention_of(config: TransformerConfig | RnnConfig, mesh: Mesh) -> AttentionBackend | None:
+def attention_of(config: TransformerConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:
     """What ``model.attention_backend`` asks for; ``auto`` is the best that can run on the devices of ``mesh``.
 
-    None for the recurrent models, which have attentions of their own. Raises ConfigError when it cannot run here.
+    The recurrent models have attentions of their own and do not ask. Raises ConfigError when it cannot run here.
     """
     if isinstance(config, RnnConfig):
-        return None
+        return EinsumAttention()
     name = config.attention_backend
     kernels: dict[str, AttentionBackend] = {
         "cudnn": CudnnAttention(),

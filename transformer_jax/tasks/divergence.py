@@ -21,7 +21,7 @@ def find_non_finite(
         return found
     # Compiled, though only for one update: primitive by primitive it would take minutes.
     in_activations = first_non_finite_of(lambda *inputs: {"activations": task.activations(*inputs)})
-    gradient_of = jax.grad(lambda params, *rows: task.loss(params, *rows).loss)
+    gradient_of = jax.grad(lambda params, *rows: task.objective.loss(params, *rows).loss)
     in_gradient = first_non_finite_of(lambda *inputs: {"gradient": gradient_of(*inputs)})
     for rows, rows_key in micro_batches(batch, key, accumulation_steps):
         inputs = params, rows, rows_key

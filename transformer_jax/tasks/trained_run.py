@@ -11,7 +11,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.models.build import build_model
+from transformer_jax.models.build import Devices, build_model
 from transformer_jax.models.interface import Module, init_params
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.attention_choice import attention_of
@@ -50,7 +50,7 @@ def open_trained_run(
     tokenizers = tokenizers_of_run(run)
     mesh = make_mesh(config.mesh)
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-    model = build_model(config.model, *sizes, attention_of(config.model, mesh))
+    model = build_model(config.model, *sizes, Devices(attention_of(config.model, mesh)))
     like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
     checkpoints = Checkpoints(run.checkpoints, read_only=True)
     steps = checkpoints.steps_to_average(checkpoint, average)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -20,19 +19,13 @@ from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
-from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import LogitFactors, call, init_params
-from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.attention_choice import attention_of
+from transformer_jax.sequence_types import Batch, batch_shape
+from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import put_batch, row_groups
 
 SCORING_TOKENS = 4096
-# Numbers of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
-LOGITS_AT_ONCE = {"cpu": 2**21}
-LOGITS_ON_ACCELERATOR = 2**26
 
 
 class TranslationTask:
@@ -43,10 +36,11 @@ class TranslationTask:
         self.tokenizers = tokenizers
         self.corpus = open_corpus(config.data, config.seed)
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-        self.model = build_model(config.model, *sizes, attention_of(config.model, mesh))
+        self.objective = TranslationObjective(config, *sizes, mesh)
+        self.model = self.objective.model
         self._mesh = mesh
         self._stores: dict[tuple[str, bool], TokenStore] = {}
-        self._compiled_loss = jax.jit(self._unsmoothed_loss)
+        self._compiled_loss = jax.jit(self.objective.unsmoothed_loss)
 
     @cached_property
     def training_store(self) -> TokenStore:
@@ -81,13 +75,7 @@ class TranslationTask:
         """The shapes of all training batches, over all processes, in the order in which ``start_update`` and its successors
         need them.
         """
-
-        def side(rows: int, width: int) -> Tokens:
-            tokens = Tokens.from_ids(np.zeros((rows, width), np.int32))
-            return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tokens)
-
-        shapes = self.plan.shapes_by_need(start_update)
-        return [Batch(side(rows, source), side(rows, target)) for rows, source, target in shapes]
+        return [batch_shape(*shape) for shape in self.plan.shapes_by_need(start_update)]
 
     def training_batches(self, start_update: int) -> Iterator[Batch]:
         """Batches from ``start_update`` on, for ever; each process reads only its rows."""
@@ -102,15 +90,6 @@ class TranslationTask:
             process_count=jax.process_count(),
             prefetch=self.config.batching.prefetch_batches,
         )
-
-    def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
-        return init_params(self.model, key)
-
-    def loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
-        """Label-smoothed cross entropy of a training batch, with dropout."""
-        factors = call(self.model, params, "factors", *batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, self.config.training.label_smoothing)
 
     def activations(self, params: PyTree, batch: Batch, key: Array) -> PyTree:
         """Everything that the modules return in a training pass, for finding what went wrong."""
@@ -181,17 +160,3 @@ class TranslationTask:
                 )
             self._stores[split, is_training] = store
         return self._stores[split, is_training]
-
-    def _unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
-        return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=0.0)
-
-    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: float) -> LossSums:
-        return projected_cross_entropy(
-            *factors,
-            jnp.asarray(batch.target.ids),
-            jnp.asarray(batch.target.segments != 0, jnp.float32),
-            smoothing,
-            dtype=self.config.model.compute_dtype,
-            logits_at_once=LOGITS_AT_ONCE.get(self._mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR),
-            groups=row_groups(self._mesh),
-        )

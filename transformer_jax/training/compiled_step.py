@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
-from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import StepFunction, compile_train_step
+from transformer_jax.training.step import StepFunction
 
 
 class CompiledStep:
@@ -18,9 +17,8 @@ class CompiledStep:
     rehearses; the others in their order once the first is in use, so that nothing keeps the first update waiting.
     """
 
-    def __init__(self, step: StepFunction, state: TrainState, mesh: Mesh, batches: Sequence[PyTree]) -> None:
-        self._jitted = compile_train_step(step, state, mesh)
-        self._state = state
+    def __init__(self, jitted: jax.stages.Wrapped, state: TrainState, batches: Sequence[PyTree]) -> None:
+        self._jitted, self._state = jitted, state
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._later = list(batches[1:])
         self._compiled = {_key(batches[0]): self._submit(batches[0])}

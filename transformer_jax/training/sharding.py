@@ -2,12 +2,16 @@
 
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from transformer_jax.array_types import PyTree
+from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 
 AXES = ("data", "fsdp", "tensor")
@@ -129,6 +133,29 @@ def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows split over ``data`` and ``fsdp``."""
     return NamedSharding(mesh, BATCH_ROWS)
+
+
+def rows_in_place(mesh: Mesh) -> Callable[[Array], Array]:
+    """Keeps arrays [B, ...] split by rows, whole in their other dimensions, and so their gradients.
+
+    Without it the compiler may move hidden states from device to device instead of gathering a layer's parameters.
+    """
+    return partial(lax.with_sharding_constraint, shardings=batch_sharding(mesh))
+
+
+def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
+    """Reads rows of a table [V, D] whose vocabulary is split over ``tensor``: each device those it has, and then their sum.
+
+    Left to itself the compiler gathers the whole table on every device.
+    """
+
+    def of_my_part(table: Array, token_ids: Array) -> Array:
+        places = token_ids - lax.axis_index("tensor") * len(table)
+        is_mine = (places >= 0) & (places < len(table))
+        rows = table[jnp.clip(places, 0, len(table) - 1)]
+        return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
+
+    return jax.shard_map(of_my_part, mesh=mesh, in_specs=(P("tensor", None), BATCH_ROWS), out_specs=BATCH_ROWS)
 
 
 def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:

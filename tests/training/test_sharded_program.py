@@ -1,0 +1,135 @@
+"""What devices really send each other and hold, read from the compiled training step."""
+
+import math
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig
+from transformer_jax.config.data import BatchingConfig, TokenizerConfig
+from transformer_jax.preflight.collectives import Collective, collectives_of
+from transformer_jax.preflight.program import bytes_on_a_device
+from transformer_jax.sequence_types import Batch, Tokens, batch_shape
+from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.training.sharding import make_mesh, put_batch
+from transformer_jax.training.update import Update
+
+VOCABULARY, D_MODEL, D_FF = 128, 32, 64
+TABLE_BYTES = 4 * VOCABULARY * D_MODEL
+MATRIX_BYTES = 4 * D_MODEL * D_MODEL
+MESHES = {
+    "data": MeshConfig(data=8),
+    "fsdp": MeshConfig(data=1, fsdp=8),
+    "tensor": MeshConfig(data=2, tensor=4),
+    "data and fsdp": MeshConfig(data=2, fsdp=4),
+    "data and tensor": MeshConfig(data=4, tensor=2),
+    "fsdp and tensor": MeshConfig(data=1, fsdp=4, tensor=2),
+    "all": MeshConfig(data=2, fsdp=2, tensor=2),
+}
+SINGLE = MeshConfig(data=1)
+
+
+def update_on(mesh_config: MeshConfig, **model: object) -> Update:
+    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
+    undropped = {"dropout": 0.0, "embedding_dropout": 0.0}
+    config = ExperimentConfig(
+        model=TransformerConfig(**(sizes | undropped | model)),
+        tokenizer=TokenizerConfig(vocabulary_size=VOCABULARY),
+        batching=BatchingConfig(row_multiple=8),
+        mesh=mesh_config,
+    )
+    devices = math.prod((mesh_config.data, mesh_config.fsdp, mesh_config.tensor))
+    mesh = make_mesh(mesh_config, jax.devices()[:devices])
+    objective = TranslationObjective(config, VOCABULARY, VOCABULARY, mesh)
+    return Update(config, objective.loss, objective.init_params, mesh)
+
+
+@cache
+def program_of(name: str, scan_layers: bool) -> jax.stages.Compiled:
+    update = update_on(MESHES[name], scan_layers=scan_layers)
+    return update.jitted().lower(update.state_shapes, batch_shape(16, 12, 12)).compile()
+
+
+def exchanged(name: str, scan_layers: bool = False) -> list[Collective]:
+    return collectives_of(program_of(name, scan_layers).as_text(), 8)
+
+
+def largest(collectives: list[Collective], kind: str) -> int:
+    return max((each.bytes for each in collectives if each.kind == kind), default=0)
+
+
+def batch() -> Batch:
+    generator = np.random.default_rng(0)
+    ids = generator.integers(4, VOCABULARY, (2, 16, 12)).astype(np.int32)
+    ids[:, ::3, 7:] = 0
+    return Batch(*map(Tokens.from_ids, ids))
+
+
+def two_updates(mesh_config: MeshConfig, **model: object):
+    update = update_on(mesh_config, **model)
+    state, step = update.initial_state(), update.jitted()
+    for _ in range(2):
+        state, metrics = step(state, put_batch(batch(), update.mesh))
+    return jax.device_get((state.params, metrics.sums))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return two_updates(SINGLE)
+
+
+@pytest.mark.parametrize(("name", "scan_layers"), [*((name, False) for name in MESHES), ("all", True)])
+def test_every_mesh_makes_the_update_of_one_device(name, scan_layers, alone):
+    params, sums = two_updates(MESHES[name], scan_layers=scan_layers)
+    np.testing.assert_allclose(sums, alone[1], rtol=1e-5)
+    for found, expected in zip(jax.tree.leaves(params), jax.tree.leaves(alone[0]), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_data_parallel_devices_only_add_up_gradients():
+    found = exchanged("data")
+    assert {each.kind for each in found} == {"all-reduce"}
+    parameters = bytes_on_a_device(update_on(SINGLE).state_shapes.params)
+    # The tied table's gradient arrives from both of its uses.
+    assert parameters <= sum(each.bytes for each in found) <= parameters + 2 * TABLE_BYTES + 1000
+
+
+@pytest.mark.parametrize(("name", "scan_layers"), [("fsdp", False), ("data and fsdp", False), ("data and fsdp", True)])
+def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_where_they_are(name, scan_layers):
+    found = exchanged(name, scan_layers)
+    kinds = {each.kind for each in found}
+    assert "all-gather" in kinds
+    assert largest(found, "all-gather") <= TABLE_BYTES
+    # Rows of hidden states of all devices together; none of them is sent to another device but for the embeddings.
+    hidden = 4 * 16 * 12 * D_MODEL
+    assert sum(each.times for each in found if each.kind == "all-gather" and each.bytes == hidden) == 0
+    assert sum(each.times for each in found if each.kind == "all-to-all") <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "scan_layers"), [("tensor", False), ("data and tensor", False), ("data and tensor", True)]
+)
+def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
+    found = exchanged(name, scan_layers)
+    parts = MESHES[name].tensor
+    assert largest(found, "all-gather") < MATRIX_BYTES // parts
+    assert "all-to-all" not in {each.kind for each in found}
+    # Two sums a layer of the encoder and three of the decoder, there and back.
+    hidden = 4 * 16 * 12 * D_MODEL // MESHES[name].data
+    sums = sum(
+        each.times * (each.bytes // hidden) for each in found if each.kind == "all-reduce" and each.bytes >= hidden
+    )
+    assert sums >= 2 * (2 * 2 + 3 * 2)
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_memory_of_the_state_falls_as_parameters_are_split(name):
+    mesh, single = MESHES[name], update_on(SINGLE).state_shapes
+    arguments = program_of(name, False).memory_analysis().argument_size_in_bytes
+    batch_bytes = 6 * 4 * 16 * 12 // (mesh.data * mesh.fsdp)
+    whole = bytes_on_a_device((single.params, single.optimizer_state))
+    split = (arguments - batch_bytes) / whole
+    # Biases and norms are too small to be worth splitting.
+    assert split == pytest.approx(1 / (mesh.fsdp * mesh.tensor), abs=0.08)

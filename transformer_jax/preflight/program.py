@@ -1,0 +1,173 @@
+"""The training step of a recipe, compiled for devices that need not be here, and what the compiler says about it."""
+
+import math
+import re
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import ExperimentConfig, TransformerConfig
+from transformer_jax.data.buckets import WIDTH_STEP, rows_of
+from transformer_jax.preflight.chips import Chip, Topology
+from transformer_jax.preflight.collectives import Collective, collectives_of
+from transformer_jax.preflight.flops import product_flops
+from transformer_jax.sequence_types import Batch, batch_shape
+from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.training.sharding import make_mesh, require_rows_divide
+from transformer_jax.training.state import count_parameters
+from transformer_jax.training.update import Update
+
+# "the total memory required for HLO temporaries (53.42G) exceeds available HBM (15.75G)"
+_OUT_OF_MEMORY = re.compile(r"\(([\d.]+)([KMGT])\) exceeds available HBM \(([\d.]+)([KMGT])\)")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class Buffer(NamedTuple):
+    """A large array on one device."""
+
+    name: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class Program(NamedTuple):
+    """A compiled step, in bytes and operations; memory, traffic and collectives are those of one device.
+
+    ``temporaries`` are activations, gradients and workspace. ``model_flops`` are the operations of the matrix products, on all
+    devices together, of a step that computes nothing twice. ``fits`` is False when the compiler refused: then
+    ``temporaries`` are what it says it would need, and traffic and collectives are unknown (0 and empty).
+    """
+
+    mesh: dict[str, int]
+    rows: int
+    width: int
+    parameters: int
+    parameter_bytes: int
+    optimizer_bytes: int
+    temporaries: int
+    fits: bool
+    available: float
+    largest: list[Buffer]
+    model_flops: int
+    traffic: float
+    collectives: list[Collective]
+    compile_seconds: float
+
+    @property
+    def total(self) -> int:
+        """Bytes on a device."""
+        return self.parameter_bytes + self.optimizer_bytes + self.temporaries
+
+
+def compile_program(config: ExperimentConfig, topology: Topology, length: int = 0) -> Program:
+    """Compiles the step of ``config`` for a batch of ``length`` positions on either side (0: as long as batches can be).
+
+    Raises ConfigError when mesh, rows or sizes do not fit each other.
+    """
+    started = time.perf_counter()
+    mesh = make_mesh(config.mesh, topology.devices)
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
+    vocabulary = config.tokenizer.vocabulary_size
+    objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
+    update = Update(config, objective.loss, objective.init_params, mesh)
+    rows, width = batch_size(config, length)
+    batch = batch_shape(rows, width, width)
+    parameter_bytes = bytes_on_a_device(update.state_shapes.params)
+    optimizer_bytes = bytes_on_a_device(update.state_shapes.optimizer_state)
+    found = _compile(update, batch, topology.chip)
+    return Program(
+        mesh=dict(mesh.shape),
+        rows=rows,
+        width=width,
+        parameters=count_parameters(update.state_shapes.params),
+        parameter_bytes=parameter_bytes,
+        optimizer_bytes=optimizer_bytes,
+        temporaries=found.temporaries,
+        fits=found.fits and parameter_bytes + optimizer_bytes + found.temporaries <= found.available,
+        available=found.available,
+        largest=largest_buffers(config, objective, update, batch),
+        model_flops=model_flops(config, topology, batch),
+        traffic=found.traffic,
+        collectives=found.collectives,
+        compile_seconds=time.perf_counter() - started,
+    )
+
+
+class _Found(NamedTuple):
+    """What the compiler says; see ``Program``."""
+
+    temporaries: int
+    available: float
+    fits: bool
+    traffic: float
+    collectives: list[Collective]
+
+
+def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
+    lowered = update.jitted().lower(update.state_shapes, batch)
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        excess = _OUT_OF_MEMORY.search(str(error))
+        if not excess:
+            raise
+        needed, available = (float(excess[at]) * _UNITS[excess[at + 1]] for at in (1, 3))
+        return _Found(int(needed), available, False, 0.0, [])
+    memory: Any = compiled.memory_analysis()
+    costs: Any = compiled.cost_analysis()
+    # The compiler counts the body of a loop once; we know how often it runs.
+    counted = product_flops(update.step, update.state_shapes, batch) / update.mesh.size
+    traffic = costs["bytes accessed"] * max(counted / max(costs["flops"], 1.0), 1.0)
+    collectives = collectives_of(compiled.as_text() or "", update.mesh.size)
+    return _Found(memory.temp_size_in_bytes, chip.memory if chip else math.inf, True, traffic, collectives)
+
+
+def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
+    """Rows of a batch of the recipe, over all devices, and positions of a row: ``length``, or as many as there can be."""
+    data, batching = config.data, config.batching
+    longest = max(data.max_source_tokens, data.max_target_tokens) + 1
+    width = length or (batching.packed_length if batching.kind == "packed" else -(-longest // WIDTH_STEP) * WIDTH_STEP)
+    return rows_of(width, batching.tokens_per_update, batching.row_multiple), width
+
+
+def bytes_on_a_device(tree: PyTree) -> int:
+    """Of arrays, or of shapes with shardings."""
+    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def model_flops(config: ExperimentConfig, topology: Topology, batch: Batch) -> int:
+    """Operations of a step's matrix products, with every score computed and nothing computed twice."""
+    if isinstance(config.model, TransformerConfig):
+        plain = replace(config.model, attention_backend="einsum", rematerialise="none", scan_layers=False)
+        config = replace(config, model=plain)
+    vocabulary = config.tokenizer.vocabulary_size
+    objective = TranslationObjective(config, vocabulary, vocabulary, make_mesh(config.mesh, topology.devices))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    params = jax.eval_shape(objective.init_params, key)
+    return product_flops(jax.grad(lambda *arguments: objective.loss(*arguments).loss), params, batch, key)
+
+
+def largest_buffers(
+    config: ExperimentConfig, objective: TranslationObjective, update: Update, batch: Batch
+) -> list[Buffer]:
+    """The three largest kinds of arrays that wait for the backward pass, or hold the state, on a device."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    shards = update.mesh.shape["data"] * update.mesh.shape["fsdp"] * config.batching.accumulation_steps
+    kept = jax.eval_shape(
+        lambda params, batch, key: jax.vjp(lambda params: objective.loss(params, batch, key).loss, params)[1],
+        update.state_shapes.params,
+        batch,
+        key,
+    )
+    sizes: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for leaf in jax.tree.leaves(kept):
+        if batch.source.ids.shape[0] in leaf.shape:
+            sizes["kept for the backward pass", leaf.shape] += math.prod(leaf.shape) * leaf.dtype.itemsize // shards
+    for name, tree in (("parameters", update.state_shapes.params), ("optimizer", update.state_shapes.optimizer_state)):
+        for leaf in jax.tree.leaves(tree):
+            sizes[name, leaf.shape] += bytes_on_a_device(leaf)
+    return [Buffer(name, shape, size) for (name, shape), size in sizes.most_common(3)]

@@ -1,0 +1,60 @@
+"""The model of a run and what its training minimises: all of translation that needs no data."""
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.models.build import Devices, build_model
+from transformer_jax.models.interface import LogitFactors, call, init_params
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.attention_choice import attention_of
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.sharding import lookup_in_split_table, row_groups, rows_in_place
+
+# Numbers of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
+LOGITS_AT_ONCE = {"cpu": 2**21}
+LOGITS_ON_ACCELERATOR = 2**26
+
+
+class TranslationObjective:
+    """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
+
+    Raises ConfigError when ``model.attention_backend`` cannot run on them.
+    """
+
+    def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
+        self.config = config
+        on = Devices(attention_of(config.model, mesh), rows_in_place(mesh))
+        if mesh.shape["tensor"] > 1:
+            on = on._replace(lookup=lookup_in_split_table(mesh))
+        self.model = build_model(config.model, source_vocabulary, target_vocabulary, on)
+        # Parameters are made from a single row, which is not split.
+        self._anywhere = build_model(config.model, source_vocabulary, target_vocabulary)
+        self._groups = row_groups(mesh)
+        self._logits_at_once = LOGITS_AT_ONCE.get(mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR)
+
+    def init_params(self, key: Array) -> PyTree:
+        """Parameters before the first update."""
+        return init_params(self._anywhere, key)
+
+    def loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
+        """Label-smoothed cross entropy of a training batch, with dropout."""
+        factors = call(self.model, params, "factors", *batch, train=True, rngs={"dropout": key})
+        return self._sums(factors, batch, self.config.training.label_smoothing)
+
+    def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
+        """Cross entropy without dropout or smoothing, for validation."""
+        return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=0.0)
+
+    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: float) -> LossSums:
+        return projected_cross_entropy(
+            *factors,
+            jnp.asarray(batch.target.ids),
+            jnp.asarray(batch.target.segments != 0, jnp.float32),
+            smoothing,
+            dtype=self.config.model.compute_dtype,
+            logits_at_once=self._logits_at_once,
+            groups=self._groups,
+        )
