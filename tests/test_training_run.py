@@ -98,7 +98,12 @@ def test_a_run_describes_itself(whole):
 
 def test_a_finished_run_that_is_started_again_does_nothing(whole, cache):
     before = metrics_of(whole)
-    assert train(tiny_config(cache), whole) == Outcome(UPDATES, "finished", pytest.approx(0, abs=101))
+    outcome = train(tiny_config(cache), whole)
+    assert outcome[:3] == (UPDATES, "finished", pytest.approx(0, abs=101))
+    assert "in updates" in outcome.time_spent
+    goodput = json.loads((whole / "goodput.json").read_text())
+    assert goodput["step"] == UPDATES
+    assert min(goodput["seconds"][kind] for kind in ("step", "compile", "evaluation", "checkpoint")) > 0
     assert metrics_of(whole) == before
 
 

@@ -15,7 +15,9 @@ from transformer_jax.checkpoints import Checkpoints, Progress
 from transformer_jax.config import ConfigError, ExperimentConfig, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.evaluation.report import EvaluationReport
+from transformer_jax.reporting.goodput import Goodput
 from transformer_jax.reporting.metrics_log import MetricsLog
+from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch
@@ -37,43 +39,55 @@ class TrainingDiverged(RuntimeError):
 
 
 class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience`` or ``interrupted``."""
+    """How a training ended: ``reason`` is ``finished``, ``patience`` or ``interrupted``; ``time_spent`` is a line to read."""
 
     step: int
     reason: str
     best_bleu: float | None
+    time_spent: str
 
 
 class Trainer:
     """One training run, from wherever its newest checkpoint is to its end."""
 
-    def __init__(self, config: ExperimentConfig, run: RunDirectory, task: TranslationTask, mesh: Mesh) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        run: RunDirectory,
+        task: TranslationTask,
+        mesh: Mesh,
+        profiled: ProfiledSteps | None = None,
+    ) -> None:
         self.config, self.run, self.task, self.mesh = config, run, task, mesh
         self.update = Update(config, task.objective.loss, task.objective.init_params, mesh)
         self.state: TrainState
         self.counters = Counters()
         training = config.training
         self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
+        self._profiler = Profiler(profiled, run.profile)
+        self._goodput: Goodput
         self._interrupted: signal.Signals | None = None
 
-    def train(self) -> Outcome:
+    def train(self, started: float | None = None) -> Outcome:
         """Trains to the end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
 
+        ``started``: when the command did, by ``time.perf_counter``, for the account of its time.
         Raises TrainingDiverged when the loss or the gradient is not finite; the checkpoints stay as they were.
         """
         first, complaints = self._restore()
+        self._goodput = Goodput(self.run.goodput, first, started)
         # Only now: a command that is refused leaves settings and tokenizers as they were.
         self._describe_run()
         log = MetricsLog(self.run.metrics, first)
         progress = TrainingProgress(self.config.training.num_updates, first)
-        with log, closing(self._checkpoints), progress, self._stopped_by_signals():
+        with log, closing(self._checkpoints), progress, self._profiler, self._stopped_by_signals():
             for complaint in complaints:
                 progress.say(complaint)
             if first:
                 progress.say(f"resumed at update {first}")
             reason = self._reason_to_end(first) or self._prepare_and_run(first, log, progress)
             self._save(None)
-        return Outcome(int(self.state.step), reason, self.counters.best_bleu)
+        return Outcome(int(self.state.step), reason, self.counters.best_bleu, self._goodput.line())
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
@@ -94,18 +108,30 @@ class Trainer:
         step = int(self.state.step)
         watch = Stopwatch()
         pending: StepMetrics | None = None
+        self._goodput.turn_to("step")
         while True:
-            batch = put_batch(next(batches), self.mesh)
+            with self._goodput.spend("data_wait"):
+                rows = next(batches)
+            batch = put_batch(rows, self.mesh)
             if pending is not None and not compiled.is_ready(batch):
                 self._record(step, pending, log, progress, watch)
                 pending = None
-            with watch.pause():
+            with watch.pause(), self._goodput.spend("compile"):
+                if not compiled.is_announced(batch):
+                    shapes = f"{batch.source.ids.shape} and {batch.target.ids.shape}"
+                    progress.say(
+                        f"update {step + 1}: compiling once more, for a batch of {shapes} that was not planned"
+                    )
                 train_step = compiled.for_batch(batch)
+            self._profiler.before(step + 1)
             self.state, metrics = train_step(self.state, batch)
             if pending is not None:
                 self._record(step, pending, log, progress, watch)
             step, pending = step + 1, metrics
             is_boundary = step % training.evaluate_every == 0 or step % training.checkpoint_every == 0
+            if self._profiler.wants(step):
+                jax.block_until_ready(self.state)
+                self._profiler.stop()
             # Read once: a signal may come at any moment, and is then the next update's to notice.
             interrupted = self._interrupted is not None
             if is_boundary or interrupted or step == training.num_updates:
@@ -144,6 +170,7 @@ class Trainer:
                 "speed/target_tokens_per_second": rate,
             }
             log.write(step, window)
+            self._goodput.write(step)
             watch.restart()
 
     def _at_boundary(self, step: int, log: MetricsLog, progress: TrainingProgress) -> None:
@@ -162,7 +189,8 @@ class Trainer:
         self._save(bleu)
 
     def _evaluate(self, limit: int, step: int) -> EvaluationReport:
-        return self.task.evaluate(self.state.params, "validation", limit=limit, step=step)[0]
+        with self._goodput.spend("evaluation"):
+            return self.task.evaluate(self.state.params, "validation", limit=limit, step=step)[0]
 
     def _rehearse(self, progress: TrainingProgress) -> None:
         """Evaluates, decodes and saves once before any time is spent, so that none of them fails first after hours."""
@@ -204,7 +232,10 @@ class Trainer:
                 )
 
     def _save(self, bleu: float | None) -> None:
-        self._checkpoints.save(self.state, {**self._identity(), "counters": asdict(self.counters)}, bleu)
+        with self._goodput.spend("checkpoint"):
+            self._checkpoints.save(self.state, {**self._identity(), "counters": asdict(self.counters)}, bleu)
+        self._goodput.saved()
+        self._goodput.write(int(self.state.step))
 
     def _explain_divergence(self, step: int, metrics: StepMetrics) -> None:
         """Repeats update ``step``, whose batch and key follow from its number, and says where it went wrong."""

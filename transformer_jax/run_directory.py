@@ -53,6 +53,16 @@ class RunDirectory:
         return self.path / "curves.png"
 
     @property
+    def goodput(self) -> Path:
+        """Where the time went, over all starts."""
+        return self.path / "goodput.json"
+
+    @property
+    def profile(self) -> Path:
+        """The folder of traces."""
+        return self.path / "profile"
+
+    @property
     def data_report(self) -> Path:
         """What is in the training data, and what was left out of it and why."""
         return self.path / "data.json"

@@ -12,6 +12,7 @@ from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
+from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.translation import TranslationTask
@@ -21,12 +22,12 @@ from transformer_jax.visualization.curves import draw_curves, present_keys
 CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
 
 
-def train(config: ExperimentConfig, workdir: str) -> int:
-    """Trains, and says where the result is; the exit status of the command.
+def train(config: ExperimentConfig, workdir: str, profiled: ProfiledSteps | None = None) -> int:
+    """Trains, tracing the updates ``profiled``, and says where the result is; the exit status of the command.
 
     Raises ConfigError and DataError, nearly all of them before the corpus is tokenised.
     """
-    started = time.monotonic()
+    started = time.perf_counter()
     require_tensorflow()
     start_jax(config.data.cache_directory)
     mesh = make_mesh(config.mesh)
@@ -35,22 +36,24 @@ def train(config: ExperimentConfig, workdir: str) -> int:
     run = RunDirectory(workdir)
     require_writable(run.path, "--workdir")
     with run.locked():
-        return _train(config, run, mesh, started)
+        return _train(config, run, mesh, started, profiled)
 
 
-def _train(config: ExperimentConfig, run: RunDirectory, mesh: Mesh, started: float) -> int:
+def _train(
+    config: ExperimentConfig, run: RunDirectory, mesh: Mesh, started: float, profiled: ProfiledSteps | None
+) -> int:
     task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
-    trainer = Trainer(config, run, task, mesh)
+    trainer = Trainer(config, run, task, mesh, profiled)
     print(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
     try:
-        outcome = trainer.train()
+        outcome = trainer.train(started)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
     keys = present_keys(run.metrics, CURVES)
     if keys:
         draw_curves(run.metrics, keys, run.curves)
-    print(summary(outcome, run, time.monotonic() - started))
+    print(summary(outcome, run, time.perf_counter() - started))
     return 0
 
 
@@ -72,6 +75,7 @@ def summary(outcome: Outcome, run: RunDirectory, seconds: float) -> str:
     }[outcome.reason]
     return (
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}\n"
+        f"  {outcome.time_spent}\n"
         f"  curves: {run.curves}\n"
         f"  transformer-jax evaluate --workdir={run.path} --split=test\n"
         f"  transformer-jax translate --workdir={run.path} < input.txt"

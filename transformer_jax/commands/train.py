@@ -38,15 +38,20 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "workdir", None, "folder of the run; made if it is not there", flag_values=values, required=True
     )
+    flags.DEFINE_string(
+        "profile_steps", None, "A:B: trace the updates from A to B into profile/ of the run", flag_values=values
+    )
 
 
 def run(values: flags.FlagValues) -> int:
     """Trains; 0 when finished, out of patience, or stopped by a signal with everything saved; 1 when the loss diverged."""
     config = resolve_config(values)
     require_same_run(config, values.workdir)
+    from transformer_jax.reporting.profiling import ProfiledSteps
     from transformer_jax.training_session import train
 
-    return train(config, values.workdir)
+    profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
+    return train(config, values.workdir, profiled)
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

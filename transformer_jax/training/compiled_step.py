@@ -24,16 +24,19 @@ class CompiledStep:
         self._compiled = {_key(batches[0]): self._submit(batches[0])}
 
     def for_batch(self, batch: PyTree) -> StepFunction:
-        """The step for batches like this one, waiting for it if need be.
-
-        Raises KeyError for a shape that was not announced.
-        """
+        """The step for batches like this one, waiting for it if need be; one that was not announced is compiled now."""
         later, self._later = self._later, []
         first = self._compiled.get(_key(batch))
         if first is not None:
             first.result()
         self._compiled |= {_key(shape): self._submit(shape) for shape in later}
+        if _key(batch) not in self._compiled:
+            self._compiled[_key(batch)] = self._submit(batch)
         return self._compiled[_key(batch)].result()
+
+    def is_announced(self, batch: PyTree) -> bool:
+        """Whether batches like this one were among those that were to come, or came before."""
+        return _key(batch) in self._compiled or any(_key(batch) == _key(shape) for shape in self._later)
 
     def is_ready(self, batch: PyTree) -> bool:
         """Whether ``for_batch`` would return at once."""
