@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig
+from transformer_jax.config import ExperimentConfig, MeshConfig, RnnConfig, TransformerConfig
 from transformer_jax.config.data import BatchingConfig, TokenizerConfig
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.program import bytes_on_a_device
@@ -34,8 +34,12 @@ SINGLE = MeshConfig(data=1)
 def update_on(mesh_config: MeshConfig, **model: object) -> Update:
     sizes = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
     undropped = {"dropout": 0.0, "embedding_dropout": 0.0}
+    return made_of(TransformerConfig(**(sizes | undropped | model)), mesh_config)
+
+
+def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig) -> Update:
     config = ExperimentConfig(
-        model=TransformerConfig(**(sizes | undropped | model)),
+        model=model,
         tokenizer=TokenizerConfig(vocabulary_size=VOCABULARY),
         batching=BatchingConfig(row_multiple=8),
         mesh=mesh_config,
@@ -133,3 +137,16 @@ def test_memory_of_the_state_falls_as_parameters_are_split(name):
     split = (arguments - batch_bytes) / whole
     # Biases and norms are too small to be worth splitting.
     assert split == pytest.approx(1 / (mesh.fsdp * mesh.tensor), abs=0.08)
+
+
+@pytest.mark.parametrize("attention", ["general", "additive"])
+def test_recurrent_models_exchange_nothing_inside_their_loops(attention):
+    """A collective at every step of time would cost more than the step."""
+    wiring = "bahdanau" if attention == "additive" else "luong"
+    model = RnnConfig(d_embedding=16, d_hidden=16, d_attention=16, attention=attention, wiring=wiring)
+    update = made_of(model, MeshConfig(data=2, fsdp=2, tensor=2))
+    program = update.jitted().lower(update.state_shapes, batch_shape(16, 12, 12)).compile()
+    found = collectives_of(program.as_text(), 8)
+    assert {"all-gather", "all-reduce"} <= {each.kind for each in found}
+    # The chunks of the loss, of which there is one here, are a loop too.
+    assert max(each.times for each in found) == 1

@@ -1,7 +1,7 @@
-"""Recurrent layers as one scan over time: LSTM and GRU, in either direction, over padded or packed rows."""
+"""Recurrent layers: LSTM and GRU, in either direction, over padded rows."""
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -9,24 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, PyTree
-from transformer_jax.contraction import contract
 from transformer_jax.layers.initialization import xavier_uniform
-
-
-@runtime_checkable
-class Cell(Protocol):
-    """One kind of recurrence: pure functions of what the input and the previous hidden state contribute to its gates."""
-
-    num_gates: ClassVar[int]
-
-    def start(self, like: Float[Array, "*B N"]) -> PyTree:
-        """The state before the first token: zeros, with leaves of the shape of ``like``."""
-
-    def hidden(self, state: PyTree) -> Float[Array, "*B N"]:
-        """What the layer above, and the attention, see of a state."""
-
-    def step(self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        """The next state."""
+from transformer_jax.layers.recurrence import Cell, Recurrence, gates_from, recurrent_states
 
 
 class LstmState(NamedTuple):
@@ -113,57 +97,45 @@ class RecurrentLayer(nn.Module):
         self.recurrent_bias = self.param("recurrent_bias", nn.initializers.zeros, (gates, width))
 
     def __call__(
-        self,
-        inputs_BLD: Float[Array, "B L D"],
-        is_token_BL: Bool[Array, "B L"],
-        starts_BL: Bool[Array, "B L"],
-        *,
-        backward: bool = False,
+        self, inputs_BLD: Float[Array, "B L D"], is_token_BL: Bool[Array, "B L"], *, backward: bool = False
     ) -> tuple[Float[Array, "B L N"], PyTree]:
         """Hidden states of every position, and the state [B, N] after the last one (backward: after the first).
 
-        A position that is no token leaves the state as it is. Where ``starts_BL`` is True the state before it is zero: at the
-        first token, or backward at the last, of each sentence of a packed row.
+        Starts from zeros. A position that is no token leaves the state as it is.
         """
-        from_inputs_LBGN = jnp.moveaxis(self.project(inputs_BLD), 1, 0)
-
-        def advance(state: PyTree, at: tuple[Array, Array, Array]) -> tuple[PyTree, Array]:
-            from_input, is_token, starts = at
-            state = _where(starts, self.cell.start(self.cell.hidden(state)), state)
-            state = _where(is_token, self.step(from_input, state), state)
-            return state, self.cell.hidden(state)
-
         start = self.cell.start(jnp.zeros((inputs_BLD.shape[0], self.hidden_size), jnp.float32))
-        positions = from_inputs_LBGN, is_token_BL.T, starts_BL.T
-        state, hidden_LBN = lax.scan(advance, start, positions, reverse=backward)
+        return self.over_time(self.project(inputs_BLD), start, is_token_BL, backward=backward)
+
+    def over_time(
+        self,
+        from_inputs_BLGN: Float[Array, "B L G N"],
+        start: PyTree,
+        is_token_BL: Bool[Array, "B L"],
+        *,
+        backward: bool = False,
+    ) -> tuple[Float[Array, "B L N"], PyTree]:
+        """The same, from what ``project`` made of the inputs, and from any state."""
+        recurrence = Recurrence(self.cell, self.dtype, backward)
+        inputs = jnp.moveaxis(from_inputs_BLGN, 1, 0), is_token_BL.T
+        hidden_LBN, state = recurrent_states(recurrence, *inputs, self.recurrent_kernel, self.recurrent_bias, start)
         return jnp.moveaxis(hidden_LBN, 0, 1), state
 
     def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
         """What inputs contribute to the gates; of narrower ones, as the first columns of the input, the biases included."""
-        return self._gates(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias)
+        return gates_from(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias, self.dtype)
 
     def project_rest(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
         """What the last columns of the input contribute besides: ``project`` of both in two parts."""
-        return self._gates(inputs, self.input_kernel[-inputs.shape[-1] :], jnp.zeros_like(self.input_bias))
+        kernel = self.input_kernel[-inputs.shape[-1] :]
+        return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.dtype)
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
         """The state after one more token, from what ``project`` made of it."""
-        from_hidden = self._gates(self.cell.hidden(state), self.recurrent_kernel, self.recurrent_bias)
+        hidden = self.cell.hidden(state)
+        from_hidden = gates_from(hidden, self.recurrent_kernel, self.recurrent_bias, self.dtype)
         return self.cell.step(from_input, from_hidden, state)
-
-    def _gates(
-        self, inputs: Float[Array, "*B D"], kernel_DGN: Float[Array, "D G N"], bias_GN: Float[Array, "G N"]
-    ) -> Float[Array, "*B G N"]:
-        # As a product of two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with three axes.
-        rows, matrix = inputs.reshape(-1, inputs.shape[-1]), kernel_DGN.reshape(kernel_DGN.shape[0], -1)
-        gates = contract("BD,DC->BC", rows, matrix, self.dtype) + bias_GN.reshape(1, -1)
-        return gates.reshape(*inputs.shape[:-1], *bias_GN.shape)
 
 
 def _gates_of(gates: Float[Array, "*B G N"]) -> list[Float[Array, "*B N"]]:
     """The gates one by one."""
     return [lax.index_in_dim(gates, gate, axis=-2, keepdims=False) for gate in range(gates.shape[-2])]
-
-
-def _where(condition_B: Bool[Array, "B"], new: PyTree, old: PyTree) -> PyTree:
-    return jax.tree.map(lambda one, other: jnp.where(condition_B[:, None], one, other), new, old)

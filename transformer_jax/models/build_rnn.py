@@ -24,10 +24,10 @@ from transformer_jax.models.rnn_decoder import (
     InputFeedingDecoder,
     LuongDecoder,
     PlainDecoder,
-    Stack,
 )
 from transformer_jax.models.rnn_encoder import RnnEncoder
 from transformer_jax.models.rnn_feeding import ScheduledSampling, TeacherForcing
+from transformer_jax.models.rnn_stack import Stack
 from transformer_jax.models.tying import tied_embeddings
 
 

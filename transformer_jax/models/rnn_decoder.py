@@ -2,7 +2,8 @@
 
 Each has three parts. ``read``: what the tokens contribute, for all of them at once. ``advance``: what has to wait for the token
 before, one token at a time. ``write``: the outputs, again for all at once, from what ``advance`` left behind. Training reads
-and writes whole sentences around a scan of ``advance``; search does the same with one token in every beam.
+and writes whole sentences around ``advance_all``, which does the same as ``advance`` token by token; search has one token in
+every beam.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,9 @@ from transformer_jax.array_types import Array, Float, Int, PyTree
 from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.layers.recurrent import RecurrentLayer
 from transformer_jax.layers.rnn_attention import Prepared, RnnAttention
-from transformer_jax.models.rnn_encoder import MakeLayer
+from transformer_jax.models.over_time import over_time
+from transformer_jax.models.rnn_stack import Stack
 
 
 class DecoderState(NamedTuple):
@@ -40,47 +41,6 @@ class Written(NamedTuple):
 
     output: Float[Array, "B Q O"]
     weights: Array | None
-
-
-class Stack(nn.Module):
-    """Recurrent layers one above the other, advanced by one token."""
-
-    make_layer: MakeLayer
-    num_layers: int
-    input_size: int
-    hidden_size: int
-    dropout: float
-
-    def setup(self) -> None:
-        sizes = [self.input_size] + [self.hidden_size] * (self.num_layers - 1)
-        self.layers: list[RecurrentLayer] = [self.make_layer(size) for size in sizes]
-        self.layer_dropout = Dropout(self.dropout)
-
-    def read(self, embedded: Float[Array, "B Q D"]) -> Float[Array, "B Q G N"]:
-        """What the tokens contribute to the gates of the lowest layer."""
-        return self.layers[0].project(embedded)
-
-    def read_rest(self, others: Float[Array, "B Q E"]) -> Float[Array, "B Q G N"]:
-        """What that layer reads beside the tokens contributes to its gates."""
-        return self.layers[0].project_rest(others)
-
-    def __call__(
-        self, gates: Float[Array, "B Q G N"], states: tuple[PyTree, ...], *, train: bool
-    ) -> tuple[Float[Array, "B Q N"], tuple[PyTree, ...]]:
-        """The top layer's hidden state and all new states."""
-        after = [self.layers[0].step(gates, states[0])]
-        for layer, state in zip(self.layers[1:], states[1:], strict=True):
-            hidden = self.layer_dropout(layer.cell.hidden(after[-1]), train=train)
-            after.append(layer.step(layer.project(hidden), state))
-        return self.top(tuple(after)), tuple(after)
-
-    def zeros(self, rows: int) -> tuple[PyTree, ...]:
-        """States [B, N] of nothing."""
-        return tuple(layer.cell.start(jnp.zeros((rows, self.hidden_size))) for layer in self.layers)
-
-    def top(self, states: tuple[PyTree, ...]) -> Float[Array, "B Q N"]:
-        """The top layer's hidden state."""
-        return self.layers[-1].cell.hidden(states[-1])
 
 
 class PlainDecoder(nn.Module):
@@ -111,6 +71,12 @@ class PlainDecoder(nn.Module):
         """The new state, and the top layer's hidden state."""
         top, layers = self.stack(read, state.layers, train=train)
         return DecoderState(layers, (), ()), top
+
+    def advance_all(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> Array:
+        """The top layer's hidden states."""
+        return self.stack.over_time(read, state.layers, train=train)
 
     def write(self, places: Places, left: Array, prepared: PyTree, *, train: bool) -> Written:
         """The top layer's hidden state is the output."""
@@ -161,6 +127,12 @@ class LuongDecoder(nn.Module):
         top, layers = self.stack(read, state.layers, train=train)
         return DecoderState(layers, (), ()), top
 
+    def advance_all(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> Array:
+        """The top layer's hidden states."""
+        return self.stack.over_time(read, state.layers, train=train)
+
     def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
         """The attentional vector is the output."""
         state = self.cross_attention.start(prepared, left.shape[1])
@@ -194,6 +166,12 @@ class InputFeedingDecoder(LuongDecoder):
         found = self.cross_attention(top, positions, prepared, state.attention)
         output = self._combined(found.context, top, train=train)
         return DecoderState(layers, output, found.state), (output, found.weights)
+
+    def advance_all(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> PyTree:
+        """A scan of ``advance``, whose attention needs what the token before left."""
+        return _token_by_token(self, read, positions, state, prepared, train=train)
 
     def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
         """What ``advance`` made."""
@@ -244,6 +222,12 @@ class BahdanauDecoder(nn.Module):
         _, layers = self.stack(read + self.stack.read_rest(found.context), state.layers, train=train)
         return DecoderState(layers, (), found.state), (previous, found.context, found.weights)
 
+    def advance_all(
+        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> PyTree:
+        """A scan of ``advance``, whose attention needs what the token before left."""
+        return _token_by_token(self, read, positions, state, prepared, train=train)
+
     def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
         """The maxout layer is the output."""
         previous, context, weights = left
@@ -253,5 +237,20 @@ class BahdanauDecoder(nn.Module):
         return Written(self.output_dropout(output, train=train), weights)
 
 
+def _token_by_token(
+    decoder: InputFeedingDecoder | BahdanauDecoder,
+    read: Array,
+    positions: Array,
+    state: DecoderState,
+    prepared: PyTree,
+    *,
+    train: bool,
+) -> PyTree:
+    def advance(decoder: nn.Module, state: DecoderState, at: PyTree) -> tuple[DecoderState, PyTree]:
+        return decoder.advance(*at, state, prepared, train=train)
+
+    return over_time(advance, decoder, state, (read, positions))[1]
+
+
 Decoder = PlainDecoder | LuongDecoder | BahdanauDecoder
-"""A wiring: ``prepare`` once a sentence, ``start`` from the bridge's states; ``read``, ``advance`` and ``write``."""
+"""A wiring: ``prepare`` once a sentence, ``start`` from first states; ``read``, ``advance`` or ``advance_all``, ``write``."""

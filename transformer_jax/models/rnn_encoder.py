@@ -37,16 +37,13 @@ class RnnEncoder(nn.Module):
     ) -> tuple[Float[Array, "B S E"], tuple[PyTree, ...]]:
         """Annotations of every position, and of every layer the last state [B, E], the two directions side by side."""
         is_token = jnp.asarray(source.segments != 0)
-        starts = is_token & (jnp.asarray(source.positions) == 0)
-        following = jnp.pad(jnp.asarray(source.segments)[:, 1:], ((0, 0), (0, 1)))
-        ends = is_token & (following != source.segments)
         hidden, states = inputs, []
         for index, layer in enumerate(self.forward_layers):
             if index:
                 hidden = self.layer_dropout(hidden, train=train)
-            outputs, state = layer(hidden, is_token, starts)
+            outputs, state = layer(hidden, is_token)
             if self.is_bidirectional:
-                other_outputs, other_state = self.backward_layers[index](hidden, is_token, ends, backward=True)
+                other_outputs, other_state = self.backward_layers[index](hidden, is_token, backward=True)
                 outputs = jnp.concatenate([outputs, other_outputs], axis=-1)
                 state = jax.tree.map(lambda *both: jnp.concatenate(both, axis=-1), state, other_state)
             hidden = outputs

@@ -1,17 +1,27 @@
 """The model of a run and what its training minimises: all of translation that needs no data."""
 
+from collections.abc import Callable
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, RnnConfig
 from transformer_jax.models.build import Devices, build_model
 from transformer_jax.models.interface import LogitFactors, call, init_params
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.attention_choice import attention_of
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
-from transformer_jax.training.sharding import lookup_in_split_table, row_groups, rows_in_place
+from transformer_jax.training.sharding import (
+    SumFunction,
+    lookup_in_split_table,
+    row_groups,
+    rows_in_place,
+    summed_over_rows,
+)
 
 # Numbers of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
 LOGITS_AT_ONCE = {"cpu": 2**21}
@@ -33,6 +43,9 @@ class TranslationObjective:
         # Parameters are made from a single row, which is not split.
         self._anywhere = build_model(config.model, source_vocabulary, target_vocabulary)
         self._groups = row_groups(mesh)
+        self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
+        if isinstance(config.model, RnnConfig) and mesh.size > 1:
+            self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), 1
         self._logits_at_once = LOGITS_AT_ONCE.get(mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR)
 
     def init_params(self, key: Array) -> PyTree:
@@ -41,11 +54,17 @@ class TranslationObjective:
 
     def loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        factors = call(self.model, params, "factors", *batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, self.config.training.label_smoothing)
+        return self._over_devices(self._smoothed_loss)(params, batch, key)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing, for validation."""
+        return self._over_devices(self._plain_loss)(params, batch, jax.random.key(0))
+
+    def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
+        factors = call(self.model, params, "factors", *batch, train=True, rngs={"dropout": key})
+        return self._sums(factors, batch, self.config.training.label_smoothing)
+
+    def _plain_loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
         return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=0.0)
 
     def _sums(self, factors: LogitFactors, batch: Batch, smoothing: float) -> LossSums:
@@ -58,3 +77,7 @@ class TranslationObjective:
             logits_at_once=self._logits_at_once,
             groups=self._groups,
         )
+
+
+def _as_it_is(function: SumFunction) -> SumFunction:
+    return function

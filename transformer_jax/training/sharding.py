@@ -39,6 +39,9 @@ RULES: tuple[tuple[str, P], ...] = (
 
 BATCH_ROWS = P(("data", "fsdp"))
 
+SumFunction = Callable[[PyTree, PyTree, Array], PyTree]
+"""(params, rows, key) to sums over the rows."""
+
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
     """The mesh of ``config`` over ``devices`` (all by default), laid out as their connections suggest.
@@ -141,6 +144,21 @@ def rows_in_place(mesh: Mesh) -> Callable[[Array], Array]:
     Without it the compiler may move hidden states from device to device instead of gathering a layer's parameters.
     """
     return partial(lax.with_sharding_constraint, shardings=batch_sharding(mesh))
+
+
+def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
+    """``function`` run by each device on its own rows with all parameters, and its results added up.
+
+    For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
+    would do both at every step. Each device draws random numbers of its own. Nothing is split over ``tensor``.
+    """
+    axes = "data", "fsdp"
+
+    def on_my_rows(params: PyTree, rows: PyTree, key: Array) -> PyTree:
+        return lax.psum(function(params, rows, jax.random.fold_in(key, lax.axis_index(axes))), axes)
+
+    specs = P(), BATCH_ROWS, P()
+    return jax.shard_map(on_my_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
 def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
