@@ -54,6 +54,7 @@ def copy_task() -> ConfigDict:
     config = quickstart.get_config()
     config.data = {"source": "copy", "generated_pairs": 20_000, "generated_words": 30}
     config.data.update(max_source_tokens=31, max_target_tokens=31)
+    config.training.num_updates = 2000
     return config
 
 

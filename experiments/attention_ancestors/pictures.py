@@ -38,15 +38,16 @@ def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
 
 def draw_alignments(panels: Sequence[tuple[str, SoftAlignment]], path: Path) -> None:
     """Weights of the same pair in several models, side by side: a row for each target piece, a column for each source piece."""
-    rows, columns = panels[0][1].weights.shape
+    sizes = [alignment.weights.shape for _, alignment in panels]
     beside, above = (
-        LETTER * max(len(piece) for piece in pieces) + 0.1
-        for pieces in (panels[0][1].target_pieces, panels[0][1].source_pieces)
+        LETTER * max(len(piece) for _, alignment in panels for piece in getattr(alignment, side)) + 0.1
+        for side in ("target_pieces", "source_pieces")
     )
-    wide = beside + columns * CELL + MARGIN
-    figure = canvas.blank_figure(MARGIN + len(panels) * wide, TITLE + above + rows * CELL + MARGIN)
-    for number, (name, alignment) in enumerate(panels):
-        left = MARGIN + number * wide + beside
+    widths = [beside + columns * CELL + MARGIN for _, columns in sizes]
+    tallest = max(rows for rows, _ in sizes) * CELL
+    figure = canvas.blank_figure(MARGIN + sum(widths), TITLE + above + tallest + MARGIN)
+    for number, ((name, alignment), (rows, columns)) in enumerate(zip(panels, sizes, strict=True)):
+        left = MARGIN + sum(widths[:number]) + beside
         axes = canvas.add_panel(figure, left, TITLE + above, columns * CELL, rows * CELL)
         axes.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         axes.xaxis.tick_top()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.evaluation.word_alignment import best_links, read_gold, score_alignments, to_pharaoh
+from transformer_jax.evaluation.word_alignment import best_links, read_gold, require_words, score_alignments, to_pharaoh
 
 
 def test_every_target_word_has_its_strongest_source_word():
@@ -47,3 +47,10 @@ def test_numbers_of_sentences_must_agree():
         score_alignments([frozenset()], [])
     with pytest.raises(DataError, match="no link"):
         score_alignments([frozenset()], read_gold([""], "gold"))
+
+
+def test_gold_of_other_sentences_is_noticed():
+    gold = read_gold(["0-0 1-2", "1-1"], "gold")
+    require_words(gold, [(3, 2), (2, 2)], "gold")
+    with pytest.raises(DataError, match=r"gold, line 2: .*--first_word=1"):
+        require_words(gold, [(3, 2), (1, 2)], "gold")

@@ -24,12 +24,17 @@ class Texts:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "character"])
-def test_pieces_belong_to_the_words_they_spell(kind):
+@pytest.mark.parametrize(
+    "text", [*SENTENCES[:3], "the (Katzen) home", "a dog-Katze  goes ", " \u2581 \x1b dog\u00a0é\u3000日本", "", " "]
+)
+def test_pieces_belong_to_the_words_they_spell(kind, text):
     tokenizer = train_tokenizers(TokenizerConfig(kind, 290), Texts(), "train", 0).source
-    for text in SENTENCES[:3]:
-        ids = tokenizer.encode(text)
-        words = words_of_pieces(tokenizer, ids)
-        assert words == sorted(words)
-        for number, word in enumerate(text.split()):
-            spelt = tokenizer.decode([token for token, owner in zip(ids, words, strict=True) if owner == number])
-            assert spelt.replace(" ", "") == word
+    surfaces = tokenizer.surfaces(text)
+    assert len(surfaces) == len(tokenizer.encode(text))
+    words = words_of_pieces(surfaces)
+    assert words == sorted(words)
+    assert len(set(words)) == max(len(text.split()), bool(surfaces))
+    for number, word in enumerate(text.split()):
+        spelt = b"".join(surface for surface, owner in zip(surfaces, words, strict=True) if owner == number)
+        # sentencepiece's own sign for a space is escaped.
+        assert spelt.decode().replace("\x1b1", "\u2581").replace("\x1b0", "\x1b").split() == [word]

@@ -5,9 +5,11 @@ Example:
     transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de --gold=test.talp --layer=3 --head=2
 
 The model reads each pair; every target word is linked with the source word it attends to most. Writes OUTPUT.pharaoh (links
-source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n and
-target_n. Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
+source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n,
+target_n and word_weights_n [target words, source words]. Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
 """
+
+import io
 
 from absl import flags
 
@@ -20,7 +22,9 @@ def define_flags(values: flags.FlagValues) -> None:
     define_run_flags(values)
     flags.DEFINE_string("source", None, "file of source sentences", flag_values=values, required=True)
     flags.DEFINE_string("target", None, "file of their translations", flag_values=values, required=True)
-    flags.DEFINE_integer("layer", 0, "from 1; 0 is the last but one", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer(
+        "layer", 0, "from 1; 0 is the last but one, -1 the mean of all", flag_values=values, lower_bound=-1
+    )
     flags.DEFINE_integer("head", 0, "from 1; 0 is the mean of all heads", flag_values=values, lower_bound=0)
     flags.DEFINE_string("gold", None, "file of alignments made by people", flag_values=values)
     flags.DEFINE_integer(
@@ -38,7 +42,13 @@ def run(values: flags.FlagValues) -> int:
 
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.text_table import text_table
-    from transformer_jax.evaluation.word_alignment import best_links, read_gold, score_alignments, to_pharaoh
+    from transformer_jax.evaluation.word_alignment import (
+        best_links,
+        read_gold,
+        require_words,
+        score_alignments,
+        to_pharaoh,
+    )
     from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.run_directory import RunDirectory
@@ -59,13 +69,18 @@ def run(values: flags.FlagValues) -> int:
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)
     links = [best_links(each.word_weights) for each in alignments]
+    if gold is not None:
+        require_words(gold, [each.word_weights.shape for each in alignments], values.gold)
 
     write_whole(Path(f"{stem}.pharaoh"), "".join(f"{to_pharaoh(each)}\n" for each in links))
     arrays: dict[str, np.ndarray] = {}
     for number, each in enumerate(alignments):
         arrays |= {f"weights_{number}": each.weights.astype(np.float32)}
+        arrays |= {f"word_weights_{number}": each.word_weights.astype(np.float32)}
         arrays |= {f"source_{number}": np.array(each.source_pieces), f"target_{number}": np.array(each.target_pieces)}
-    np.savez_compressed(f"{stem}.npz", **arrays)  # type: ignore[arg-type]
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    write_whole(Path(f"{stem}.npz"), packed.getvalue())
     if gold is not None:
         scores = score_alignments(links, gold)
         rows = [

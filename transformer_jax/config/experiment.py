@@ -34,6 +34,7 @@ class ExperimentConfig:
         self._check_batches()
         self._check_schedule()
         self._check_positions()
+        self._check_attended_positions()
 
     def _check_tying(self) -> None:
         can_tie = self.tokenizer.joint or self.model.tying in ("output", "none")
@@ -75,6 +76,13 @@ class ExperimentConfig:
         ends = self.optimizer.schedule != "cosine" or warmup < updates
         problem = f"{warmup} leaves a cosine schedule nothing of training.num_updates={updates}; it must be less"
         require(ends, "optimizer.warmup_updates", problem)
+
+    def _check_attended_positions(self) -> None:
+        if isinstance(self.model, RnnConfig) and self.model.attention == "location":
+            positions, longest = self.model.max_attended_positions, self.data.max_source_tokens + 1
+            remedy = "raise it, or lower data.max_source_tokens"
+            problem = f"{positions} leaves the end of sources of up to {longest} tokens unseen; {remedy}"
+            require(positions >= longest, "model.max_attended_positions", problem)
 
     def _check_positions(self) -> None:
         # Search pads sources by up to a quarter, and its caches are as long as the longest output.

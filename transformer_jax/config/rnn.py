@@ -1,6 +1,6 @@
 """Settings of the recurrent encoder-decoders."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
 from transformer_jax.config.model import DTYPES, TYINGS
@@ -35,7 +35,8 @@ class RnnConfig:
     with the previous state and reads the context, and its maxout layer is ``d_readout`` wide, as wide as the embedding if that
     is 0. The weights of ``location_sensitive`` are a ``softmax``, one ``sharpened`` by ``attention_sharpness``, or ``smoothed``
     (Chorowski et al. 2015, section 2.3). ``attention_window`` is D of ``local_m`` and ``local_p``; ``d_attention`` the width of
-    the additive scores; ``location`` knows ``max_attended_positions``. In training the decoder reads, with probability
+    the additive scores; ``location`` knows ``max_attended_positions``; ``location_filters``, each ``location_taps`` wide, are
+    those of ``location_sensitive``. In training the decoder reads, with probability
     ``scheduled_sampling``, a word that it drew itself (Bengio et al. 2015).
     """
 
@@ -56,6 +57,8 @@ class RnnConfig:
     attention_sharpness: float = 2.0
     attention_window: int = 10
     max_attended_positions: int = 128
+    location_filters: int = 10
+    location_taps: int = 21
     d_attention: int = 256
     d_readout: int = 0
     tying: str = "none"
@@ -65,7 +68,7 @@ class RnnConfig:
 
     def __post_init__(self) -> None:
         sizes = "num_encoder_layers", "num_decoder_layers", "d_embedding", "d_hidden", "attention_window", "d_attention"
-        require_positive("model", self, *sizes, "max_attended_positions")
+        require_positive("model", self, *sizes, "max_attended_positions", "location_filters", "location_taps")
         require(self.kind == "rnn", "model.kind", f"{self.kind!r} is not rnn")
         require_choice("model.cell", self.cell, CELLS)
         require_choice("model.decoder_start", self.decoder_start, STARTS)
@@ -84,13 +87,37 @@ class RnnConfig:
         probability = self.scheduled_sampling
         require(0 <= probability <= 1, "model.scheduled_sampling", f"{probability} must be from 0 to 1")
         self._check_sizes()
+        self._check_wiring()
+        self._check_effects()
+
+    def _check_wiring(self) -> None:
         if self.wiring == "bahdanau":
             remedy = "bahdanau's decoder reads the context of an attention; choose one, or model.wiring=luong"
             require(self.attention != "none", "model.attention", remedy)
-
         if self.attention.endswith("location_sensitive") and self.wiring == "luong":
             remedy = f"{self.attention} must know where it looked before; use True, or model.wiring=bahdanau"
             require(self.input_feeding, "model.input_feeding", remedy)
+        sees_source = self.attention != "none" or self.decoder_start != "zeros"
+        remedy = "zeros and no attention hide the source from the decoder; use last or bridge"
+        require(sees_source, "model.decoder_start", remedy)
+
+    def _check_effects(self) -> None:
+        """A setting that this model does not read keeps its default: whoever changes it expects something of it."""
+        is_sensitive = self.attention.endswith("location_sensitive")
+        readers = {
+            "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
+            "d_readout": (self.wiring == "bahdanau", "bahdanau's wiring"),
+            "attention_sharpness": (self.attention_weights == "sharpened", "attention_weights=sharpened"),
+            "attention_window": (self.attention in ("local_m", "local_p"), "local_m and local_p"),
+            "max_attended_positions": (self.attention == "location", "location"),
+            "location_filters": (is_sensitive, "location_sensitive"),
+            "location_taps": (is_sensitive, "location_sensitive"),
+        }
+        defaults = {field.name: field.default for field in fields(self)}
+        for name, (is_read, reader) in readers.items():
+            value = getattr(self, name)
+            problem = f"{value} has no effect here: only {reader} reads it"
+            require(is_read or value == defaults[name], f"model.{name}", problem)
 
     def _check_sizes(self) -> None:
         if self.tying in ("all", "output"):

@@ -75,6 +75,10 @@ class ListedTokenizer:
         """What each id stands for, for display."""
         return [_SPECIAL_PIECES.get(int(i)) or self._units[int(i) - NUM_SPECIAL_IDS] for i in ids]
 
+    def surfaces(self, text: str) -> list[bytes]:
+        """The units, known or not, in UTF-8."""
+        return [unit.encode("utf-8", "surrogatepass") for unit in self.split(text)]
+
     def fingerprint(self) -> str:
         """SHA-256 of the kind and the vocabulary."""
         return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()

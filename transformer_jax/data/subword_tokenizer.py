@@ -15,6 +15,7 @@ _ESCAPE = "\x1b"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
+_BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
 # sentencepiece splits the work of unigram training by threads and adds up floats in that order: a fixed number of threads,
 # not the machine's, makes the vocabulary the same everywhere
@@ -65,6 +66,13 @@ class SubwordTokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for, for display: U+2581 is a space, ``<0x0A>`` a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def surfaces(self, text: str) -> list[bytes]:
+        """The pieces in UTF-8, an escaped U+2581 as its escape; they add up to the text with a space before it."""
+        return [
+            bytes([int(piece[3:5], 16)]) if _BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
+            for piece in self.pieces(self.encode(text))
+        ]
 
     def fingerprint(self) -> str:
         """SHA-256 of the model."""

@@ -54,6 +54,10 @@ class Tokenizer(Protocol):
         """What each id stands for, for display."""
         ...
 
+    def surfaces(self, text: str) -> list[bytes]:
+        """What of the text each id of ``encode(text)`` stands for, in UTF-8: together the text, maybe a space before it."""
+        ...
+
     def fingerprint(self) -> str:
         """Hexadecimal digest of everything that determines the ids."""
         ...

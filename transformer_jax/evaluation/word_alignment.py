@@ -71,6 +71,16 @@ def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[Gol
     return gold
 
 
+def require_words(gold: Sequence[GoldAlignment], shapes: Sequence[tuple[int, ...]], name: str) -> None:
+    """Raises DataError, with file and line, at a link to a word that is not there; ``shapes``: words of (target, source)."""
+    for number, (each, (targets, sources)) in enumerate(zip(gold, shapes, strict=True), start=1):
+        beyond = [link for link in each.possible if link[0] >= sources or link[1] >= targets]
+        if beyond:
+            source, target = min(beyond)
+            problem = f"links word {source} with {target}, from 0, of a pair of {sources} and {targets} words"
+            raise DataError(f"{name}, line {number}: {problem}; if the file counts from 1, say --first_word=1")
+
+
 def score_alignments(found: Sequence[Links], gold: Sequence[GoldAlignment]) -> AlignmentScores:
     """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) over all sentences (Och and Ney 2003, section 5.2).
 

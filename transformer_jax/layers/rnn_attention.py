@@ -100,8 +100,8 @@ class LocationSensitiveAttention(nn.Module):
     query_size: int
     memory_size: int
     attention_size: int
-    num_filters: int = 10
-    filter_taps: int = 21
+    num_filters: int
+    filter_taps: int
     is_cumulative: bool = False
     normalize: Normalizer = masked_softmax
     dtype: str = "float32"

@@ -128,7 +128,12 @@ def _location_sensitive(config: RnnConfig, *, is_cumulative: bool = False) -> Rn
         "smoothed": smoothed_sigmoid,
     }
     return LocationSensitiveAttention(
-        *sizes, is_cumulative=is_cumulative, normalize=normalize[config.attention_weights], dtype=config.compute_dtype
+        *sizes,
+        num_filters=config.location_filters,
+        filter_taps=config.location_taps,
+        is_cumulative=is_cumulative,
+        normalize=normalize[config.attention_weights],
+        dtype=config.compute_dtype,
     )
 
 

@@ -13,7 +13,7 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.evaluation_batches import scoring_rows
 from transformer_jax.data.pair_encoding import Sentences
-from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
@@ -21,6 +21,7 @@ from transformer_jax.tasks.translator import require_translatable
 from transformer_jax.training.sharding import put_batch, row_groups
 
 BATCH_TOKENS = 4096
+MEAN_OF_LAYERS = -1
 
 
 class SoftAlignment(NamedTuple):
@@ -41,9 +42,9 @@ def soft_alignments(
 ) -> list[SoftAlignment]:
     """Teacher-forced cross attention of every pair, in order.
 
-    ``layer`` and ``head`` count from 1. Layer 0 is the last but one, where there is more than one: of a Transformer it aligns
-    best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of sentences differ or one is too
-    long, ConfigError when there is no such layer or head.
+    ``layer`` and ``head`` count from 1; layer -1 is the mean of all. Layer 0 is the last but one, where there is more than
+    one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of
+    sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
     if len(sources) != len(targets):
         raise DataError(
@@ -62,10 +63,7 @@ def soft_alignments(
         found = jax.device_get(weigh(trained.params, *put_batch(batch, trained.mesh)))
         for row, pair in enumerate(pairs):
             weights[pair] = found[row, : lengths[1][pair], : lengths[0][pair]]
-    return [
-        _described(weights[pair], sides[0][pair], sides[1][pair], tokenizers.source, tokenizers.target)
-        for pair in range(len(sources))
-    ]
+    return [_described(weights[pair], sources[pair], targets[pair], tokenizers) for pair in range(len(sources))]
 
 
 def _batches(
@@ -93,32 +91,40 @@ def _cross_weights(
     if not layers:
         raise ConfigError("--workdir: this model has no attention from target to source")
     if layer > len(layers):
-        raise ConfigError(f"--layer: {layer} is more than the {len(layers)} layers of the decoder")
-    weights = layers[layer - 1 if layer else max(len(layers) - 2, 0)]
+        raise ConfigError(f"--layer: {layer} is more than the number of attentions to the source, {len(layers)}")
+    if layer == MEAN_OF_LAYERS:
+        weights = jnp.mean(jnp.stack(layers), axis=0)
+    else:
+        weights = layers[layer - 1 if layer else max(len(layers) - 2, 0)]
     if head > weights.shape[1]:
         raise ConfigError(f"--head: {head} is more than the {weights.shape[1]} heads of the layer")
     return weights[:, head - 1] if head else jnp.mean(weights, axis=1)
 
 
-def _described(
-    weights: np.ndarray, source_ids: list[int], target_ids: list[int], source: Tokenizer, target: Tokenizer
-) -> SoftAlignment:
-    source_words, target_words = words_of_pieces(source, source_ids[:-1]), words_of_pieces(target, target_ids[:-1])
-    to_source = _membership(source_words)
-    to_target = _membership(target_words)
+def _described(weights: np.ndarray, source_text: str, target_text: str, tokenizers: TokenizerPair) -> SoftAlignment:
+    source, target = tokenizers
+    to_source = _membership(words_of_pieces(source.surfaces(source_text)))
+    to_target = _membership(words_of_pieces(target.surfaces(target_text)))
     inner = weights[:-1, :-1]
     word_weights = (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ inner @ to_source.T
-    source_pieces = [*source.pieces(source_ids[:-1]), "</s>"]
-    target_pieces = [*target.pieces(target_ids[:-1]), "</s>"]
+    source_pieces = [*source.pieces(source.encode(source_text)), "</s>"]
+    target_pieces = [*target.pieces(target.encode(target_text)), "</s>"]
     return SoftAlignment(weights, source_pieces, target_pieces, word_weights)
 
 
-def words_of_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """For each piece the number, from 0, of the word that it belongs to: the last one of the text up to it.
+def words_of_pieces(surfaces: Sequence[bytes]) -> list[int]:
+    """For each piece the number, from 0, of the word that it belongs to; space belongs to the word after it, or to the last.
 
     Pieces of ``a dog`` such as ``a``, `` d``, ``og`` give ``[0, 1, 1]``.
     """
-    return [max(len(tokenizer.decode(ids[: end + 1]).split()) - 1, 0) for end in range(len(ids))]
+    text = b"".join(surfaces).decode("utf-8", "surrogatepass")
+    is_space = [character.isspace() for character in text]
+    begins = [not space and (not place or is_space[place - 1]) for place, space in enumerate(is_space)]
+    begun = np.cumsum(begins)
+    owner = np.minimum(begun - ~np.array(is_space, bool), max(begun[-1] - 1, 0)) if text else np.zeros(0, int)
+    of_byte = np.repeat(owner, [len(character.encode("utf-8", "surrogatepass")) for character in text])
+    ends = np.cumsum([len(surface) for surface in surfaces], dtype=int)
+    return [int(of_byte[end - 1]) for end in ends]
 
 
 def _membership(words: list[int]) -> np.ndarray:

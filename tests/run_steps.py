@@ -1,0 +1,77 @@
+"""Starting runs of a few seconds, here or in a process of their own, and comparing them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from run_settings import UPDATES
+
+from transformer_jax import training_session
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.commands.train import require_same_run
+from transformer_jax.config import ExperimentConfig, to_json
+from transformer_jax.loop import Outcome, Trainer
+from transformer_jax.reporting.metrics_log import read_metrics
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.training.sharding import make_mesh
+
+SPEEDS = ("speed/", "validation/search_tokens_per_second")
+
+
+def trainer(config: ExperimentConfig, folder: Path, devices: int = 1) -> Trainer:
+    run = RunDirectory(folder)
+    mesh = make_mesh(config.mesh, jax.devices()[:devices])
+    return Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
+
+
+def train(config: ExperimentConfig, folder: Path, devices: int = 1) -> Outcome:
+    return trainer(config, folder, devices).train()
+
+
+def metrics_of(folder: Path) -> list[dict]:
+    """Everything that was measured, but how fast."""
+    records = read_metrics(folder / "metrics.jsonl")
+    return [{key: value for key, value in record.items() if not key.startswith(SPEEDS)} for record in records]
+
+
+def parameters_of(folder: Path, config: ExperimentConfig, step: int) -> list[np.ndarray]:
+    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
+    like = trainer(config, folder).update.state_shapes
+    state, _ = checkpoints.restore(step, like)
+    checkpoints.close()
+    return jax.tree.leaves(jax.device_get(state))
+
+
+def assert_same_run(one: Path, two: Path, config: ExperimentConfig) -> None:
+    assert metrics_of(one) == metrics_of(two)
+    for left, right in zip(*(parameters_of(folder, config, UPDATES) for folder in (one, two)), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
+    """``train`` in a process of its own, with what the tests run under."""
+    recipe = folder.parent / "recipe.py"
+    recipe.write_text(
+        f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({to_json(config)['config']!r})\n"
+    )
+    command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={folder}"]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "XLA_FLAGS": ""}
+    )
+
+
+def finished(process: subprocess.Popen) -> tuple[int, str]:
+    """Exit status and everything that was printed."""
+    output = process.communicate(timeout=300)[0].decode()
+    return process.returncode, output
+
+
+def session(config: ExperimentConfig, folder: Path) -> int:
+    """What the command does."""
+    require_same_run(config, str(folder))
+    return training_session.train(config, str(folder))

@@ -1,0 +1,133 @@
+"""Runs of a few seconds that diverge, lose patience or are refused."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from run_settings import UPDATES, tiny_config, tiny_settings
+from run_steps import (
+    assert_same_run,
+    finished,
+    metrics_of,
+    parameters_of,
+    session,
+    start,
+    train,
+    trainer,
+)
+
+from transformer_jax import training_session
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.commands.train import require_same_run
+from transformer_jax.config import ConfigError, DataError, from_dict, to_json
+from transformer_jax.loop import Trainer, TrainingDiverged
+from transformer_jax.reporting.metrics_log import read_metrics
+from transformer_jax.run_directory import RunDirectory, write_json
+
+
+def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
+    config = tiny_config(cache, patience=1, evaluate_every=3, num_updates=30)
+    settings = tiny_settings(cache, patience=1, evaluate_every=3, num_updates=30)
+    settings["optimizer"]["learning_rate"] = 1e-9
+    config = from_dict(settings)
+    outcome = train(config, tmp_path)
+    assert outcome.reason == "patience"
+    assert outcome.step == 6
+    assert train(config, tmp_path) == outcome
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, parts):
+    settings = tiny_settings(cache)
+    settings["batching"]["accumulation_steps"] = parts
+    config = from_dict(settings)
+    train(replace(config, training=replace(config.training, num_updates=3)), tmp_path)
+    broken = trainer(config, tmp_path)
+    original = broken.task.model.apply
+
+    def poisoned(variables, *arguments, **options):
+        params = dict(variables["params"])
+        layer = jax.tree.map(lambda leaf: leaf * np.inf, params["encoder_layers_0"]["feed_forward"])
+        params["encoder_layers_0"] = {**params["encoder_layers_0"], "feed_forward": layer}
+        return original({"params": params}, *arguments, **options)
+
+    object.__setattr__(broken.task.model, "apply", poisoned)
+    with pytest.raises(
+        TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
+    ):
+        broken.train()
+    assert train(config, tmp_path).reason == "finished"
+
+
+def test_bad_data_corrected_trains_in_the_same_folder(cache, tmp_path):
+    """A start that failed leaves nothing that stands in the way of the next."""
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    pairs = "".join(f"{word} {word}s b\n" for word in ("a", "dog", "house", "tree", "c") * 30)
+    for split in ("train", "validation"):
+        for language in ("en", "de"):
+            (data / f"{split}.{language}").write_text(pairs if language == "en" else pairs.replace("b", "bb"))
+    (data / "train.de").write_text(pairs + "one too many\n")
+    settings = tiny_settings(cache, num_updates=3)
+    settings["data"] |= {"source": "text", "directory": str(data), "source_language": "en", "target_language": "de"}
+    settings["mesh"]["data"] = -1
+    with pytest.raises(DataError, match="150 lines but .* has 151"):
+        session(from_dict(settings), run)
+    assert not (run / "config.json").exists()
+    (data / "train.de").write_text(pairs.replace("b", "bb"))
+    settings["tokenizer"]["vocabulary_size"] = 32
+    assert session(from_dict(settings), run) == 0
+    assert json.loads((run / "config.json").read_text())["config"]["tokenizer"]["vocabulary_size"] == 32
+
+
+def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path):
+    config = tiny_config(cache, num_updates=3)
+    train(config, tmp_path)
+    before = (tmp_path / "config.json").read_text()
+    settings = tiny_settings(cache, num_updates=9)
+    settings["data"]["directory"] = str(tmp_path)
+    changed = trainer(from_dict(settings), tmp_path)
+    changed.task.data_identity = {**changed.task.data_identity, "training data": "another"}
+    with pytest.raises(ConfigError, match="the training data changed"):
+        changed.train()
+    assert (tmp_path / "config.json").read_text() == before
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"holds checkpoints but no config\.json"):
+        require_same_run(config, str(tmp_path))
+
+
+def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path, monkeypatch):
+    config = tiny_config(cache, num_updates=6, evaluate_every=3)
+    original = Trainer._evaluate
+
+    def broken(self, limit, step):
+        report = original(self, limit, step)
+        return replace(report, loss=float("nan")) if step == 3 else report
+
+    monkeypatch.setattr(Trainer, "_evaluate", broken)
+    with pytest.raises(TrainingDiverged, match="update 3: the validation loss is nan"):
+        train(config, tmp_path)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
+    assert checkpoints.steps() == [0]
+    checkpoints.close()
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
+    run = RunDirectory(tmp_path)
+    with run.locked(), pytest.raises(ConfigError, match="another process is training"), RunDirectory(tmp_path).locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_a_damaged_line_of_metrics_is_told(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1}\n\0\0\n{"step": 2}\n{"st')
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: not a record"):
+        read_metrics(file)

@@ -1,0 +1,130 @@
+"""Runs of a few seconds: resumed, interrupted, killed, damaged."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from run_settings import UPDATES, tiny_config, tiny_settings
+from run_steps import (
+    assert_same_run,
+    finished,
+    metrics_of,
+    parameters_of,
+    session,
+    start,
+    train,
+    trainer,
+)
+
+from transformer_jax import training_session
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.commands.train import require_same_run
+from transformer_jax.config import ConfigError, DataError, from_dict, to_json
+from transformer_jax.loop import TrainingDiverged
+from transformer_jax.reporting.metrics_log import read_metrics
+from transformer_jax.loop import Trainer
+from transformer_jax.run_directory import RunDirectory, write_json
+
+
+@pytest.fixture(scope="module")
+def whole(cache, tmp_path_factory) -> Path:
+    """A run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert train(tiny_config(cache), folder).reason == "finished"
+    return folder
+
+
+def test_a_run_describes_itself(whole):
+    assert {path.name for path in whole.iterdir()} >= {"tokenizer", "checkpoints", "metrics.jsonl", "run.json"}
+    records = metrics_of(whole)
+    assert [record["step"] for record in records if "train/loss" in record] == list(range(1, UPDATES + 1))
+    assert [record["step"] for record in records if "validation/bleu" in record] == [6, 12]
+    start = json.loads((whole / "run.json").read_text())[0]
+    assert start["packages"]["jax"] == jax.__version__
+    assert start["seed"] == 0
+    losses = [record["train/loss"] for record in records if "train/loss" in record]
+    assert losses[-1] < losses[0]
+
+
+def test_a_finished_run_that_is_started_again_does_nothing(whole, cache):
+    before = metrics_of(whole)
+    outcome = train(tiny_config(cache), whole)
+    assert outcome[:3] == (UPDATES, "finished", pytest.approx(0, abs=101))
+    assert "in updates" in outcome.time_spent
+    goodput = json.loads((whole / "goodput.json").read_text())
+    assert goodput["step"] == UPDATES
+    assert min(goodput["seconds"][kind] for kind in ("step", "compile", "evaluation", "checkpoint")) > 0
+    assert metrics_of(whole) == before
+
+
+def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
+    config = tiny_config(cache)
+    original = Trainer._record
+
+    def interrupting(self, step, *rest):
+        original(self, step, *rest)
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_record", interrupting)
+    outcome = train(config, tmp_path)
+    assert outcome.reason == "interrupted"
+    assert 4 <= outcome.step < 12
+    monkeypatch.undo()
+    assert train(config, tmp_path).reason == "finished"
+    assert_same_run(whole, tmp_path, config)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, cache, tmp_path, capfd):
+    config = tiny_config(cache)
+    train(tiny_config(cache, num_updates=9), tmp_path)
+    for file in (tmp_path / "checkpoints" / "9").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    train(config, tmp_path)
+    assert "checkpoint 9 is damaged" in capfd.readouterr().err
+    assert metrics_of(tmp_path)[-1] == metrics_of(whole)[-1]
+
+
+def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
+    train(tiny_config(cache, num_updates=6), tmp_path)
+    settings = tiny_settings(cache)
+    settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
+    train(from_dict(settings), tmp_path, devices=8)
+    ours, theirs = (
+        [record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (tmp_path, whole)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(cache, tmp_path):
+    config = tiny_config(cache)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert finished(start(one, config))[0] == 0
+    for lines in (5,):
+        process = start(two, config)
+        while len(read_metrics(two / "metrics.jsonl")) < lines and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        finished(process)
+    status, output = finished(start(two, config))
+    assert status == 0, output
+    assert "resumed at update" in output
+    assert_same_run(one, two, config)
+
+
+def test_other_settings_are_refused_with_the_differences(whole, cache):
+    write_json(whole / "config.json", to_json(tiny_config(cache)))
+    settings = tiny_settings(cache)
+    settings["model"]["d_model"] = 32
+    status, output = finished(start(whole, from_dict(settings)))
+    assert status == 2
+    assert "model.d_model: the run has 16, this command 32" in output
