@@ -118,7 +118,9 @@ def normalized_additive_scores(
 def location_based_scores(
     query_BQD: Float[Array, "B Q D"], kernel_DP: Float[Array, "D P"], memory_length: int, dtype: str = "float32"
 ) -> Float[Array, "B Q M"]:
-    """W q, a score for each position whatever stands there (Luong et al. 2015, section 3.1, location).
+    """W q, a score for each position whatever stands there (Luong et al. 2015, equation 8).
+
+    The paper takes the softmax over all P positions; here, as everywhere, over those of the source.
 
     ``kernel_DP`` knows P positions: a shorter source uses the first of them, and of a longer one, as in the paper, what lies
     beyond has no weight.

@@ -15,7 +15,7 @@ def monotonic_centers(positions_BQ: Int[Array, "B Q"], lengths_B: Int[Array, "B"
 def predicted_centers(
     query_BQA: Float[Array, "B Q A"], vector_A: Float[Array, "A"], lengths_B: Int[Array, "B"]
 ) -> Float[Array, "B Q"]:
-    """p = S · sigmoid(v · tanh(W q)) of projected queries W q (Luong et al. 2015, section 3.2, local-p).
+    """p = S · sigmoid(v · tanh(W q)) of projected queries W q (Luong et al. 2015, equation 9).
 
     S - 1 takes the place of S, so that a centre is the index, from 0, of a place inside the source.
     """
@@ -40,7 +40,7 @@ def window_mask(
 def gaussian_scores(
     centers_BQ: Float[Array, "B Q"], half_width: int, memory_mask_BM: Bool[Array, "B M"]
 ) -> Float[Array, "B Q M"]:
-    """-(s - p)^2 / (2 sigma^2) with sigma = D / 2, to be added to the scores of local-p (Luong et al. 2015, section 3.2).
+    """-(s - p)^2 / (2 sigma^2) with sigma = D / 2, to be added to the scores of local-p (Luong et al. 2015, equation 10).
 
     The paper multiplies the normalised weights by exp of this and leaves their sum below one; added to the scores instead, the
     weights are the same up to a factor, and sum to one.
@@ -50,7 +50,7 @@ def gaussian_scores(
 
 
 def location_features(weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"]) -> Float[Array, "B Q M C"]:
-    """C features of the previous (or of the summed) weights around each place, F * alpha (Chorowski et al. 2015, section 2.2).
+    """C features of the previous (or of the summed) weights around each place, F * alpha (Chorowski et al. 2015, equation 8).
 
     The filter has R taps, its middle on the place itself; beyond the source the weights are zero.
     """
@@ -71,7 +71,7 @@ def location_sensitive_scores(
     vector_A: Float[Array, "A"],
     bias_A: Float[Array, "A"],
 ) -> Float[Array, "B Q M"]:
-    """w · tanh(W s + V h + U f + b) of projected state, memory and location features (Chorowski et al. 2015, section 2.2)."""
+    """w · tanh(W s + V h + U f + b) of projected state, memory and location features (Chorowski et al. 2015, equation 9)."""
     summed = query_BQA[:, :, None, :] + key_BMA[:, None, :, :] + feature_BQMA + bias_A[None, None, None, :]
     return jnp.einsum("BQMA,A->BQM", jnp.tanh(summed), vector_A)
 

@@ -22,9 +22,10 @@ class LstmState(NamedTuple):
 
 @dataclass(frozen=True)
 class LstmCell:
-    """Long short-term memory with forget gate, without peepholes (Gers et al. 2000; as in Sutskever et al. 2014).
+    """Long short-term memory with forget gate (Gers et al. 2000). Gates in order: input, forget, candidate, output.
 
-    Gates in order: input, forget, candidate, output.
+    Departs from Sutskever et al. 2014 (section 3.4), who take the formulation of Graves 2013: no peepholes, as in cuDNN and
+    PyTorch.
     """
 
     num_gates: ClassVar[int] = 4

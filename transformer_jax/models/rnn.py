@@ -34,7 +34,11 @@ class RnnPerBeam(NamedTuple):
 
 
 class Bridge(nn.Module):
-    """tanh(W h) of the encoder's top state for every leaf of every decoder layer (Bahdanau et al. 2015, appendix A.2.2)."""
+    """tanh(W h) of the encoder's top state for every leaf of every decoder layer (Bahdanau et al. 2015, appendix A.2.2).
+
+    Departs from it: h is the last state of both directions, there of the backward one alone; and the memory of an LSTM, which
+    it does not have, is made in the same way.
+    """
 
     memory_size: int
     hidden_size: int
