@@ -7,16 +7,19 @@ Variants: ``base`` (65 million parameters, 100,000 updates) and ``big`` (213 mil
 newstest2014 tokenised BLEU 27.3 and 28.4, decoded from the average of the last 5 (base) or 20 (big) checkpoints, which it
 wrote every 10 minutes. Departures: sentencepiece BPE instead of the paper's, and checkpoints every 1000 updates.
 
+``ten_billion`` is not the paper's: the same model with 24 + 20 layers of width 4096, pre-norm, 10.3 billion parameters, for
+``transformer-jax compile --config=configs/transformer_base.py:ten_billion --topology=v5p:8x8x8``.
+
 Not yet run here, on any hardware.
 """
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("base", "big")
+VARIANTS = ("base", "big", "ten_billion")
 
 
 def get_config(variant: str = "base") -> ConfigDict:
-    """The settings of ``base`` or ``big``."""
+    """The settings of a variant."""
     config = ConfigDict()
     config.data = {
         "source": "tfds",
@@ -59,4 +62,16 @@ def get_config(variant: str = "base") -> ConfigDict:
     if variant == "big":
         config.model.update(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3, embedding_dropout=0.3)
         config.training.update(num_updates=300_000, keep_last=20)
+    if variant == "ten_billion":
+        config.tokenizer.vocabulary_size = 32_768
+        config.data.update(max_source_tokens=511, max_target_tokens=511)
+        config.batching = {
+            "kind": "packed",
+            "packed_length": 512,
+            "tokens_per_update": 1024 * 512,
+            "row_multiple": 512,
+        }
+        config.model.update(num_encoder_layers=24, num_decoder_layers=20, d_model=4096, d_ff=16_384, num_heads=32)
+        config.model.update(normalization="pre", scan_layers=True, rematerialise="full")
+        config.mesh = {"data": 8, "fsdp": 64}
     return config
