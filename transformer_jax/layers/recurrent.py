@@ -139,4 +139,6 @@ class RecurrentLayer(nn.Module):
 
 def _gates_of(gates: Float[Array, "*B G N"]) -> list[Float[Array, "*B N"]]:
     """The gates one by one."""
-    return [lax.index_in_dim(gates, gate, axis=-2, keepdims=False) for gate in range(gates.shape[-2])]
+    # A split, whose gradient is one concatenation; the gradient of an index is a padded array for each gate, to be added up.
+    axis = gates.ndim - 2
+    return [lax.squeeze(gate, (axis,)) for gate in lax.split(gates, [1] * gates.shape[axis], axis)]
