@@ -39,6 +39,9 @@ def test_products_are_counted_in_loops_branches_and_functions_with_own_gradients
         > once
     )
     assert product_flops(jax.grad(lambda a, b: jnp.sum((a @ b) ** 2)), left, right) == 2 * once
+    mesh = jax.make_mesh((3,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:3])
+    split = jax.shard_map(jnp.matmul, mesh=mesh, in_specs=(jax.P("rows"), jax.P()), out_specs=jax.P("rows"))
+    assert product_flops(split, left, right) == once
 
 
 def test_the_step_of_a_recipe_on_pretended_devices():

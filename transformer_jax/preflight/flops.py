@@ -23,8 +23,10 @@ def _count(jaxpr: core.Jaxpr) -> int:
             # Of branches by platform, one runs.
             total += max(inner)
         else:
+            # A loop, the grid of a kernel, or every device of a mesh runs what is inside.
             grid = getattr(equation.params.get("grid_mapping"), "grid", ())
-            total += equation.params.get("length", 1) * math.prod(grid) * sum(inner)
+            devices = getattr(equation.params.get("mesh"), "size", 1)
+            total += equation.params.get("length", 1) * math.prod(grid) * devices * sum(inner)
     return total
 
 
