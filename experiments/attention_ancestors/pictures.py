@@ -10,12 +10,12 @@ from transformer_jax.visualization.curves import LINE_COLORS
 
 CELL = 0.17
 MARGIN, TITLE = 0.15, 0.3
-LETTER = 0.07
+LETTER = 0.06
 
 
 def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
     """BLEU against the length of the source, a line a model."""
-    figure = canvas.blank_figure(6.4, 3.8)
+    figure = canvas.blank_figure(7.2, 3.8)
     axes = canvas.add_panel(figure, 0.6, 0.5, 4.2, 2.7)
     for number, (name, points) in enumerate(lines.items()):
         color = LINE_COLORS[number % len(LINE_COLORS)]
