@@ -15,7 +15,7 @@ from transformer_jax.models.interface import attention_maps, init_params
 from transformer_jax.models.layer_stack import STACKS, LayerStack
 from transformer_jax.sequence_types import Tokens
 
-SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 2}
+SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
 
@@ -29,13 +29,19 @@ def square(model, params):
     return jnp.sum(model.apply({"params": params}, SOURCE, TARGET, train=False) ** 2)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_same_parameters_same_value_same_gradient(stack):
-    model, reference = model_of(*stack), model_of(False, "none")
+@pytest.fixture(scope="module")
+def unrolled():
+    model = model_of(False, "none")
     params = init_params(model, jax.random.key(0))
-    assert jax.tree.structure(params) == jax.tree.structure(init_params(reference, jax.random.key(0)))
+    return params, jax.jit(jax.value_and_grad(partial(square, model)))(params)
+
+
+@pytest.mark.parametrize("stack", [stack for stack in STACKS if stack != (False, "none")])
+def test_same_parameters_same_value_same_gradient(stack, unrolled):
+    model, (params, (expected, expected_gradient)) = model_of(*stack), unrolled
+    shapes = jax.eval_shape(partial(init_params, model), jax.random.key(0))
+    assert jax.tree.structure(shapes) == jax.tree.structure(params)
     value, gradient = jax.jit(jax.value_and_grad(partial(square, model)))(params)
-    expected, expected_gradient = jax.jit(jax.value_and_grad(partial(square, reference)))(params)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected_gradient), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4 * float(jnp.abs(other).max()))
@@ -72,7 +78,7 @@ def test_dropout_differs_from_key_to_key_and_from_layer_to_layer(stack):
     assert set(np.unique(one)) == {0.0, 2.0, 4.0}
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("stack", [(False, "full"), (True, "none")])
 def test_weights_can_be_looked_at_whatever_the_stack(stack):
     model = model_of(*stack)
     params = init_params(model, jax.random.key(0))
@@ -98,8 +104,8 @@ def test_a_scanned_program_does_not_grow_with_depth():
 def kept_numbers(stack: tuple[bool, str]) -> int:
     """Numbers that the forward pass of a deep stack leaves for the backward pass."""
     model = model_of(*stack, num_encoder_layers=6, num_decoder_layers=1)
-    params = init_params(model, jax.random.key(0))
-    _, pullback = jax.vjp(partial(square, model), params)
+    params = jax.eval_shape(partial(init_params, model), jax.random.key(0))
+    pullback = jax.eval_shape(lambda params: jax.vjp(partial(square, model), params)[1], params)
     return sum(leaf.size for leaf in jax.tree.leaves(pullback))
 
 
