@@ -149,7 +149,7 @@ def test_align_links_every_target_word(run, tmp_path, capsys):
     saved = np.load(tmp_path / "out.npz")
     assert saved["weights_2"].shape == (len(saved["target_2"]), len(saved["source_2"])) == (3, 5)
     np.testing.assert_allclose(saved["weights_2"].sum(axis=1), 1, atol=1e-5)
-    for flag, message in (("--layer=9", "more than the 1 layers"), ("--head=9", "more than the 2 heads")):
+    for flag, message in (("--layer=9", "more than the number of attentions"), ("--head=9", "more than the 2 heads")):
         assert main(["align", *flags, *files, flag]) == 2
         assert message in capsys.readouterr().err
     (tmp_path / "gold").write_text("0-0\n")

@@ -39,7 +39,7 @@ def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
     outcome = train(config, tmp_path)
     assert outcome.reason == "patience"
     assert outcome.step == 6
-    assert train(config, tmp_path) == outcome
+    assert train(config, tmp_path)[:3] == outcome[:3]
 
 
 @pytest.mark.parametrize("parts", [1, 2])
