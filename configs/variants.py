@@ -3,7 +3,9 @@
     transformer-jax train --config=configs/variants.py:keras_en2de --config.data.directory=multi30k --workdir=runs/keras
     transformer-jax train --config=configs/variants.py:tf_demo --config.data.directory=multi30k --workdir=runs/tf_demo
 
-Both on Multi30k, which the first was written for (see multi30k.py). Not yet run.
+Both on Multi30k, which the first was written for (see multi30k.py). Neither was run at its own size. What their choices cost was
+measured at a common size, rate and five minutes of training each (experiments/attention_ancestors): the paper's model 31.77 BLEU on
+test_2016, keras_en2de 31.11, tf_demo 28.56.
 """
 
 import multi30k
@@ -24,6 +26,8 @@ def keras_en2de(config: ConfigDict) -> ConfigDict:
     vocabularies of words, nothing shared between the embeddings or with the output matrix; no label smoothing. Ours from it:
     its output projection of the heads has a bias, its embeddings are not multiplied by sqrt(d_model), its loss is averaged over
     sentences before batches, and its batches are 64 sentences.
+
+    Against the paper's model, cut to one size and five minutes on two cores: 0.7 BLEU less, and 10.3 M parameters for 4.2 M.
     """
     config.tokenizer = {"kind": "word", "vocabulary_size": 10_000, "joint": False}
     config.model = {
@@ -49,6 +53,8 @@ def tf_demo(config: ConfigDict) -> ConfigDict:
     learned positions; the embedding of padding is zero for ever; what a padding query attends to is zero; two vocabularies of
     words, nothing shared; a constant rate of 1e-4; dropout on embeddings and attention weights and not on the sublayers. Ours
     from it: its projections have biases, and it reads at most 10 words, where this reads all of them.
+
+    Against the paper's model, cut to one size, rate and five minutes on two cores: 3.2 BLEU less, and 10.4 M parameters for 4.2 M.
     """
     config.tokenizer = {"kind": "word", "vocabulary_size": 10_000, "joint": False}
     config.model = {
