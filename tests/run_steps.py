@@ -53,12 +53,19 @@ def assert_same_run(one: Path, two: Path, config: ExperimentConfig) -> None:
         np.testing.assert_array_equal(left, right)
 
 
-def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
-    """``train`` in a process of its own, with what the tests run under."""
+def write_recipe(config: ExperimentConfig, folder: Path) -> Path:
+    """A recipe of these settings, beside the folder of the run."""
     recipe = folder.parent / "recipe.py"
+    recipe.parent.mkdir(parents=True, exist_ok=True)
     recipe.write_text(
         f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({to_json(config)['config']!r})\n"
     )
+    return recipe
+
+
+def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
+    """``train`` in a process of its own, with what the tests run under."""
+    recipe = write_recipe(config, folder)
     command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={folder}"]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "XLA_FLAGS": ""}

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import DataError
+from transformer_jax.processes import all_agree, first_goes_first, is_first
 from transformer_jax.training.state import TrainState
 
 # What selects the best checkpoint.
@@ -31,9 +33,18 @@ class Checkpoints:
 
     Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON). Writing is asynchronous;
     a folder gets its final name only when it is complete, so a killed process leaves nothing half-written under it.
+    Of several processes all must make the same calls, unless one ``is_alone``.
     """
 
-    def __init__(self, directory: Path, *, keep_last: int = 5, keep_best: int = 1, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        keep_last: int = 5,
+        keep_best: int = 1,
+        read_only: bool = False,
+        is_alone: bool = False,
+    ) -> None:
         # Orbax tells its user nothing that this class does not.
         logging.getLogger("absl").setLevel(logging.ERROR)
         self._directory = Path(directory).absolute()
@@ -43,11 +54,18 @@ class Checkpoints:
             best_fn=lambda metrics: metrics[METRIC],
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
+            multiprocessing_options=_alone() if is_alone else ocp.options.MultiprocessingOptions(),
         )
+        self._is_alone = is_alone
         self._complaints: list[str] = []
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
+        with nullcontext() if self._is_alone else first_goes_first("open checkpoints"):
+            self._prepare_folder()
+        return ocp.CheckpointManager(self._directory, options=self._options)
+
+    def _prepare_folder(self) -> None:
         if not self._options.read_only:
             self._directory.mkdir(parents=True, exist_ok=True)
         checkpoints = sorted(entry for entry in self._directory.glob("[0-9]*") if entry.name.isdigit())
@@ -56,7 +74,6 @@ class Checkpoints:
             raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
         for checkpoint in damaged:
             self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
-        return ocp.CheckpointManager(self._directory, options=self._options)
 
     def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:
         """Starts to write ``state`` under its step; does nothing if that step is already there."""
@@ -145,12 +162,14 @@ class Checkpoints:
         damaged: dict[int, str] = {}
         for step in reversed(self.steps()):
             try:
-                state, progress = self.restore(step, like)
+                restored, problem = self.restore(step, like), ""
             except CheckpointError as error:
-                damaged[step] = str(error)
+                problem = str(error)
+            if not all_agree(not problem):
+                damaged[step] = problem or f"checkpoint {step} cannot be read by another process"
                 continue
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
-            return state, progress, self._complaints + complaints
+            return *restored, self._complaints + complaints
         raise CheckpointError(f"{self._directory}: no checkpoint can be read: {'; '.join(damaged.values())}")
 
     def progress(self, step: int) -> Progress:
@@ -182,7 +201,9 @@ class Checkpoints:
     def _set_aside(self, step: int) -> Path:
         """Moves a checkpoint out of the way, to a name that is free."""
         self._manager.close()
-        target = set_aside(self._directory / str(step))
+        target = self._directory / str(step)
+        if is_first():
+            target = set_aside(target)
         self._manager = self._open()
         return target
 
@@ -194,6 +215,14 @@ def set_aside(checkpoint: Path) -> Path:
     target = next(name for name in names if not name.exists())
     checkpoint.rename(target)
     return target
+
+
+def _alone() -> ocp.options.MultiprocessingOptions:
+    """For reading while the other processes do something else."""
+    index = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"process {index}"
+    )
 
 
 def _metrics_are_sound(checkpoint: Path) -> bool:

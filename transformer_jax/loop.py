@@ -1,9 +1,8 @@
 """The training loop: the only place where data, step, checkpoints and evaluation meet."""
 
 import math
-import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -15,6 +14,8 @@ from transformer_jax.checkpoints import Checkpoints, Progress
 from transformer_jax.config import ConfigError, ExperimentConfig, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.evaluation.report import EvaluationReport
+from transformer_jax.interruption import interruption
+from transformer_jax.processes import is_first
 from transformer_jax.reporting.goodput import Goodput
 from transformer_jax.reporting.metrics_log import MetricsLog
 from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
@@ -66,7 +67,7 @@ class Trainer:
         self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
         self._profiler = Profiler(profiled, run.profile)
         self._goodput: Goodput
-        self._interrupted: signal.Signals | None = None
+        self._interruption = interruption()
 
     def train(self, started: float | None = None) -> Outcome:
         """Trains to the end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
@@ -79,8 +80,8 @@ class Trainer:
         # Only now: a command that is refused leaves settings and tokenizers as they were.
         self._describe_run()
         log = MetricsLog(self.run.metrics, first)
-        progress = TrainingProgress(self.config.training.num_updates, first)
-        with log, closing(self._checkpoints), progress, self._profiler, self._stopped_by_signals():
+        progress = TrainingProgress(self.config.training.num_updates, first, is_quiet=not is_first())
+        with log, closing(self._checkpoints), progress, self._profiler, self._interruption:
             for complaint in complaints:
                 progress.say(complaint)
             if first:
@@ -132,8 +133,7 @@ class Trainer:
             if self._profiler.wants(step):
                 jax.block_until_ready(self.state)
                 self._profiler.stop()
-            # Read once: a signal may come at any moment, and is then the next update's to notice.
-            interrupted = self._interrupted is not None
+            interrupted = self._interruption.stops_after(step)
             if is_boundary or interrupted or step == training.num_updates:
                 self._record(step, pending, log, progress, watch)
                 pending = None
@@ -252,23 +252,6 @@ class Trainer:
             f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or start anew, in another --workdir, with a "
             "lower optimizer.learning_rate or with optimizer.clip_norm"
         )
-
-    @contextmanager
-    def _stopped_by_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM let the current update finish and everything be saved; a second one ends at once."""
-        handled = signal.SIGINT, signal.SIGTERM
-
-        def note(number: int, frame: object) -> None:
-            self._interrupted = signal.Signals(number)
-            for each in handled:
-                signal.signal(each, signal.SIG_DFL)
-
-        previous = {each: signal.signal(each, note) for each in handled}
-        try:
-            yield
-        finally:
-            for each, handler in previous.items():
-                signal.signal(each, handler)
 
 
 def headline(report: EvaluationReport) -> dict[str, float]:

@@ -20,22 +20,27 @@ REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "nump
 
 
 class RunDirectory:
-    """Names of the files of a run, and the writing of those that describe it."""
+    """Names of the files of a run, and the writing of those that describe it.
 
-    def __init__(self, path: str | Path) -> None:
+    Several processes train in one folder: all write the checkpoints, the first everything else; for each of the others
+    ``scratch`` is where it goes.
+    """
+
+    def __init__(self, path: str | Path, scratch: str | Path | None = None) -> None:
         if not str(path).strip():
             raise ConfigError("--workdir: is empty; give the folder of the run")
         self.path = Path(path).expanduser()
+        self._own = self.path if scratch is None else Path(scratch)
 
     @property
     def config(self) -> Path:
         """The resolved settings, JSON."""
-        return self.path / "config.json"
+        return self._own / "config.json"
 
     @property
     def tokenizer(self) -> Path:
         """The folder of the trained tokenizers."""
-        return self.path / "tokenizer"
+        return self._own / "tokenizer"
 
     @property
     def checkpoints(self) -> Path:
@@ -45,27 +50,27 @@ class RunDirectory:
     @property
     def metrics(self) -> Path:
         """One JSON object a line: what was measured at which update."""
-        return self.path / "metrics.jsonl"
+        return self._own / "metrics.jsonl"
 
     @property
     def curves(self) -> Path:
         """A picture of the metrics."""
-        return self.path / "curves.png"
+        return self._own / "curves.png"
 
     @property
     def goodput(self) -> Path:
         """Where the time went, over all starts."""
-        return self.path / "goodput.json"
+        return self._own / "goodput.json"
 
     @property
     def profile(self) -> Path:
         """The folder of traces."""
-        return self.path / "profile"
+        return self._own / "profile"
 
     @property
     def data_report(self) -> Path:
         """What is in the training data, and what was left out of it and why."""
-        return self.path / "data.json"
+        return self._own / "data.json"
 
     def has_checkpoints(self) -> bool:
         """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
@@ -74,12 +79,13 @@ class RunDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Raises ConfigError while another process trains here: each would take the other's files away."""
-        with (self.path / "train.lock").open("w") as file:
+        with (self._own / "train.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ConfigError(
-                    f"--workdir: another process is training in {self.path}; use another folder"
+                    f"--workdir: another process is training in {self.path}; use another folder, or --distributed for "
+                    "the processes of one training"
                 ) from None
             yield
 
@@ -93,7 +99,7 @@ class RunDirectory:
 
     def write_run(self, devices: list[str], seed: int, parameters: int) -> None:
         """Appends to ``run.json`` who started what, where: one entry for each start of the run."""
-        target = self.path / "run.json"
+        target = self._own / "run.json"
         starts = _starts(target)
         starts.append(
             {

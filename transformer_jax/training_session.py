@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from jax.sharding import Mesh
 
@@ -12,6 +13,7 @@ from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
+from transformer_jax.processes import is_first, join_processes, require_same, require_shared_folder, say
 from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
@@ -22,21 +24,32 @@ from transformer_jax.visualization.curves import draw_curves, present_keys
 CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
 
 
-def train(config: ExperimentConfig, workdir: str, profiled: ProfiledSteps | None = None) -> int:
+def train(
+    config: ExperimentConfig, workdir: str, profiled: ProfiledSteps | None = None, is_distributed: bool = False
+) -> int:
     """Trains, tracing the updates ``profiled``, and says where the result is; the exit status of the command.
+
+    ``is_distributed``: this is one of several processes that do so.
 
     Raises ConfigError and DataError, nearly all of them before the corpus is tokenised.
     """
     started = time.perf_counter()
     require_tensorflow()
+    if is_distributed:
+        join_processes()
+        require_same(
+            repr(config), "--distributed: the processes were started with different settings; use the same command"
+        )
     start_jax(config.data.cache_directory)
     mesh = make_mesh(config.mesh)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
     config = with_absolute_directory(config)
-    run = RunDirectory(workdir)
-    require_writable(run.path, "--workdir")
-    with run.locked():
-        return _train(config, run, mesh, started, profiled)
+    with TemporaryDirectory() as scratch:
+        run = RunDirectory(workdir, scratch=None if is_first() else scratch)
+        require_writable(run.path, "--workdir")
+        with run.locked():
+            require_shared_folder(run.path)
+            return _train(config, run, mesh, started, profiled)
 
 
 def _train(
@@ -44,7 +57,7 @@ def _train(
 ) -> int:
     task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
     trainer = Trainer(config, run, task, mesh, profiled)
-    print(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
+    say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
     try:
         outcome = trainer.train(started)
     except TrainingDiverged as error:
@@ -53,7 +66,7 @@ def _train(
     keys = present_keys(run.metrics, CURVES)
     if keys:
         draw_curves(run.metrics, keys, run.curves)
-    print(summary(outcome, run, time.perf_counter() - started))
+    say(summary(outcome, run, time.perf_counter() - started))
     return 0
 
 

@@ -65,9 +65,7 @@ def test_the_processes_parts_are_the_whole(store, kind):
     plan = make_plan(store, kind)
     whole = take(6, store, plan, start_update=2)
     for count in (2, 4):
-        parts = [
-            take(6, store, plan, start_update=2, process_index=index, process_count=count) for index in range(count)
-        ]
+        parts = [take(6, store, plan, start_update=2, share=(index, count)) for index in range(count)]
         together = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *each) for each in zip(*parts, strict=True)]
         assert_same(together, whole)
 
@@ -78,13 +76,13 @@ def test_a_process_reads_only_its_part(store, monkeypatch):
     side = type(store.source_side)
     original = side.sentences
     monkeypatch.setattr(side, "sentences", lambda self, pairs: read.append(len(pairs)) or original(self, pairs))
-    batch = make_batch(store, plan, 0, process_index=1, process_count=4)
+    batch = make_batch(store, plan, 0, share=(1, 4))
     assert read == [int((side.segments > 0).any(axis=1).sum()) for side in batch]
 
 
 def test_processes_that_rows_do_not_divide_over_are_refused_at_once(store):
-    with pytest.raises(ConfigError, match=r"batching\.row_multiple.* 3 processes"):
-        training_batches(store, make_plan(store, "buckets"), start_update=0, process_count=3)
+    with pytest.raises(ConfigError, match=r"batching\.row_multiple.* 3 parts"):
+        training_batches(store, make_plan(store, "buckets"), start_update=0, share=(0, 3))
 
 
 @pytest.fixture

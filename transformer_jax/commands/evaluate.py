@@ -15,6 +15,7 @@ from pathlib import Path
 
 from absl import flags
 
+from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import difference, load_run_config
 
@@ -22,6 +23,7 @@ from transformer_jax.config import difference, load_run_config
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
+    define_distributed_flag(values)
     flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
     flags.DEFINE_string("split", "test", "train, validation, test, or a name that the data has", flag_values=values)
     flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
@@ -33,16 +35,21 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.processes import is_first, join_processes
     from transformer_jax.run_directory import write_json
     from transformer_jax.tasks.trained_run import open_trained_run
     from transformer_jax.tasks.translation import TranslationTask
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
+    if values.distributed:
+        join_processes()
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     task = TranslationTask(config, trained.tokenizers, trained.mesh)
     step, averaged = trained.steps[-1], len(trained.steps)
     report, hypotheses = task.evaluate(trained.params, values.split, step=step, averaged=averaged)
+    if not is_first():
+        return 0
 
     changes = difference(load_run_config(values.workdir), config)
     changed = [f"-{key.removeprefix('decoding.')}={value}" for key, _, value in changes if key.startswith("decoding.")]

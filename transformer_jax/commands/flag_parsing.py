@@ -30,6 +30,12 @@ def define_override_flag(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(OVERRIDE_FLAG, [], OVERRIDE_MEANING, flag_values=values)
 
 
+def define_distributed_flag(values: flags.FlagValues) -> None:
+    """Lets the command be one of several processes with ``--distributed``."""
+    meaning = "this is one of several processes that run the same command, as on the hosts of a cluster"
+    flags.DEFINE_boolean("distributed", False, meaning, flag_values=values)
+
+
 def overrides_of(values: flags.FlagValues) -> list[tuple[str, str]]:
     """The overrides of the command line: ``[("decoding.beam_width", "5"), ...]``."""
     return [(key, text) for key, _, text in (item.partition("=") for item in values.config_override)]

@@ -7,11 +7,17 @@ Example:
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
 Where it already holds a run with the same settings, training goes on from its newest checkpoint, to the bit. SIGINT (Ctrl-C)
 and SIGTERM save and end; the same command goes on.
+
+With --distributed the same command runs once on every host, and all their devices are one mesh; SLURM, Open MPI, Kubernetes
+and TPU pods need nothing else. By hand, two processes:
+    export JAX_COORDINATOR_ADDRESS=host0:8476 JAX_NUM_PROCESSES=2
+    JAX_PROCESS_ID=0 transformer-jax train --distributed ...    (on host0)
+    JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
 """
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
+from transformer_jax.commands.flag_parsing import define_config_flag, define_distributed_flag, resolve_config
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
 # Settings that may change when a run goes on: they alter neither the model, nor the order of its updates, nor its scores.
@@ -38,6 +44,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "workdir", None, "folder of the run; made if it is not there", flag_values=values, required=True
     )
+    define_distributed_flag(values)
     flags.DEFINE_string(
         "profile_steps", None, "A:B: trace the updates from A to B into profile/ of the run", flag_values=values
     )
@@ -51,7 +58,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.training_session import train
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
-    return train(config, values.workdir, profiled)
+    return train(config, values.workdir, profiled, values.distributed)
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

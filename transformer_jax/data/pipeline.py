@@ -21,21 +21,20 @@ def training_batches(
     plan: BatchPlan,
     *,
     start_update: int,
-    process_index: int = 0,
-    process_count: int = 1,
+    share: tuple[int, int] = (0, 1),
     prefetch: int = 8,
 ) -> Iterator[Batch]:
-    """Batches of the updates from ``start_update`` on, for ever; of each, this process's share of the rows.
+    """Batches of the updates from ``start_update`` on, for ever; of each, part ``share[0]`` of ``share[1]`` of the rows.
 
-    Raises, at once and not with the first batch, ConfigError when the rows of a batch do not divide over the processes,
+    Raises, at once and not with the first batch, ConfigError when the rows of a batch do not divide into those parts,
     and DataError where TensorFlow is not installed.
     """
     for rows, _, _ in plan.shapes:
-        if rows % process_count:
-            problem = f"batches of {rows} rows do not divide over {process_count} processes"
-            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {process_count}")
+        if rows % share[1]:
+            problem = f"batches of {rows} rows do not divide into {share[1]} parts for the processes"
+            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {share[1]}")
     require_tensorflow()
-    read = partial(make_batch, store, plan, process_index=process_index, process_count=process_count)
+    read = partial(make_batch, store, plan, share=share)
     return _served(read, start_update, prefetch)
 
 
@@ -72,11 +71,9 @@ def _read_ahead(read: Callable[[int], Batch], start_update: int, prefetch: int) 
     return (Batch(Tokens(*leaves[:3]), Tokens(*leaves[3:])) for leaves in leaves_of_batches)
 
 
-def make_batch(
-    store: TokenStore, plan: BatchPlan, update: int, process_index: int = 0, process_count: int = 1
-) -> Batch:
-    """The rows of one update that belong to one process; reads no other."""
-    (_, source_width, target_width), pairs, offsets = plan.batch(update).part(process_index, process_count)
+def make_batch(store: TokenStore, plan: BatchPlan, update: int, share: tuple[int, int] = (0, 1)) -> Batch:
+    """Part ``share[0]`` of ``share[1]`` of the rows of one update; reads no other."""
+    (_, source_width, target_width), pairs, offsets = plan.batch(update).part(*share)
     return Batch(
         token_rows(store.source_side.sentences(pairs), offsets, source_width),
         token_rows(store.target_side.sentences(pairs), offsets, target_width),

@@ -13,8 +13,8 @@ SECONDS_BETWEEN_LINES = 15.0
 class TrainingProgress:
     """Shows updates done, loss, tokens per second and the time that is left. A context manager."""
 
-    def __init__(self, total: int, done: int, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
+    def __init__(self, total: int, done: int, console: Console | None = None, is_quiet: bool = False) -> None:
+        self._console = console or Console(stderr=True, quiet=is_quiet)
         self._total, self._first = total, done
         self._started = time.monotonic()
         self._last_line = 0.0

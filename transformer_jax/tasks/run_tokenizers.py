@@ -1,7 +1,12 @@
 """The tokenizers of a run: in its folder, and in every checkpoint."""
 
 import base64
+import json
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import jax
 
 from transformer_jax.checkpoints import CheckpointError, Checkpoints
 from transformer_jax.config import DataError, ExperimentConfig
@@ -13,18 +18,28 @@ from transformer_jax.data.tokenizers import (
     train_tokenizers,
 )
 from transformer_jax.files import write_whole
+from transformer_jax.processes import from_first
 from transformer_jax.run_directory import RunDirectory
 
 
 def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> TokenizerPair:
     """The tokenizers of a run that has checkpoints; else new ones, of its training split, which are not saved yet.
 
-    What lies in a folder without checkpoints may belong to other settings, or to data that were mended since.
+    What lies in a folder without checkpoints may belong to other settings, or to data that were mended since. Of several
+    processes one finds or trains them.
     """
-    if run.has_checkpoints():
-        return tokenizers_of_run(run)
-    corpus = open_corpus(config.data, config.seed)
-    return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.seed)
+
+    def find_or_train() -> TokenizerPair:
+        if run.has_checkpoints():
+            return tokenizers_of_run(run)
+        corpus = open_corpus(config.data, config.seed)
+        return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.seed)
+
+    if jax.process_count() == 1:
+        return find_or_train()
+    saved = from_first(lambda: json.dumps(tokenizers_to_json(find_or_train())).encode())
+    with TemporaryDirectory() as folder:
+        return _unpacked(json.loads(saved), Path(folder))
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
@@ -38,9 +53,7 @@ def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
         saved = _saved_tokenizers(run)
         if not saved:
             raise
-    for name, content in saved.items():
-        write_whole(run.tokenizer / name, base64.b64decode(content))
-    return load_tokenizers(run.tokenizer)
+    return _unpacked(saved, run.tokenizer)
 
 
 def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
@@ -48,11 +61,17 @@ def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
     return {name: base64.b64encode(data).decode() for name, data in tokenizer_files(tokenizers).items()}
 
 
+def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
+    for name, content in saved.items():
+        write_whole(folder / name, base64.b64decode(content))
+    return load_tokenizers(folder)
+
+
 def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
     """What the newest checkpoint that can be read holds of the tokenizers; empty where there is none."""
     if not run.has_checkpoints():
         return {}
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+    with closing(Checkpoints(run.checkpoints, read_only=True, is_alone=True)) as checkpoints:
         for step in reversed(checkpoints.steps()):
             try:
                 return checkpoints.progress(step)["tokenizer"]

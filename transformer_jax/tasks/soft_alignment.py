@@ -18,7 +18,7 @@ from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tasks.translator import require_translatable
-from transformer_jax.training.sharding import put_batch, row_groups
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 BATCH_TOKENS = 4096
 MEAN_OF_LAYERS = -1
@@ -58,9 +58,11 @@ def soft_alignments(
     lengths = [np.array([len(ids) for ids in side], np.int64) for side in sides]
     require_translatable(np.maximum(*lengths), trained.config.decoding.max_source_tokens, "pair")
     weights: dict[int, np.ndarray] = {}
-    weigh = jax.jit(partial(_cross_weights, trained.model, layer=layer, head=head))
+    weigh = jax.jit(
+        partial(_cross_weights, trained.model, layer=layer, head=head), out_shardings=everywhere(trained.mesh)
+    )
     for pairs, batch in _batches(sides, lengths, row_groups(trained.mesh)):
-        found = jax.device_get(weigh(trained.params, *put_batch(batch, trained.mesh)))
+        found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
         for row, pair in enumerate(pairs):
             weights[pair] = found[row, : lengths[1][pair], : lengths[0][pair]]
     return [_described(weights[pair], sources[pair], targets[pair], tokenizers) for pair in range(len(sources))]

@@ -19,11 +19,12 @@ from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.processes import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import put_batch, row_groups
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, share_of_rows
 
 SCORING_TOKENS = 4096
 
@@ -40,7 +41,7 @@ class TranslationTask:
         self.model = self.objective.model
         self._mesh = mesh
         self._stores: dict[tuple[str, bool], TokenStore] = {}
-        self._compiled_loss = jax.jit(self.objective.unsmoothed_loss)
+        self._compiled_loss = jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(mesh))
 
     @cached_property
     def training_store(self) -> TokenStore:
@@ -86,8 +87,7 @@ class TranslationTask:
             self.training_store,
             self.plan,
             start_update=start_update,
-            process_index=jax.process_index(),
-            process_count=jax.process_count(),
+            share=share_of_rows(self._mesh),
             prefetch=self.config.batching.prefetch_batches,
         )
 
@@ -147,12 +147,13 @@ class TranslationTask:
         store = self._store(split, is_training=False)
         total = LossSums.zero()
         for batch in scoring_batches(store, SCORING_TOKENS, row_groups(self._mesh), limit=limit):
-            total = total + self._compiled_loss(params, put_batch(batch, self._mesh))
+            total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
         return total
 
     def _store(self, split: str, *, is_training: bool) -> TokenStore:
         if (split, is_training) not in self._stores:
-            store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=is_training)
+            with first_goes_first(f"tokenise {split}"):
+                store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=is_training)
             if not is_training:
                 limit = self.config.decoding.max_source_tokens
                 require_translatable(

@@ -18,7 +18,7 @@ from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.training.sharding import put_batch, row_groups
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 LINE_BREAKS = re.compile(r"[\n\r\t]")
 
@@ -38,7 +38,9 @@ class Translator:
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
-        self._search = jax.jit(partial(search, model, config), static_argnames="num_results")
+        self._search = jax.jit(
+            partial(search, model, config), static_argnames="num_results", out_shardings=everywhere(mesh)
+        )
 
     def translate(
         self,
@@ -67,7 +69,7 @@ class Translator:
         done = len(sentences) - len(asked)
         batch_tokens = self._config.batch_tokens
         for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
-            ids = put_batch(batch.ids, self._mesh)
+            ids = put_rows(batch.ids, self._mesh)
             found = jax.device_get(self._search(params, ids, num_results=num_results))
             for row, index in enumerate(batch.indices):
                 results[asked[index]] = self._texts(found, row)

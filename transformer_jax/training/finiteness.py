@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, PyTree
 from transformer_jax.training.sharding import path_of
@@ -12,7 +12,8 @@ from transformer_jax.training.sharding import path_of
 def first_non_finite(tree: PyTree) -> str | None:
     """Path of the first leaf, in the tree's own order, that holds an infinity or a NaN; None when all is finite."""
     for key_path, leaf in _leaves_in_written_order(tree, ()):
-        if not np.all(np.isfinite(np.asarray(leaf))):
+        # Not numpy: part of the leaf may live where this process cannot read.
+        if not jnp.all(jnp.isfinite(leaf)):
             return path_of(key_path)
     return None
 

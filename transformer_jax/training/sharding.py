@@ -176,7 +176,37 @@ def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
     return jax.shard_map(of_my_part, mesh=mesh, in_specs=(P("tensor", None), BATCH_ROWS), out_specs=BATCH_ROWS)
 
 
+def everywhere(mesh: Mesh) -> NamedSharding:
+    """Whole on every device, so that every process can read it."""
+    return NamedSharding(mesh, P())
+
+
+def share_of_rows(mesh: Mesh) -> tuple[int, int]:
+    """Which part of the rows of a batch the devices of this process hold, and how many parts there are.
+
+    Processes that split only parameters between them (``tensor``) hold the same rows. Raises ConfigError when the rows of a
+    process are not together.
+    """
+    groups = row_groups(mesh)
+    here = sorted(
+        part.start or 0 for (part,) in batch_sharding(mesh).addressable_devices_indices_map((groups,)).values()
+    )
+    here = sorted(set(here))
+    if groups % len(here) or here != list(range(here[0], here[0] + len(here))) or here[0] % len(here):
+        raise ConfigError(
+            f"mesh: process {jax.process_index()} would hold the parts {here} of {groups} of a batch, which do not follow each "
+            "other; let tensor, or fsdp times tensor, divide the devices of a process"
+        )
+    return here[0] // len(here), groups // len(here)
+
+
 def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
-    """Global arrays from the rows that this process read."""
+    """Global arrays from the rows that this process read, its ``share_of_rows``."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch)
+
+
+def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
+    """Global arrays from all rows, which every process has."""
+    sharding = batch_sharding(mesh)
+    return jax.tree.map(lambda rows: jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__), batch)

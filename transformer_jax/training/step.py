@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import batch_sharding, placed_shapes, state_shardings
+from transformer_jax.training.sharding import batch_sharding, everywhere, placed_shapes, state_shardings
 from transformer_jax.training.state import TrainState, create_state
 
 LossFunction = Callable[[PyTree, PyTree, Array], LossSums]
@@ -107,7 +107,7 @@ def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax
     return jax.jit(
         step,
         in_shardings=(shardings, batch_sharding(mesh)),
-        out_shardings=(shardings, None),
+        out_shardings=(shardings, everywhere(mesh)),
         donate_argnums=0,
     )
 

@@ -1,0 +1,65 @@
+"""Stopping a training by SIGINT and SIGTERM after an update, with everything saved."""
+
+import os
+import signal
+from types import FrameType, TracebackType
+
+import jax
+from jax.experimental import multihost_utils
+
+SIGNALS = signal.SIGINT, signal.SIGTERM
+
+
+class Interruption:
+    """Whether a signal asked this process to stop; a second signal ends it at once. A context manager."""
+
+    def __init__(self) -> None:
+        self._is_asked = False
+
+    def __enter__(self) -> "Interruption":
+        self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def stops_after(self, step: int) -> bool:
+        """Whether update ``step`` is to be the last. Ask once an update: a signal may come at any moment."""
+        return self._is_asked
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._is_asked = True
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+
+
+class AgreedInterruption:
+    """The same for several processes, which stop after the same update when one of them is asked. A context manager.
+
+    JAX notices SIGTERM and finds that update (its preemption service); SIGINT is turned into SIGTERM.
+    """
+
+    def __enter__(self) -> "AgreedInterruption":
+        self._previous = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def stops_after(self, step: int) -> bool:
+        """Whether update ``step`` is to be the last of all processes; each must ask once an update."""
+        return multihost_utils.reached_preemption_sync_point(step)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def interruption() -> Interruption | AgreedInterruption:
+    """What serves the processes that there are."""
+    return AgreedInterruption() if jax.process_count() > 1 else Interruption()

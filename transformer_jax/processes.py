@@ -1,0 +1,108 @@
+"""Several processes that train as one: how they join, what they agree on, and who goes first."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from transformer_jax.config import ConfigError
+
+# A process that says nothing for so long is dead, and all others end; JAX's own default, 100 s, wastes a pod for longer.
+SECONDS_UNTIL_DEAD = 30
+BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+def join_processes() -> None:
+    """Makes this process one of several that run the same command; before JAX does anything else.
+
+    SLURM, Open MPI, Kubernetes and TPU pods are recognised by JAX. Elsewhere three variables of the environment say it, as
+    torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
+    Raises ConfigError when nothing says how many processes there are, or when they do not come together.
+    """
+    try:
+        jax.distributed.initialize(
+            **_by_hand(), heartbeat_timeout_seconds=SECONDS_UNTIL_DEAD, shutdown_timeout_seconds=SECONDS_UNTIL_DEAD
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"--distributed: {error}; outside of SLURM, Open MPI, Kubernetes and TPU pods set {', '.join(BY_HAND)}"
+        ) from error
+    if jax.process_count() > 1:
+        devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
+        advice = "should one die, the others end within a minute, and the same command on all of them goes on"
+        print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
+
+
+def _by_hand() -> dict[str, str | int]:
+    values = {name: os.environ.get(name, "") for name in BY_HAND}
+    if not (values["JAX_NUM_PROCESSES"] or values["JAX_PROCESS_ID"]):
+        return {}
+    for name, value in values.items():
+        if not (value if name == BY_HAND[0] else value.isdigit()):
+            raise ConfigError(f"--distributed: {name} is {value!r}; all of {', '.join(BY_HAND)} must be set")
+    address, count, index = values.values()
+    return {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)}
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes files and talks to the user."""
+    return jax.process_index() == 0
+
+
+def from_first(make: Callable[[], bytes]) -> bytes:
+    """What ``make`` returns in the first process; the others do not call it."""
+    if jax.process_count() == 1:
+        return make()
+    content = np.frombuffer(make(), np.uint8) if is_first() else np.zeros(0, np.uint8)
+    size = int(multihost_utils.broadcast_one_to_all(np.asarray(len(content), np.int32)))
+    content = content if is_first() else np.zeros(size, np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(content)).astype(np.uint8).tobytes()
+
+
+def all_agree(here: bool) -> bool:
+    """Whether every process says so."""
+    return bool(np.all(multihost_utils.process_allgather(np.asarray(here))))
+
+
+def say(text: str, file: TextIO = sys.stdout) -> None:
+    """Prints once, however many processes there are."""
+    if is_first():
+        print(text, file=file)
+
+
+@contextmanager
+def first_goes_first(what: str) -> Iterator[None]:
+    """What happens inside happens in the first process, and then in the others, which find on disk what it made."""
+    if not is_first():
+        multihost_utils.sync_global_devices(what)
+    yield
+    if is_first():
+        multihost_utils.sync_global_devices(what)
+
+
+def require_same(content: str, problem: str) -> None:
+    """Raises ConfigError with ``problem``, in every process, unless ``content`` is the same in all."""
+    if not all_agree(from_first(content.encode) == content.encode()):
+        raise ConfigError(problem)
+
+
+def require_shared_folder(folder: Path) -> None:
+    """Raises ConfigError, in every process, unless all see the same ``folder``."""
+    marker = folder / "processes.partial"
+
+    def leave_marker() -> bytes:
+        marker.write_bytes(b"every process looks for this file\n")
+        return b""
+
+    from_first(leave_marker)
+    is_seen_by_all = all_agree(marker.exists())
+    if is_first():
+        marker.unlink()
+    if not is_seen_by_all:
+        raise ConfigError(f"--workdir: not all processes see {folder} of process 0; give a folder that all hosts share")
