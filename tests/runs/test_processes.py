@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,10 +16,11 @@ import pytest
 from run_settings import UPDATES, tiny_config
 from run_steps import metrics_of, parameters_of, train, write_recipe
 
-from transformer_jax.config import ExperimentConfig, MeshConfig
+from transformer_jax import processes
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.reporting.metrics_log import read_metrics
-
-pytestmark = pytest.mark.slow
+from transformer_jax.training.sharding import make_mesh, share_of_rows
 
 FOR_EVER = 1_000_000
 
@@ -49,9 +49,9 @@ def launch(*arguments: str, folder: Path) -> list[subprocess.Popen]:
     ]
 
 
-def ends(processes: list[subprocess.Popen], timeout: float = 300) -> list[tuple[int, str]]:
-    outputs = [process.communicate(timeout=timeout)[0].decode() for process in processes]
-    return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
+def ends(both: list[subprocess.Popen], timeout: float = 300) -> list[tuple[int, str]]:
+    outputs = [process.communicate(timeout=timeout)[0].decode() for process in both]
+    return [(process.returncode, output) for process, output in zip(both, outputs, strict=True)]
 
 
 def train_on_two(config: ExperimentConfig, folder: Path) -> list[subprocess.Popen]:
@@ -81,6 +81,7 @@ def pair(cache, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_updates_of_one(pair, cache, tmp_path):
     config = on_two(tiny_config(cache))
     assert train(config, tmp_path, devices=8).reason == "finished"
@@ -92,6 +93,7 @@ def test_two_processes_make_the_updates_of_one(pair, cache, tmp_path):
         np.testing.assert_allclose(np.asarray(left, np.float32), np.asarray(right, np.float32), rtol=2e-3, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_only_the_first_process_writes_the_files_of_the_run(pair):
     assert not list(pair.glob("*.partial"))
     assert len(json.loads((pair / "run.json").read_text())) == 1
@@ -100,12 +102,12 @@ def test_only_the_first_process_writes_the_files_of_the_run(pair):
     assert steps == list(range(1, UPDATES + 1))
 
 
+@pytest.mark.slow
 def test_two_processes_score_as_one_does(pair, tmp_path):
     arguments = "evaluate", "--split=validation", "--examples=0", f"--output={tmp_path / 'two'}"
     (first, said), (second, _) = ends(launch(*arguments, folder=pair))
     assert (first, second) == (0, 0), said
-    alone = [*arguments[:-1], f"--output={tmp_path / 'one'}", f"--workdir={pair}"]
-    subprocess.run([sys.executable, "-m", "transformer_jax", *alone], check=True, capture_output=True)
+    assert main([*arguments[:-1], f"--output={tmp_path / 'one'}", f"--workdir={pair}"]) == 0
     of_two, of_one = (
         [json.loads(file.read_text()) for file in (tmp_path / name).glob("*.json")] for name in ("two", "one")
     )
@@ -114,21 +116,22 @@ def test_two_processes_score_as_one_does(pair, tmp_path):
     assert of_two[0]["loss"] == pytest.approx(of_one[0]["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_interrupted_together_killed_apart_and_resumed_by_one(cache, tmp_path):
     config = tiny_config(cache, num_updates=FOR_EVER, evaluate_every=1000)
     folder = tmp_path / "run"
-    processes = train_on_two(config, folder)
+    both = train_on_two(config, folder)
     wait_for_update(folder, 4)
-    processes[1].send_signal(signal.SIGINT)
-    (first, said), (second, also_said) = ends(processes)
+    both[1].send_signal(signal.SIGINT)
+    (first, said), (second, also_said) = ends(both)
     assert (first, second) == (0, 0), said + also_said
     assert "interrupted, everything is saved" in said
 
     stopped = max(int(entry.name) for entry in (folder / "checkpoints").iterdir() if entry.name.isdigit())
-    processes = train_on_two(config, folder)
+    both = train_on_two(config, folder)
     wait_for_update(folder, stopped + 4)
-    processes[1].kill()
-    (first, said), _ = ends(processes, timeout=60)
+    both[1].kill()
+    (first, said), _ = ends(both, timeout=60)
     assert first not in (0, None)
     assert "another task died" in said
     assert f"resumed at update {stopped}" in said
@@ -136,44 +139,41 @@ def test_interrupted_together_killed_apart_and_resumed_by_one(cache, tmp_path):
     reached = max(int(entry.name) for entry in (folder / "checkpoints").iterdir() if entry.name.isdigit())
     assert reached >= stopped
     longer = replace(config, training=replace(config.training, num_updates=reached + 3))
-    shutil.copytree(folder, tmp_path / "copy")
-    for name in ("run", "copy"):
-        assert train(longer, tmp_path / name).step == reached + 3
-    assert metrics_of(folder) == metrics_of(tmp_path / "copy")
+    assert train(longer, folder).step == reached + 3
 
 
-def test_processes_with_different_settings_are_refused(cache, tmp_path):
-    one, other = (
-        write_recipe(on_two(replace(tiny_config(cache), seed=seed)), tmp_path / str(seed) / "run") for seed in (0, 1)
-    )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = os.environ | {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={tmp_path / 'run'}"]
-            + ["--distributed"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment | {"JAX_PROCESS_ID": str(index), "XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
-        )
-        for index, recipe in enumerate((one, other))
-    ]
-    for status, said in ends(processes):
-        assert status == 2
-        assert "started with different settings" in said
+def test_processes_with_different_settings_are_refused(monkeypatch):
+    monkeypatch.setattr(processes, "from_first", lambda make: b"theirs")
+    with pytest.raises(ConfigError, match="a problem"):
+        processes.require_same("ours", "a problem")
+    processes.require_same("theirs", "a problem")
 
 
-def test_without_a_cluster_the_environment_must_say_who_is_who(cache, tmp_path):
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("JAX_COORD")}
-    recipe = write_recipe(tiny_config(cache), tmp_path / "run")
-    command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={tmp_path / 'run'}"]
-    ended = subprocess.run([*command, "--distributed"], env=environment, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID" in ended.stderr
-    environment |= {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1", "JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "0"}
-    ended = subprocess.run([*command, "--distributed"], env=environment, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert "JAX_NUM_PROCESSES is 'two'" in ended.stderr
+def test_a_folder_that_not_all_see_is_refused(tmp_path, monkeypatch):
+    processes.require_shared_folder(tmp_path)
+    monkeypatch.setattr(processes, "all_agree", lambda here: False)
+    with pytest.raises(ConfigError, match="not all processes see"):
+        processes.require_shared_folder(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_cluster_the_environment_must_say_who_is_who(monkeypatch):
+    for name in processes.BY_HAND:
+        monkeypatch.delenv(name, raising=False)
+    names = "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID"
+    # JAX is in use in this process, so that it cannot join any more: the error is JAX's, the advice ours.
     assert jax.process_count() == 1
+    with pytest.raises(ConfigError, match=f"--distributed: .*{names}"):
+        processes.join_processes()
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(ConfigError, match=f"JAX_NUM_PROCESSES is 'two'; all of {names}"):
+        processes.join_processes()
+
+
+def test_of_one_process_everything_is_its_own():
+    assert processes.is_first()
+    assert processes.from_first(lambda: b"content") == b"content"
+    assert processes.all_agree(True)
+    assert not processes.all_agree(False)
+    assert share_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (0, 1)

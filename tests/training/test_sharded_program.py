@@ -20,6 +20,7 @@ VOCABULARY, D_MODEL, D_FF = 128, 32, 64
 TABLE_BYTES = 4 * VOCABULARY * D_MODEL
 MATRIX_BYTES = 4 * D_MODEL * D_MODEL
 MESHES = {
+    "single": MeshConfig(data=1),
     "data": MeshConfig(data=8),
     "fsdp": MeshConfig(data=1, fsdp=8),
     "tensor": MeshConfig(data=2, tensor=4),
@@ -28,7 +29,7 @@ MESHES = {
     "fsdp and tensor": MeshConfig(data=1, fsdp=4, tensor=2),
     "all": MeshConfig(data=2, fsdp=2, tensor=2),
 }
-SINGLE = MeshConfig(data=1)
+SEVERAL = tuple(MESHES)[1:]
 
 
 def update_on(mesh_config: MeshConfig, **model: object) -> Update:
@@ -71,9 +72,9 @@ def batch() -> Batch:
     return Batch(*map(Tokens.from_ids, ids))
 
 
-def two_updates(mesh_config: MeshConfig, **model: object):
-    update = update_on(mesh_config, **model)
-    state, step = update.initial_state(), update.jitted()
+def two_updates(name: str, scan_layers: bool = False):
+    update, step = update_on(MESHES[name], scan_layers=scan_layers), program_of(name, scan_layers)
+    state = update.initial_state()
     for _ in range(2):
         state, metrics = step(state, put_batch(batch(), update.mesh))
     return jax.device_get((state.params, metrics.sums))
@@ -81,12 +82,12 @@ def two_updates(mesh_config: MeshConfig, **model: object):
 
 @pytest.fixture(scope="module")
 def alone():
-    return two_updates(SINGLE)
+    return two_updates("single")
 
 
-@pytest.mark.parametrize(("name", "scan_layers"), [*((name, False) for name in MESHES), ("all", True)])
+@pytest.mark.parametrize(("name", "scan_layers"), [*((name, False) for name in SEVERAL), ("all", True)])
 def test_every_mesh_makes_the_update_of_one_device(name, scan_layers, alone):
-    params, sums = two_updates(MESHES[name], scan_layers=scan_layers)
+    params, sums = two_updates(name, scan_layers)
     np.testing.assert_allclose(sums, alone[1], rtol=1e-5)
     for found, expected in zip(jax.tree.leaves(params), jax.tree.leaves(alone[0]), strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
@@ -95,7 +96,7 @@ def test_every_mesh_makes_the_update_of_one_device(name, scan_layers, alone):
 def test_data_parallel_devices_only_add_up_gradients():
     found = exchanged("data")
     assert {each.kind for each in found} == {"all-reduce"}
-    parameters = bytes_on_a_device(update_on(SINGLE).state_shapes.params)
+    parameters = bytes_on_a_device(update_on(MESHES["single"]).state_shapes.params)
     # The tied table's gradient arrives from both of its uses.
     assert parameters <= sum(each.bytes for each in found) <= parameters + 2 * TABLE_BYTES + 1000
 
@@ -128,9 +129,9 @@ def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
     assert sums >= 2 * (2 * 2 + 3 * 2)
 
 
-@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("name", SEVERAL)
 def test_memory_of_the_state_falls_as_parameters_are_split(name):
-    mesh, single = MESHES[name], update_on(SINGLE).state_shapes
+    mesh, single = MESHES[name], update_on(MESHES["single"]).state_shapes
     arguments = program_of(name, False).memory_analysis().argument_size_in_bytes
     batch_bytes = 6 * 4 * 16 * 12 // (mesh.data * mesh.fsdp)
     whole = bytes_on_a_device((single.params, single.optimizer_state))

@@ -83,11 +83,8 @@ def reference():
 
 
 CASES = {
-    "2 devices": (MeshConfig(data=2), 2, 1),
-    "8 devices": (MeshConfig(data=8), 8, 1),
     "4 parts": (MeshConfig(data=1), 1, 4),
     "2 devices, 4 parts": (MeshConfig(data=2), 2, 4),
-    "fsdp and tensor": (MeshConfig(data=2, fsdp=2, tensor=2), 8, 1),
 }
 
 

@@ -34,7 +34,13 @@ CHIPS = {
 
 
 # Otherwise libtpu asks the network what machine this is.
-OFFLINE = {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-8", "TPU_WORKER_HOSTNAMES": "localhost"}
+# Nothing is run on a chip, so that several compilations at once do not take it from each other.
+OFFLINE = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
 
 
 class Topology(NamedTuple):

@@ -5,6 +5,8 @@ import re
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import jax
@@ -110,7 +112,7 @@ class _Found(NamedTuple):
 def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
     lowered = update.jitted().lower(update.state_shapes, batch)
     try:
-        compiled = lowered.compile()
+        compiled, text = _compiled_and_text(lowered, is_here=chip is None)
     except jax.errors.JaxRuntimeError as error:
         excess = _OUT_OF_MEMORY.search(str(error))
         if not excess:
@@ -122,8 +124,22 @@ def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
     # The compiler counts the body of a loop once; we know how often it runs.
     counted = product_flops(update.step, update.state_shapes, batch) / update.mesh.size
     traffic = costs["bytes accessed"] * max(counted / max(costs["flops"], 1.0), 1.0)
-    collectives = collectives_of(compiled.as_text() or "", update.mesh.size)
+    collectives = collectives_of(text, update.mesh.size)
     return _Found(memory.temp_size_in_bytes, chip.memory if chip else math.inf, True, traffic, collectives)
+
+
+def _compiled_and_text(lowered: jax.stages.Lowered, is_here: bool) -> tuple[jax.stages.Compiled, str]:
+    """The program, and how the compiler writes it down.
+
+    A compiler of its own, as that for TPUs is, may know operations that JAX cannot read back: it writes them to a file.
+    """
+    if is_here:
+        compiled = lowered.compile()
+        return compiled, compiled.as_text() or ""
+    with TemporaryDirectory() as folder:
+        compiled = lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
+        (written,) = Path(folder).glob("*.after_optimizations.txt")
+        return compiled, written.read_text(encoding="utf-8")
 
 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -29,20 +30,6 @@ MODELS = (
 TINY = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "compute_dtype": "float32"}
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Also of compiled programs: the resumed run compiles what the whole one compiled."""
-    folder = tmp_path_factory.mktemp("cache")
-    settings = {"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": str(folder / "compiled")}
-    settings |= {"jax_persistent_cache_min_compile_time_secs": 0.0}
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    yield folder
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
 def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
     settings = tiny_settings(cache, num_updates=num_updates, evaluate_every=4, checkpoint_every=2)
     settings["model"] = to_dict(resolve(f"{RECIPE}:{name}"))["model"] | TINY
@@ -58,13 +45,22 @@ def trained_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> l
     return jax.tree.leaves(jax.device_get(trainer.state))
 
 
-@pytest.fixture(params=MODELS)
-def whole(request, cache, tmp_path):
-    return request.param, trained_state(config_of(request.param, cache, 4), tmp_path / "whole")
+class Whole(NamedTuple):
+    """A run that nothing happened to."""
+
+    model: str
+    folder: Path
+    state: list
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def whole(request, cache, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    return Whole(request.param, folder, trained_state(config_of(request.param, cache, 4), folder))
 
 
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(whole, cache, tmp_path):
-    name, expected = whole
+    name, _, expected = whole
     for updates in (2, 4):
         found = trained_state(config_of(name, cache, updates), tmp_path / "resumed")
     for one, two in zip(expected, found, strict=True):
@@ -83,7 +79,7 @@ def test_split_over_devices_it_is_the_same_training(name, cache, tmp_path):
 
 @pytest.mark.parametrize("whole", ["sutskever", "bahdanau", "luong_local_p"], indirect=True)
 def test_the_commands_know_no_model(whole, tmp_path, capsys):
-    flags = [f"--workdir={tmp_path / 'whole'}", "--checkpoint=last"]
+    flags = [f"--workdir={whole.folder}", "--checkpoint=last"]
     (tmp_path / "in.txt").write_text("a b c\n\nd e\n")
     files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
     assert main(["translate", *flags, *files, "--n_best=2"]) == 0
@@ -94,10 +90,10 @@ def test_the_commands_know_no_model(whole, tmp_path, capsys):
 
     pair = [f"--source={tmp_path / 'in.txt'}", f"--target={tmp_path / 'in.txt'}", f"--output={tmp_path / 'aligned'}"]
     looks = main(["align", *flags, *pair]), main(["attention", *flags, "--text=a b c"])
-    if whole[0] == "sutskever":
+    if whole.model == "sutskever":
         assert looks == (2, 2)
         assert "has no attention" in capsys.readouterr().err
         return
     assert looks == (0, 0)
-    assert (tmp_path / "whole" / "attention-cross.png").is_file()
+    assert (whole.folder / "attention-cross.png").is_file()
     assert len((tmp_path / "aligned.pharaoh").read_text().split("\n")) == 4
