@@ -1,5 +1,6 @@
 """What every test runs under: eight pretended CPU devices, checked shapes and types, no silent broadcasting of ranks."""
 
+import gc
 import os
 
 # Before JAX is imported, here and in the processes that tests start. Accelerators stay free: the tests are about meaning.
@@ -16,5 +17,21 @@ from jaxtyping import install_import_hook
 install_import_hook("transformer_jax", "beartype.beartype")
 
 import jax
+import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+gc.freeze()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of whole runs first: started last, the longest of them would keep one core busy alone."""
+    items.sort(key=lambda item: "runs" not in item.path.parts)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_programs():
+    """What a file compiled serves no other; kept, it fills memory, and the collector goes through it again and again."""
+    yield
+    jax.clear_caches()
+    gc.collect()

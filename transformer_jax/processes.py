@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import jax
 import numpy as np
@@ -39,7 +39,7 @@ def join_processes() -> None:
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
 
 
-def _by_hand() -> dict[str, str | int]:
+def _by_hand() -> dict[str, Any]:
     values = {name: os.environ.get(name, "") for name in BY_HAND}
     if not (values["JAX_NUM_PROCESSES"] or values["JAX_PROCESS_ID"]):
         return {}

@@ -112,7 +112,7 @@ class _Found(NamedTuple):
 def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
     lowered = update.jitted().lower(update.state_shapes, batch)
     try:
-        compiled, text = _compiled_and_text(lowered, is_here=chip is None)
+        compiled, text = _compiled_and_text(lowered, update.mesh.devices.flat[0].platform)
     except jax.errors.JaxRuntimeError as error:
         excess = _OUT_OF_MEMORY.search(str(error))
         if not excess:
@@ -128,12 +128,12 @@ def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
     return _Found(memory.temp_size_in_bytes, chip.memory if chip else math.inf, True, traffic, collectives)
 
 
-def _compiled_and_text(lowered: jax.stages.Lowered, is_here: bool) -> tuple[jax.stages.Compiled, str]:
+def _compiled_and_text(lowered: jax.stages.Lowered, platform: str) -> tuple[jax.stages.Compiled, str]:
     """The program, and how the compiler writes it down.
 
     A compiler of its own, as that for TPUs is, may know operations that JAX cannot read back: it writes them to a file.
     """
-    if is_here:
+    if platform != "tpu":
         compiled = lowered.compile()
         return compiled, compiled.as_text() or ""
     with TemporaryDirectory() as folder:

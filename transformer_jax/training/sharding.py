@@ -188,16 +188,15 @@ def share_of_rows(mesh: Mesh) -> tuple[int, int]:
     process are not together.
     """
     groups = row_groups(mesh)
-    here = sorted(
-        part.start or 0 for (part,) in batch_sharding(mesh).addressable_devices_indices_map((groups,)).values()
-    )
-    here = sorted(set(here))
-    if groups % len(here) or here != list(range(here[0], here[0] + len(here))) or here[0] % len(here):
+    parts = batch_sharding(mesh).addressable_devices_indices_map((groups,))
+    here = sorted({part[0].start or 0 for part in parts.values() if part})
+    first, count = here[0], len(here)
+    if groups % count or first % count or here[-1] - first != count - 1:
         raise ConfigError(
             f"mesh: process {jax.process_index()} would hold the parts {here} of {groups} of a batch, which do not follow each "
             "other; let tensor, or fsdp times tensor, divide the devices of a process"
         )
-    return here[0] // len(here), groups // len(here)
+    return first // count, groups // count
 
 
 def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
