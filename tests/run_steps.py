@@ -1,6 +1,7 @@
 """Starting runs of a few seconds, here or in a process of their own, and comparing them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,15 @@ def assert_same_run(one: Path, two: Path, config: ExperimentConfig) -> None:
     assert metrics_of(one) == metrics_of(two)
     for left, right in zip(*(parameters_of(folder, config, UPDATES) for folder in (one, two)), strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def copy_until(update: int, run: Path, target: Path) -> Path:
+    """The folder as it would be had the run been killed right after the checkpoint of ``update``."""
+    shutil.copytree(run, target)
+    for checkpoint in (target / "checkpoints").iterdir():
+        if checkpoint.name.isdigit() and int(checkpoint.name) > update:
+            shutil.rmtree(checkpoint)
+    return target
 
 
 def write_recipe(config: ExperimentConfig, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from run_settings import UPDATES, tiny_config
+from run_settings import tiny_config
 from run_steps import metrics_of, parameters_of, train, write_recipe
 
 from transformer_jax import processes
@@ -70,44 +71,62 @@ def wait_for_update(folder: Path, update: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def pair(cache, tmp_path_factory) -> Path:
-    """What two processes trained."""
+def stopped(cache, tmp_path_factory) -> Path:
+    """What two processes trained until one of them was asked to stop."""
     folder = tmp_path_factory.mktemp("pair") / "run"
-    (first, said), (second, also_said) = ends(train_on_two(tiny_config(cache), folder))
+    both = train_on_two(endless(cache), folder)
+    wait_for_update(folder, 4)
+    both[1].send_signal(signal.SIGINT)
+    (first, said), (second, also_said) = ends(both)
     assert (first, second) == (0, 0), said + also_said
-    assert f"finished at update {UPDATES}" in said
+    assert "interrupted, everything is saved" in said
     assert "process 1 of 2, 4 of 8 devices" in also_said
-    assert "finished" not in also_said, "only the first process talks"
+    assert "interrupted" not in also_said, "only the first process talks"
     return folder
 
 
+def endless(cache: Path) -> ExperimentConfig:
+    return tiny_config(cache, num_updates=FOR_EVER, evaluate_every=1000)
+
+
+def until(update: int, config: ExperimentConfig) -> ExperimentConfig:
+    return replace(config, training=replace(config.training, num_updates=update))
+
+
+def newest(folder: Path) -> int:
+    return max(int(entry.name) for entry in (folder / "checkpoints").iterdir() if entry.name.isdigit())
+
+
 @pytest.mark.slow
-def test_two_processes_make_the_updates_of_one(pair, cache, tmp_path):
-    config = on_two(tiny_config(cache))
-    assert train(config, tmp_path, devices=8).reason == "finished"
-    for ours, theirs in zip(metrics_of(tmp_path), metrics_of(pair), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-4)
-    one_device = tiny_config(cache)
-    folders = (pair, tmp_path)
-    for left, right in zip(*(parameters_of(folder, one_device, UPDATES) for folder in folders), strict=True):
+def test_two_processes_make_the_updates_of_one(stopped, cache, tmp_path):
+    updates = newest(stopped)
+    assert train(on_two(until(updates, endless(cache))), tmp_path, devices=8).reason == "finished"
+    ours, theirs = (
+        [record for record in metrics_of(folder) if "train/loss" in record] for folder in (tmp_path, stopped)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    folders = (stopped, tmp_path)
+    states = (parameters_of(folder, tiny_config(cache), updates) for folder in folders)
+    for left, right in zip(*states, strict=True):
         np.testing.assert_allclose(np.asarray(left, np.float32), np.asarray(right, np.float32), rtol=2e-3, atol=2e-5)
 
 
 @pytest.mark.slow
-def test_only_the_first_process_writes_the_files_of_the_run(pair):
-    assert not list(pair.glob("*.partial"))
-    assert len(json.loads((pair / "run.json").read_text())) == 1
-    assert len(list(pair.glob("events.*"))) == 1
-    steps = [record["step"] for record in read_metrics(pair / "metrics.jsonl") if "train/loss" in record]
-    assert steps == list(range(1, UPDATES + 1))
+def test_only_the_first_process_writes_the_files_of_the_run(stopped):
+    assert not list(stopped.glob("*.partial"))
+    assert len(json.loads((stopped / "run.json").read_text())) == 1
+    assert len(list(stopped.glob("events.*"))) == 1
+    steps = [record["step"] for record in read_metrics(stopped / "metrics.jsonl") if "train/loss" in record]
+    assert steps == list(range(1, newest(stopped) + 1))
 
 
 @pytest.mark.slow
-def test_two_processes_score_as_one_does(pair, tmp_path):
+def test_two_processes_score_as_one_does(stopped, tmp_path):
     arguments = "evaluate", "--split=validation", "--examples=0", f"--output={tmp_path / 'two'}"
-    (first, said), (second, _) = ends(launch(*arguments, folder=pair))
+    (first, said), (second, _) = ends(launch(*arguments, folder=stopped))
     assert (first, second) == (0, 0), said
-    assert main([*arguments[:-1], f"--output={tmp_path / 'one'}", f"--workdir={pair}"]) == 0
+    assert main([*arguments[:-1], f"--output={tmp_path / 'one'}", f"--workdir={stopped}"]) == 0
     of_two, of_one = (
         [json.loads(file.read_text()) for file in (tmp_path / name).glob("*.json")] for name in ("two", "one")
     )
@@ -117,29 +136,20 @@ def test_two_processes_score_as_one_does(pair, tmp_path):
 
 
 @pytest.mark.slow
-def test_interrupted_together_killed_apart_and_resumed_by_one(cache, tmp_path):
-    config = tiny_config(cache, num_updates=FOR_EVER, evaluate_every=1000)
+def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_path):
     folder = tmp_path / "run"
-    both = train_on_two(config, folder)
-    wait_for_update(folder, 4)
-    both[1].send_signal(signal.SIGINT)
-    (first, said), (second, also_said) = ends(both)
-    assert (first, second) == (0, 0), said + also_said
-    assert "interrupted, everything is saved" in said
-
-    stopped = max(int(entry.name) for entry in (folder / "checkpoints").iterdir() if entry.name.isdigit())
-    both = train_on_two(config, folder)
-    wait_for_update(folder, stopped + 4)
+    shutil.copytree(stopped, folder)
+    before = newest(folder)
+    both = train_on_two(endless(cache), folder)
+    wait_for_update(folder, before + 4)
     both[1].kill()
     (first, said), _ = ends(both, timeout=60)
     assert first not in (0, None)
     assert "another task died" in said
-    assert f"resumed at update {stopped}" in said
-
-    reached = max(int(entry.name) for entry in (folder / "checkpoints").iterdir() if entry.name.isdigit())
-    assert reached >= stopped
-    longer = replace(config, training=replace(config.training, num_updates=reached + 3))
-    assert train(longer, folder).step == reached + 3
+    assert f"resumed at update {before}" in said
+    reached = newest(folder)
+    assert reached >= before
+    assert train(until(reached + 3, endless(cache)), folder).step == reached + 3
 
 
 def test_processes_with_different_settings_are_refused(monkeypatch):

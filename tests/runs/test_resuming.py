@@ -13,6 +13,7 @@ import pytest
 from run_settings import UPDATES, tiny_config, tiny_settings
 from run_steps import (
     assert_same_run,
+    copy_until,
     finished,
     metrics_of,
     parameters_of,
@@ -84,41 +85,39 @@ def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tm
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, cache, tmp_path, capfd):
     config = tiny_config(cache)
-    train(tiny_config(cache, num_updates=9), tmp_path)
-    for file in (tmp_path / "checkpoints" / "9").rglob("*"):
+    run = copy_until(9, whole, tmp_path / "run")
+    for file in (run / "checkpoints" / "9").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    train(config, tmp_path)
+    train(config, run)
     assert "checkpoint 9 is damaged" in capfd.readouterr().err
-    assert metrics_of(tmp_path)[-1] == metrics_of(whole)[-1]
+    assert metrics_of(run)[-1] == metrics_of(whole)[-1]
 
 
 def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
-    train(tiny_config(cache, num_updates=6), tmp_path)
+    run = copy_until(6, whole, tmp_path / "run")
     settings = tiny_settings(cache)
     settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
-    train(from_dict(settings), tmp_path, devices=8)
+    train(from_dict(settings), run, devices=8)
     ours, theirs = (
-        [record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (tmp_path, whole)
+        [record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (run, whole)
     )
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)
 
 
 @pytest.mark.slow
-def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(cache, tmp_path):
+def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path):
     config = tiny_config(cache)
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert finished(start(one, config))[0] == 0
-    for lines in (5,):
-        process = start(two, config)
-        while len(read_metrics(two / "metrics.jsonl")) < lines and process.poll() is None:
-            time.sleep(0.01)
-        process.kill()
-        finished(process)
-    status, output = finished(start(two, config))
+    run = tmp_path / "run"
+    process = start(run, config)
+    while len(read_metrics(run / "metrics.jsonl")) < 5 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    finished(process)
+    status, output = finished(start(run, config))
     assert status == 0, output
     assert "resumed at update" in output
-    assert_same_run(one, two, config)
+    assert_same_run(whole, run, config)
 
 
 def test_other_settings_are_refused_with_the_differences(whole, cache):

@@ -1,0 +1,154 @@
+"""How fast a corpus is tokenised and batches are served, and whether memory grows with the corpus.
+
+    python experiments/benchmarks/pipeline.py --pairs=5000000
+
+Writes that many generated pairs to text files (in a temporary folder, 600 MB for 5 million), builds their token store with all
+cores, then reads batches of both kinds. Memory is that of all processes together, sampled. Writes pipeline.json and .md.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+SPLITS = {"train": None, "val": 500, "test_2016": 500}
+MIB = 2**20
+
+
+def main() -> None:
+    """Measures everything in turn and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5_000_000)
+    parser.add_argument("--batches", type=int, default=2000, help="read of each kind, after 200 more")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = measured(Path(folder), arguments.pairs, arguments.batches)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "pipeline.json").write_text(json.dumps(result, indent=1) + "\n")
+    plans, batches_per_second = result["plan_seconds"], result["batches_per_second"]
+    half, whole = result["memory_half"] / MIB, result["memory_all"] / MIB
+    table = [
+        "| | |\n|---|---:|",
+        f"| pairs, tokens of both sides | {result['pairs']:,}; {result['tokens']:,} |",
+        f"| token store, tokens/s on {result['cores']} cores | {result['store_tokens_per_second']:,.0f} |",
+        f"| plan of an epoch, s: buckets, packed | {plans['buckets']:.1f}, {plans['packed']:.1f} |",
+        f"| batches/s: buckets, packed | {batches_per_second['buckets']:,.0f}, {batches_per_second['packed']:,.0f} |",
+        f"| memory before, MiB | {result['memory_before'] / MIB:,.0f} |",
+        f"| at most while half, then all was tokenised | {half:,.0f}, {whole:,.0f} |",
+    ]
+    (arguments.output / "pipeline.md").write_text("\n".join([*table, ""]))
+    print("\n".join(table))
+
+
+def measured(folder: Path, pairs: int, batches: int) -> dict:
+    """All measurements on one corpus."""
+    from dataclasses import replace
+
+    from transformer_jax.config import resolve
+    from transformer_jax.data.batch_plan import plan_batches
+    from transformer_jax.data.corpora import open_corpus
+    from transformer_jax.data.pair_encoding import available_cores
+    from transformer_jax.data.tensorflow_runtime import start_tensorflow
+    from transformer_jax.data.token_store import open_token_store
+    from transformer_jax.data.tokenizers import train_tokenizers
+
+    write_corpus(folder, pairs)
+    places = [("data.directory", str(folder)), ("data.cache_directory", str(folder / "cache"))]
+    config = resolve(f"{CONFIGS / 'multi30k.py'}:tiny", places)
+    corpus = open_corpus(config.data, config.seed)
+    tokenizers = train_tokenizers(
+        replace(config.tokenizer, training_sentences=50_000), corpus, config.data.train_split, config.seed
+    )
+    start_tensorflow()
+    memory = Memory()
+    started = time.perf_counter()
+    store = open_token_store(corpus, config.data.train_split, tokenizers, config.data, is_training=True)
+    seconds = time.perf_counter() - started
+    tokens = store.statistics.source.tokens + store.statistics.target.tokens
+    result = {"pairs": store.num_pairs, "tokens": tokens, "cores": available_cores()} | memory.stop()
+    result |= {"store_tokens_per_second": tokens / seconds, "plan_seconds": {}, "batches_per_second": {}}
+    for kind in ("buckets", "packed"):
+        batching = replace(config.batching, kind=kind, packed_length=256)
+        started = time.perf_counter()
+        plan = plan_batches(store.source_lengths, store.target_lengths, batching, config.seed)
+        plan.batch(0)
+        result["plan_seconds"][kind] = time.perf_counter() - started
+        result["batches_per_second"][kind] = read_speed(store, plan, batches)
+    return result
+
+
+def write_corpus(folder: Path, pairs: int) -> None:
+    """Sentences of the embedded grammar, over and over with a number, so that none is the same."""
+    from transformer_jax.config import resolve
+    from transformer_jax.data.corpora import open_corpus
+
+    config = resolve(str(CONFIGS / "quickstart.py"), [])
+    sentences = [(pair.source, pair.target) for pair in open_corpus(config.data, config.seed).pairs("train")]
+    for split, count in SPLITS.items():
+        with (folder / f"{split}.en").open("w") as source, (folder / f"{split}.de").open("w") as target:
+            for number in range(count or pairs):
+                english, german = sentences[number % len(sentences)]
+                source.write(f"{number} {english}\n")
+                target.write(f"{number} {german}\n")
+
+
+def read_speed(store: object, plan: object, batches: int) -> float:
+    """Batches a second, through tf.data as training reads them."""
+    from transformer_jax.data.pipeline import training_batches
+
+    stream = training_batches(store, plan, start_update=0)
+    for _ in itertools.islice(stream, 200):
+        pass
+    started = time.perf_counter()
+    for _ in itertools.islice(stream, batches):
+        pass
+    return batches / (time.perf_counter() - started)
+
+
+class Memory:
+    """Samples what this process and its children occupy, without what they share with the files they map."""
+
+    def __init__(self) -> None:
+        self._samples = [(time.perf_counter(), occupied())]
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> dict[str, int]:
+        """The first sample, and the largest of the first half and of all."""
+        self._is_over.set()
+        self._thread.join()
+        middle = (self._samples[0][0] + self._samples[-1][0]) / 2
+        return {
+            "memory_before": self._samples[0][1],
+            "memory_half": max(size for at, size in self._samples if at <= middle),
+            "memory_all": max(size for _, size in self._samples),
+        }
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.5):
+            self._samples.append((time.perf_counter(), occupied()))
+
+
+def occupied() -> int:
+    """Bytes of anonymous memory of this process and its children (Linux)."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+        except OSError:
+            continue
+        if str(os.getpid()) in (fields["Pid"].strip(), fields["PPid"].strip()) and "RssAnon" in fields:
+            total += int(fields["RssAnon"].split()[0]) * 1024
+    return total
+
+
+if __name__ == "__main__":
+    main()
