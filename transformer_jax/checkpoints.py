@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import DataError
-from transformer_jax.processes import all_agree, first_goes_first, is_first
+from transformer_jax.processes import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.training.state import TrainState
 
 # What selects the best checkpoint.
@@ -33,7 +33,7 @@ class Checkpoints:
 
     Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON). Writing is asynchronous;
     a folder gets its final name only when it is complete, so a killed process leaves nothing half-written under it.
-    Of several processes all must make the same calls, unless one ``is_alone``.
+    Of several processes all must make the same calls, but with ``read_only`` each reads for itself.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class Checkpoints:
         keep_last: int = 5,
         keep_best: int = 1,
         read_only: bool = False,
-        is_alone: bool = False,
     ) -> None:
         # Orbax tells its user nothing that this class does not.
         logging.getLogger("absl").setLevel(logging.ERROR)
@@ -54,14 +53,13 @@ class Checkpoints:
             best_fn=lambda metrics: metrics[METRIC],
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
-            multiprocessing_options=_alone() if is_alone else ocp.options.MultiprocessingOptions(),
+            multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
         )
-        self._is_alone = is_alone
         self._complaints: list[str] = []
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        with nullcontext() if self._is_alone else first_goes_first("open checkpoints"):
+        with nullcontext() if self._options.read_only else first_goes_first():
             self._prepare_folder()
         return ocp.CheckpointManager(self._directory, options=self._options)
 
@@ -72,7 +70,7 @@ class Checkpoints:
         damaged = [checkpoint for checkpoint in checkpoints if not _metrics_are_sound(checkpoint)]
         if damaged and (self._options.read_only or len(damaged) == len(checkpoints)):
             raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
-        for checkpoint in damaged:
+        for checkpoint in damaged if is_first() else ():
             self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
 
     def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:
@@ -98,7 +96,10 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""
-        return sorted(self._manager.all_steps())
+        steps = sorted(self._manager.all_steps())
+        if self._options.read_only:
+            return steps
+        return json.loads(from_first(lambda: json.dumps(steps).encode()))
 
     def best_step(self) -> int | None:
         """The step with the highest validation BLEU, None when none was scored."""
@@ -160,14 +161,19 @@ class Checkpoints:
         and moves nothing, when none can be read: then it is not a checkpoint that is broken.
         """
         damaged: dict[int, str] = {}
-        for step in reversed(self.steps()):
-            try:
-                restored, problem = self.restore(step, like), ""
-            except CheckpointError as error:
-                problem = str(error)
-            if not all_agree(not problem):
+        steps = self.steps()
+        # Not through the manager that all processes share: where one cannot read, the others would wait for it.
+        with closing(Checkpoints(self._directory, read_only=True)) as reader:
+            for step in reversed(steps):
+                problem = ""
+                try:
+                    restored = reader.restore(step, like)
+                except CheckpointError as error:
+                    problem = str(error)
+                if all_agree(not problem):
+                    break
                 damaged[step] = problem or f"checkpoint {step} cannot be read by another process"
-                continue
+        if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
             return *restored, self._complaints + complaints
         raise CheckpointError(f"{self._directory}: no checkpoint can be read: {'; '.join(damaged.values())}")

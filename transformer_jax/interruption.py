@@ -39,8 +39,12 @@ class Interruption:
 class AgreedInterruption:
     """The same for several processes, which stop after the same update when one of them is asked. A context manager.
 
-    JAX notices SIGTERM and finds that update (its preemption service); SIGINT is turned into SIGTERM.
+    JAX notices SIGTERM and finds that update (its preemption service), once in the life of a process; SIGINT is turned into
+    SIGTERM, and a second SIGINT ends its process at once.
     """
+
+    def __init__(self) -> None:
+        self._has_asked = False
 
     def __enter__(self) -> "AgreedInterruption":
         self._previous = signal.signal(signal.SIGINT, self._note)
@@ -53,7 +57,10 @@ class AgreedInterruption:
 
     def stops_after(self, step: int) -> bool:
         """Whether update ``step`` is to be the last of all processes; each must ask once an update."""
-        return multihost_utils.reached_preemption_sync_point(step)
+        # A signal that came before the first update was put down for update 1, which a run that goes on does not make.
+        came_early = not self._has_asked and multihost_utils.reached_preemption_sync_point(1)
+        self._has_asked = True
+        return multihost_utils.reached_preemption_sync_point(step) or came_early
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.interruption import interruption
-from transformer_jax.processes import is_first
+from transformer_jax.processes import first_goes_first, is_first
 from transformer_jax.reporting.goodput import Goodput
 from transformer_jax.reporting.metrics_log import MetricsLog
 from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
@@ -68,6 +68,7 @@ class Trainer:
         self._profiler = Profiler(profiled, run.profile)
         self._goodput: Goodput
         self._interruption = interruption()
+        self._is_alone = jax.process_count() == 1
 
     def train(self, started: float | None = None) -> Outcome:
         """Trains to the end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
@@ -76,10 +77,11 @@ class Trainer:
         Raises TrainingDiverged when the loss or the gradient is not finite; the checkpoints stay as they were.
         """
         first, complaints = self._restore()
-        self._goodput = Goodput(self.run.goodput, first, started)
-        # Only now: a command that is refused leaves settings and tokenizers as they were.
-        self._describe_run()
-        log = MetricsLog(self.run.metrics, first)
+        with first_goes_first():
+            self._goodput = Goodput(self.run.goodput, first, started)
+            # Only now: a command that is refused leaves settings and tokenizers as they were.
+            self._describe_run()
+            log = MetricsLog(self.run.metrics, first)
         progress = TrainingProgress(self.config.training.num_updates, first, is_quiet=not is_first())
         with log, closing(self._checkpoints), progress, self._profiler, self._interruption:
             for complaint in complaints:
@@ -114,7 +116,8 @@ class Trainer:
             with self._goodput.spend("data_wait"):
                 rows = next(batches)
             batch = put_batch(rows, self.mesh)
-            if pending is not None and not compiled.is_ready(batch):
+            # What one process reads early the others must too, in case it says that the training diverged.
+            if pending is not None and self._is_alone and not compiled.is_ready(batch):
                 self._record(step, pending, log, progress, watch)
                 pending = None
             with watch.pause(), self._goodput.spend("compile"):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,18 +12,20 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 
 # A process that says nothing for so long is dead, and all others end; JAX's own default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = 30
+GOOD, BAD = b"+", b"-"
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
 def join_processes() -> None:
     """Makes this process one of several that run the same command; before JAX does anything else.
 
-    SLURM, Open MPI, Kubernetes and TPU pods are recognised by JAX. Elsewhere three variables of the environment say it, as
-    torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
+    SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods are recognised by JAX. Elsewhere three variables of
+    the environment say it, as torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
+    ``JAX_PROCESS_ID``.
     Raises ConfigError when nothing says how many processes there are, or when they do not come together.
     """
     try:
@@ -47,7 +50,9 @@ def _by_hand() -> dict[str, Any]:
         if not (value if name == BY_HAND[0] else value.isdigit()):
             raise ConfigError(f"--distributed: {name} is {value!r}; all of {', '.join(BY_HAND)} must be set")
     address, count, index = values.values()
-    return {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)}
+    return {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)} | {
+        "cluster_detection_method": "deactivate"
+    }
 
 
 def is_first() -> bool:
@@ -56,17 +61,32 @@ def is_first() -> bool:
 
 
 def from_first(make: Callable[[], bytes]) -> bytes:
-    """What ``make`` returns in the first process; the others do not call it."""
+    """What ``make`` returns in the first process; the others do not call it.
+
+    The ConfigError or DataError that it raises is raised in all of them.
+    """
     if jax.process_count() == 1:
         return make()
-    content = np.frombuffer(make(), np.uint8) if is_first() else np.zeros(0, np.uint8)
+    content, problem = b"", None
+    if is_first():
+        try:
+            content = GOOD + make()
+        except (ConfigError, DataError) as error:
+            content, problem = BAD + str(error).encode(), error
+    content = _broadcast(content)
+    if content[:1] == BAD:
+        raise problem or DataError(content[1:].decode())
+    return content[1:]
+
+
+def _broadcast(content: bytes) -> bytes:
     size = int(multihost_utils.broadcast_one_to_all(np.asarray(len(content), np.int32)))
-    content = content if is_first() else np.zeros(size, np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(content)).astype(np.uint8).tobytes()
+    rows = np.frombuffer(content, np.uint8) if is_first() else np.zeros(size, np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(rows)).astype(np.uint8).tobytes()
 
 
 def all_agree(here: bool) -> bool:
-    """Whether every process says so."""
+    """Whether every process says so. All must ask, after the same things done together."""
     return bool(np.all(multihost_utils.process_allgather(np.asarray(here))))
 
 
@@ -77,13 +97,27 @@ def say(text: str, file: TextIO = sys.stdout) -> None:
 
 
 @contextmanager
-def first_goes_first(what: str) -> Iterator[None]:
-    """What happens inside happens in the first process, and then in the others, which find on disk what it made."""
+def first_goes_first() -> Iterator[None]:
+    """What happens inside happens in the first process, and then in the others, which find on disk what it made.
+
+    The first's ConfigError or DataError is raised in all; nothing inside may wait for another process.
+    """
     if not is_first():
-        multihost_utils.sync_global_devices(what)
-    yield
-    if is_first():
-        multihost_utils.sync_global_devices(what)
+        from_first(bytes)
+        yield
+        return
+    problem: Exception | None = None
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        problem = error
+
+    def outcome() -> bytes:
+        if problem:
+            raise problem
+        return b""
+
+    from_first(outcome)
 
 
 def require_same(content: str, problem: str) -> None:
@@ -97,11 +131,11 @@ def require_shared_folder(folder: Path) -> None:
     marker = folder / "processes.partial"
 
     def leave_marker() -> bytes:
-        marker.write_bytes(b"every process looks for this file\n")
-        return b""
+        marker.write_bytes(uuid.uuid4().bytes)
+        return marker.read_bytes()
 
-    from_first(leave_marker)
-    is_seen_by_all = all_agree(marker.exists())
+    left = from_first(leave_marker)
+    is_seen_by_all = all_agree(marker.is_file() and marker.read_bytes() == left)
     if is_first():
         marker.unlink()
     if not is_seen_by_all:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,14 @@ from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
-from transformer_jax.processes import is_first, join_processes, require_same, require_shared_folder, say
+from transformer_jax.processes import (
+    first_goes_first,
+    is_first,
+    join_processes,
+    require_same,
+    require_shared_folder,
+    say,
+)
 from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
@@ -44,12 +52,13 @@ def train(
     mesh = make_mesh(config.mesh)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
     config = with_absolute_directory(config)
-    with TemporaryDirectory() as scratch:
+    with TemporaryDirectory() as scratch, ExitStack() as lock:
         run = RunDirectory(workdir, scratch=None if is_first() else scratch)
-        require_writable(run.path, "--workdir")
-        with run.locked():
-            require_shared_folder(run.path)
-            return _train(config, run, mesh, started, profiled)
+        with first_goes_first():
+            require_writable(run.path, "--workdir")
+            lock.enter_context(run.locked())
+        require_shared_folder(run.path)
+        return _train(config, run, mesh, started, profiled if is_first() else None)
 
 
 def _train(
@@ -57,6 +66,10 @@ def _train(
 ) -> int:
     task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
     trainer = Trainer(config, run, task, mesh, profiled)
+    same = task.data_identity, task.plan.shapes
+    require_same(
+        repr(same), "data: the processes read different data; give all of them the same data.directory content"
+    )
     say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
     try:
         outcome = trainer.train(started)
@@ -64,7 +77,7 @@ def _train(
         print(error, file=sys.stderr)
         return 1
     keys = present_keys(run.metrics, CURVES)
-    if keys:
+    if keys and is_first():
         draw_curves(run.metrics, keys, run.curves)
     say(summary(outcome, run, time.perf_counter() - started))
     return 0

@@ -65,9 +65,16 @@ def test_the_processes_parts_are_the_whole(store, kind):
     plan = make_plan(store, kind)
     whole = take(6, store, plan, start_update=2)
     for count in (2, 4):
-        parts = [take(6, store, plan, start_update=2, share=(index, count)) for index in range(count)]
+        parts = [take(6, store, plan, start_update=2, parts=([index], count)) for index in range(count)]
         together = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *each) for each in zip(*parts, strict=True)]
         assert_same(together, whole)
+
+
+def test_a_process_may_hold_parts_that_do_not_follow_each_other(store):
+    plan = make_plan(store, "buckets")
+    apart = make_batch(store, plan, 0, parts=([1, 3], 4))
+    one, other = (make_batch(store, plan, 0, parts=([index], 4)) for index in (1, 3))
+    assert_same([apart], [jax.tree.map(lambda *leaves: np.concatenate(leaves), one, other)])
 
 
 def test_a_process_reads_only_its_part(store, monkeypatch):
@@ -76,13 +83,13 @@ def test_a_process_reads_only_its_part(store, monkeypatch):
     side = type(store.source_side)
     original = side.sentences
     monkeypatch.setattr(side, "sentences", lambda self, pairs: read.append(len(pairs)) or original(self, pairs))
-    batch = make_batch(store, plan, 0, share=(1, 4))
+    batch = make_batch(store, plan, 0, parts=([1], 4))
     assert read == [int((side.segments > 0).any(axis=1).sum()) for side in batch]
 
 
 def test_processes_that_rows_do_not_divide_over_are_refused_at_once(store):
     with pytest.raises(ConfigError, match=r"batching\.row_multiple.* 3 parts"):
-        training_batches(store, make_plan(store, "buckets"), start_update=0, share=(0, 3))
+        training_batches(store, make_plan(store, "buckets"), start_update=0, parts=([0], 3))
 
 
 @pytest.fixture

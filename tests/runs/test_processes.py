@@ -21,7 +21,7 @@ from transformer_jax import processes
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.reporting.metrics_log import read_metrics
-from transformer_jax.training.sharding import make_mesh, share_of_rows
+from transformer_jax.training.sharding import make_mesh, parts_of_rows
 
 FOR_EVER = 1_000_000
 
@@ -186,4 +186,4 @@ def test_of_one_process_everything_is_its_own():
     assert processes.from_first(lambda: b"content") == b"content"
     assert processes.all_agree(True)
     assert not processes.all_agree(False)
-    assert share_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (0, 1)
+    assert parts_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (list(range(8)), 8)

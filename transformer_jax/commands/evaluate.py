@@ -11,6 +11,7 @@ else is the run's.
 
 import json
 import shlex
+import signal
 from pathlib import Path
 
 from absl import flags
@@ -35,7 +36,7 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
-    from transformer_jax.processes import is_first, join_processes
+    from transformer_jax.processes import is_first, join_processes, require_same
     from transformer_jax.run_directory import write_json
     from transformer_jax.tasks.trained_run import open_trained_run
     from transformer_jax.tasks.translation import TranslationTask
@@ -43,6 +44,10 @@ def run(values: flags.FlagValues) -> int:
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
     if values.distributed:
         join_processes()
+        # JAX takes it to find an update to stop after; here there is none.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        same = config, values.split, values.checkpoint, values.average
+        require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     task = TranslationTask(config, trained.tokenizers, trained.mesh)

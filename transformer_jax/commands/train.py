@@ -8,8 +8,8 @@ The run directory receives the resolved settings, the tokenizers, metrics (metri
 Where it already holds a run with the same settings, training goes on from its newest checkpoint, to the bit. SIGINT (Ctrl-C)
 and SIGTERM save and end; the same command goes on.
 
-With --distributed the same command runs once on every host, and all their devices are one mesh; SLURM, Open MPI, Kubernetes
-and TPU pods need nothing else. By hand, two processes:
+With --distributed several processes train together, and all their devices are one mesh: one process a host on TPU pods and
+Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand, two processes:
     export JAX_COORDINATOR_ADDRESS=host0:8476 JAX_NUM_PROCESSES=2
     JAX_PROCESS_ID=0 transformer-jax train --distributed ...    (on host0)
     JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)

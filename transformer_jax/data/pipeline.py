@@ -1,13 +1,14 @@
 """Batches for training, served by tf.data: read ahead, while the device computes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import jax
 import numpy as np
 
 from transformer_jax.config import ConfigError
 from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.batch_plan import BatchPlan
+from transformer_jax.data.batch_plan import BatchPlan, BatchRows
 from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch, Tokens
@@ -15,26 +16,30 @@ from transformer_jax.sequence_types import Batch, Tokens
 # A batch is made in half a millisecond: more threads would only take cores from the step.
 READER_THREADS = 2
 
+Parts = tuple[Sequence[int], int]
+"""Which parts of the rows of a batch, of how many equal ones."""
+WHOLE: Parts = ((0,), 1)
+
 
 def training_batches(
     store: TokenStore,
     plan: BatchPlan,
     *,
     start_update: int,
-    share: tuple[int, int] = (0, 1),
+    parts: Parts = WHOLE,
     prefetch: int = 8,
 ) -> Iterator[Batch]:
-    """Batches of the updates from ``start_update`` on, for ever; of each, part ``share[0]`` of ``share[1]`` of the rows.
+    """Batches of the updates from ``start_update`` on, for ever; of each, ``parts`` of the rows.
 
     Raises, at once and not with the first batch, ConfigError when the rows of a batch do not divide into those parts,
     and DataError where TensorFlow is not installed.
     """
     for rows, _, _ in plan.shapes:
-        if rows % share[1]:
-            problem = f"batches of {rows} rows do not divide into {share[1]} parts for the processes"
-            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {share[1]}")
+        if rows % parts[1]:
+            problem = f"batches of {rows} rows do not divide into {parts[1]} parts for the devices"
+            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {parts[1]}")
     require_tensorflow()
-    read = partial(make_batch, store, plan, share=share)
+    read = partial(make_batch, store, plan, parts=parts)
     return _served(read, start_update, prefetch)
 
 
@@ -71,9 +76,15 @@ def _read_ahead(read: Callable[[int], Batch], start_update: int, prefetch: int) 
     return (Batch(Tokens(*leaves[:3]), Tokens(*leaves[3:])) for leaves in leaves_of_batches)
 
 
-def make_batch(store: TokenStore, plan: BatchPlan, update: int, share: tuple[int, int] = (0, 1)) -> Batch:
-    """Part ``share[0]`` of ``share[1]`` of the rows of one update; reads no other."""
-    (_, source_width, target_width), pairs, offsets = plan.batch(update).part(*share)
+def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: Parts = WHOLE) -> Batch:
+    """The rows of one update, or some equal ``parts`` of them, one after another; reads no other."""
+    whole = plan.batch(update)
+    made = [_rows_of(store, whole.part(index, parts[1])) for index in parts[0]]
+    return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
+
+
+def _rows_of(store: TokenStore, rows: BatchRows) -> Batch:
+    (_, source_width, target_width), pairs, offsets = rows
     return Batch(
         token_rows(store.source_side.sentences(pairs), offsets, source_width),
         token_rows(store.target_side.sentences(pairs), offsets, target_width),

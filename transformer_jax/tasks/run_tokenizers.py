@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,15 +32,11 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> Toke
 
     def find_or_train() -> TokenizerPair:
         if run.has_checkpoints():
-            return tokenizers_of_run(run)
+            return _tokenizers_of_run(run)
         corpus = open_corpus(config.data, config.seed)
         return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.seed)
 
-    if jax.process_count() == 1:
-        return find_or_train()
-    saved = from_first(lambda: json.dumps(tokenizers_to_json(find_or_train())).encode())
-    with TemporaryDirectory() as folder:
-        return _unpacked(json.loads(saved), Path(folder))
+    return _of_first(find_or_train)
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
@@ -47,6 +44,19 @@ def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
 
     Raises DataError where there is no checkpoint that has them.
     """
+    return _of_first(lambda: _tokenizers_of_run(run))
+
+
+def _of_first(find: Callable[[], TokenizerPair]) -> TokenizerPair:
+    """What the first of several processes finds, in all of them."""
+    if jax.process_count() == 1:
+        return find()
+    saved = from_first(lambda: json.dumps(tokenizers_to_json(find())).encode())
+    with TemporaryDirectory() as folder:
+        return _unpacked(json.loads(saved), Path(folder))
+
+
+def _tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
     try:
         return load_tokenizers(run.tokenizer)
     except DataError:
@@ -71,7 +81,7 @@ def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
     """What the newest checkpoint that can be read holds of the tokenizers; empty where there is none."""
     if not run.has_checkpoints():
         return {}
-    with closing(Checkpoints(run.checkpoints, read_only=True, is_alone=True)) as checkpoints:
+    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         for step in reversed(checkpoints.steps()):
             try:
                 return checkpoints.progress(step)["tokenizer"]

@@ -1,5 +1,6 @@
 """A trained model from its run directory, and nothing but its run directory."""
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.build import Devices, build_model
 from transformer_jax.models.interface import Module, init_params
+from transformer_jax.processes import from_first
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.attention_choice import attention_of
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -53,7 +55,8 @@ def open_trained_run(
     model = build_model(config.model, *sizes, Devices(attention_of(config.model, mesh)))
     like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
     checkpoints = Checkpoints(run.checkpoints, read_only=True)
-    steps = checkpoints.steps_to_average(checkpoint, average)
+    # Of several processes one looks: a training may be adding checkpoints.
+    steps = json.loads(from_first(lambda: json.dumps(checkpoints.steps_to_average(checkpoint, average)).encode()))
     params = checkpoints.restore_average(steps, like)
     checkpoints.close()
     return TrainedRun(config, tokenizers, model, params, mesh, tuple(steps))

@@ -24,7 +24,7 @@ from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, share_of_rows
+from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 
 SCORING_TOKENS = 4096
 
@@ -87,7 +87,7 @@ class TranslationTask:
             self.training_store,
             self.plan,
             start_update=start_update,
-            share=share_of_rows(self._mesh),
+            parts=parts_of_rows(self._mesh),
             prefetch=self.config.batching.prefetch_batches,
         )
 
@@ -152,7 +152,7 @@ class TranslationTask:
 
     def _store(self, split: str, *, is_training: bool) -> TokenStore:
         if (split, is_training) not in self._stores:
-            with first_goes_first(f"tokenise {split}"):
+            with first_goes_first():
                 store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=is_training)
             if not is_training:
                 limit = self.config.decoding.max_source_tokens

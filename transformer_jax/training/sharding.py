@@ -7,11 +7,12 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 
 AXES = ("data", "fsdp", "tensor")
@@ -181,28 +182,28 @@ def everywhere(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P())
 
 
-def share_of_rows(mesh: Mesh) -> tuple[int, int]:
-    """Which part of the rows of a batch the devices of this process hold, and how many parts there are.
+def parts_of_rows(mesh: Mesh) -> tuple[list[int], int]:
+    """Which parts of the rows of a batch the devices of this process hold, and how many parts there are.
 
-    Processes that split only parameters between them (``tensor``) hold the same rows. Raises ConfigError when the rows of a
-    process are not together.
+    Processes that split only parameters between them (``tensor``) hold the same. Where devices are connected as a torus the
+    parts of a process need not follow each other.
     """
     groups = row_groups(mesh)
     parts = batch_sharding(mesh).addressable_devices_indices_map((groups,))
     here = sorted({part[0].start or 0 for part in parts.values() if part})
-    first, count = here[0], len(here)
-    if groups % count or first % count or here[-1] - first != count - 1:
-        raise ConfigError(
-            f"mesh: process {jax.process_index()} would hold the parts {here} of {groups} of a batch, which do not follow each "
-            "other; let tensor, or fsdp times tensor, divide the devices of a process"
-        )
-    return first // count, groups // count
+    return here, groups
 
 
 def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
-    """Global arrays from the rows that this process read, its ``share_of_rows``."""
+    """Global arrays from the rows that this process read, its ``parts_of_rows``."""
     sharding = batch_sharding(mesh)
-    return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch)
+    here, groups = parts_of_rows(mesh)
+
+    def put(rows: AnyArray) -> Array:
+        shape = (len(rows) // len(here) * groups, *rows.shape[1:])
+        return jax.make_array_from_process_local_data(sharding, np.asarray(rows), shape)
+
+    return jax.tree.map(put, batch)
 
 
 def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
