@@ -97,9 +97,7 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""
         steps = sorted(self._manager.all_steps())
-        if self._options.read_only:
-            return steps
-        return json.loads(from_first(lambda: json.dumps(steps).encode()))
+        return steps if self._options.read_only else from_first(lambda: steps)
 
     def best_step(self) -> int | None:
         """The step with the highest validation BLEU, None when none was scored."""

@@ -1,12 +1,13 @@
 """Several processes that train as one: how they join, what they agree on, and who goes first."""
 
+import json
 import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from transformer_jax.config import ConfigError, DataError
 
 # A process that says nothing for so long is dead, and all others end; JAX's own default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = 30
-GOOD, BAD = b"+", b"-"
+Json = TypeVar("Json")
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
@@ -60,23 +61,24 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def from_first(make: Callable[[], bytes]) -> bytes:
-    """What ``make`` returns in the first process; the others do not call it.
+def from_first(make: Callable[[], Json]) -> Json:
+    """What ``make`` returns in the first process, of what JSON can say; the others do not call it.
 
     The ConfigError or DataError that it raises is raised in all of them.
     """
     if jax.process_count() == 1:
         return make()
-    content, problem = b"", None
+    told: dict[str, Any] = {}
+    problem = None
     if is_first():
         try:
-            content = GOOD + make()
+            told = {"made": make()}
         except (ConfigError, DataError) as error:
-            content, problem = BAD + str(error).encode(), error
-    content = _broadcast(content)
-    if content[:1] == BAD:
-        raise problem or DataError(content[1:].decode())
-    return content[1:]
+            told, problem = {"problem": str(error)}, error
+    told = json.loads(_broadcast(json.dumps(told).encode()))
+    if "problem" in told:
+        raise problem or DataError(told["problem"])
+    return told["made"]
 
 
 def _broadcast(content: bytes) -> bytes:
@@ -103,7 +105,7 @@ def first_goes_first() -> Iterator[None]:
     The first's ConfigError or DataError is raised in all; nothing inside may wait for another process.
     """
     if not is_first():
-        from_first(bytes)
+        from_first(lambda: None)
         yield
         return
     problem: Exception | None = None
@@ -112,17 +114,16 @@ def first_goes_first() -> Iterator[None]:
     except (ConfigError, DataError) as error:
         problem = error
 
-    def outcome() -> bytes:
+    def outcome() -> None:
         if problem:
             raise problem
-        return b""
 
     from_first(outcome)
 
 
 def require_same(content: str, problem: str) -> None:
     """Raises ConfigError with ``problem``, in every process, unless ``content`` is the same in all."""
-    if not all_agree(from_first(content.encode) == content.encode()):
+    if not all_agree(from_first(lambda: content) == content):
         raise ConfigError(problem)
 
 
@@ -130,12 +131,12 @@ def require_shared_folder(folder: Path) -> None:
     """Raises ConfigError, in every process, unless all see the same ``folder``."""
     marker = folder / "processes.partial"
 
-    def leave_marker() -> bytes:
-        marker.write_bytes(uuid.uuid4().bytes)
-        return marker.read_bytes()
+    def leave_marker() -> str:
+        marker.write_text(uuid.uuid4().hex, encoding="utf-8")
+        return marker.read_text(encoding="utf-8")
 
     left = from_first(leave_marker)
-    is_seen_by_all = all_agree(marker.is_file() and marker.read_bytes() == left)
+    is_seen_by_all = all_agree(marker.is_file() and marker.read_text(encoding="utf-8") == left)
     if is_first():
         marker.unlink()
     if not is_seen_by_all:

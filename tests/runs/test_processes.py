@@ -153,7 +153,7 @@ def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_
 
 
 def test_processes_with_different_settings_are_refused(monkeypatch):
-    monkeypatch.setattr(processes, "from_first", lambda make: b"theirs")
+    monkeypatch.setattr(processes, "from_first", lambda make: "theirs")
     with pytest.raises(ConfigError, match="a problem"):
         processes.require_same("ours", "a problem")
     processes.require_same("theirs", "a problem")
@@ -186,4 +186,4 @@ def test_of_one_process_everything_is_its_own():
     assert processes.from_first(lambda: b"content") == b"content"
     assert processes.all_agree(True)
     assert not processes.all_agree(False)
-    assert parts_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (list(range(8)), 8)
+    assert parts_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (tuple(range(8)), 8)

@@ -1,7 +1,6 @@
 """The tokenizers of a run: in its folder, and in every checkpoint."""
 
 import base64
-import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -51,9 +50,9 @@ def _of_first(find: Callable[[], TokenizerPair]) -> TokenizerPair:
     """What the first of several processes finds, in all of them."""
     if jax.process_count() == 1:
         return find()
-    saved = from_first(lambda: json.dumps(tokenizers_to_json(find())).encode())
+    saved = from_first(lambda: tokenizers_to_json(find()))
     with TemporaryDirectory() as folder:
-        return _unpacked(json.loads(saved), Path(folder))
+        return _unpacked(saved, Path(folder))
 
 
 def _tokenizers_of_run(run: RunDirectory) -> TokenizerPair:

@@ -1,6 +1,5 @@
 """A trained model from its run directory, and nothing but its run directory."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,7 +55,7 @@ def open_trained_run(
     like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
     checkpoints = Checkpoints(run.checkpoints, read_only=True)
     # Of several processes one looks: a training may be adding checkpoints.
-    steps = json.loads(from_first(lambda: json.dumps(checkpoints.steps_to_average(checkpoint, average)).encode()))
+    steps = from_first(lambda: checkpoints.steps_to_average(checkpoint, average))
     params = checkpoints.restore_average(steps, like)
     checkpoints.close()
     return TrainedRun(config, tokenizers, model, params, mesh, tuple(steps))

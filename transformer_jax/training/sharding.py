@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -182,7 +182,8 @@ def everywhere(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P())
 
 
-def parts_of_rows(mesh: Mesh) -> tuple[list[int], int]:
+@cache
+def parts_of_rows(mesh: Mesh) -> tuple[tuple[int, ...], int]:
     """Which parts of the rows of a batch the devices of this process hold, and how many parts there are.
 
     Processes that split only parameters between them (``tensor``) hold the same. Where devices are connected as a torus the
@@ -190,8 +191,7 @@ def parts_of_rows(mesh: Mesh) -> tuple[list[int], int]:
     """
     groups = row_groups(mesh)
     parts = batch_sharding(mesh).addressable_devices_indices_map((groups,))
-    here = sorted({part[0].start or 0 for part in parts.values() if part})
-    return here, groups
+    return tuple(sorted({part[0].start or 0 for part in parts.values() if part})), groups
 
 
 def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
