@@ -1,34 +1,24 @@
 """Runs of a few seconds that diverge, lose patience or are refused."""
 
 import json
-import os
-import signal
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from run_settings import UPDATES, tiny_config, tiny_settings
+from run_settings import tiny_config, tiny_settings
 from run_steps import (
-    assert_same_run,
-    finished,
-    metrics_of,
-    parameters_of,
     session,
-    start,
     train,
     trainer,
 )
 
-from transformer_jax import training_session
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.commands.train import require_same_run
-from transformer_jax.config import ConfigError, DataError, from_dict, to_json
+from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.loop import Trainer, TrainingDiverged
 from transformer_jax.reporting.metrics_log import read_metrics
-from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.run_directory import RunDirectory
 
 
 def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
@@ -42,9 +32,10 @@ def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
     assert train(config, tmp_path)[:3] == outcome[:3]
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path):
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, parts):
     settings = tiny_settings(cache)
-    settings["batching"]["accumulation_steps"] = 2
+    settings["batching"]["accumulation_steps"] = parts
     config = from_dict(settings)
     train(replace(config, training=replace(config.training, num_updates=3)), tmp_path)
     broken = trainer(config, tmp_path)
@@ -61,6 +52,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path):
         TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
     ):
         broken.train()
+    assert train(config, tmp_path).reason == "finished"
 
 
 def test_bad_data_corrected_trains_in_the_same_folder(cache, tmp_path):

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -16,21 +15,14 @@ from run_steps import (
     copy_until,
     finished,
     metrics_of,
-    parameters_of,
-    session,
     start,
     train,
-    trainer,
 )
 
-from transformer_jax import training_session
-from transformer_jax.checkpoints import Checkpoints
-from transformer_jax.commands.train import require_same_run
-from transformer_jax.config import ConfigError, DataError, from_dict, to_json
-from transformer_jax.loop import TrainingDiverged
+from transformer_jax.config import from_dict, to_json
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.loop import Trainer
-from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.run_directory import write_json
 
 
 @pytest.fixture(scope="module")
