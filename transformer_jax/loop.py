@@ -1,7 +1,7 @@
 """The training loop: the only place where data, step, checkpoints and evaluation meet."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from typing import NamedTuple
@@ -39,8 +39,12 @@ class TrainingDiverged(RuntimeError):
     """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
 
 
+Judge = Callable[[int, Mapping[str, float]], bool]
+"""Told what every validation found, by update and under its name in the log; True ends the training there."""
+
+
 class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience`` or ``interrupted``; ``time_spent`` is a line to read."""
+    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line."""
 
     step: int
     reason: str
@@ -58,8 +62,11 @@ class Trainer:
         task: TranslationTask,
         mesh: Mesh,
         profiled: ProfiledSteps | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.config, self.run, self.task, self.mesh = config, run, task, mesh
+        self._judge = judge
+        self._is_judged = False
         self.update = Update(config, task.objective.loss, task.objective.init_params, mesh)
         self.state: TrainState
         self.counters = Counters()
@@ -149,6 +156,8 @@ class Trainer:
         """Why there is no update after ``step``, None when there is one."""
         if step >= self.config.training.num_updates:
             return "finished"
+        if self._is_judged:
+            return "judged"
         patience = self.config.training.patience
         return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
 
@@ -182,12 +191,14 @@ class Trainer:
         if step % training.evaluate_every == 0 or step == training.num_updates:
             report = self._evaluate(training.validation_sentences, step)
             bleu = report.scores.bleu
-            log.write(step, {f"validation/{name}": value for name, value in headline(report).items()})
+            found = {f"validation/{name}": value for name, value in headline(report).items()}
+            log.write(step, found)
             if not math.isfinite(report.loss):
                 raise TrainingDiverged(f"update {step}: the validation loss is {report.loss}; {self._remedy()}")
             is_best = self.counters.judge(bleu)
             best = "the best so far" if is_best else f"best {self.counters.best_bleu:.2f}"
             progress.say(f"update {step}: validation {describe(report)} ({best})")
+            self._is_judged = self._judge is not None and self._judge(step, found)
         log.sync()
         self._save(bleu)
 

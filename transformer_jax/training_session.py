@@ -97,6 +97,7 @@ def summary(outcome: Outcome, run: RunDirectory, seconds: float) -> str:
     reason = {
         "finished": "finished",
         "patience": "stopped: validation BLEU no longer improved",
+        "judged": "stopped after a validation, as asked",
         "interrupted": "interrupted, everything is saved: the same command goes on from here",
     }[outcome.reason]
     return (

@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.flag_parsing import define_arguments, parse_flags
 from transformer_jax.commands.registry import COMMANDS
 from transformer_jax.config import ConfigError, ExperimentConfig, from_json, to_json
 
@@ -126,6 +126,19 @@ def test_a_hyphen_serves_for_an_underscore_and_commands_do_not_share_flags():
     assert parse_flags(define_some_flags, ["--n-best", "3"]).n_best == 3
     assert parse_flags(define_some_flags, []).n_best == 1
     assert "n_best" not in flags.FLAGS
+
+
+def define_arguments_too(values):
+    define_some_flags(values)
+    define_arguments(values, "RUN ...", "folders of runs")
+
+
+def test_arguments_that_are_not_flags_may_stand_anywhere():
+    values = parse_flags(define_arguments_too, ["runs/a", "--n_best=3", "runs/b"])
+    assert (values.arguments, values.n_best) == (["runs/a", "runs/b"], 3)
+    assert parse_flags(define_arguments_too, []).arguments == []
+    with pytest.raises(ConfigError, match="unexpected argument 'runs/a'"):
+        parse_flags(define_some_flags, ["runs/a"])
 
 
 @pytest.mark.parametrize(

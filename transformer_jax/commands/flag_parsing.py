@@ -15,6 +15,8 @@ from transformer_jax.config.keys import type_of
 CONFIG_FLAG = "config"
 # Where --config.KEY=VALUE is kept as KEY=VALUE, in the order of the command line.
 OVERRIDE_FLAG = "config_override"
+# Where the arguments that are not flags are kept.
+ARGUMENTS_FLAG = "arguments"
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
 
@@ -28,6 +30,11 @@ def define_config_flag(values: flags.FlagValues, required: bool = True) -> None:
 def define_override_flag(values: flags.FlagValues) -> None:
     """Lets the command take ``--config.KEY=VALUE`` alone, for settings that change those of a run."""
     flags.DEFINE_multi_string(OVERRIDE_FLAG, [], OVERRIDE_MEANING, flag_values=values)
+
+
+def define_arguments(values: flags.FlagValues, name: str, meaning: str) -> None:
+    """Lets the command take arguments that are not flags, as ``values.arguments``; help calls them ``name``: ``RUN ...``."""
+    flags.DEFINE_multi_string(ARGUMENTS_FLAG, [], f"{name}: {meaning}", flag_values=values)
 
 
 def define_distributed_flag(values: flags.FlagValues) -> None:
@@ -66,7 +73,7 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
     try:
         rest = values(["transformer-jax", *_rewritten(arguments, values)])
     except flags.UnrecognizedFlagError as error:
-        near = difflib.get_close_matches(error.flagname, set(values) - {OVERRIDE_FLAG}, n=1)
+        near = difflib.get_close_matches(error.flagname, set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}, n=1)
         hint = f"; did you mean --{near[0]}?" if near else "; --help lists the flags"
         raise ConfigError(f"--{error.flagname}: unknown flag{hint}") from None
     except flags.Error as error:
@@ -75,7 +82,9 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
         ]
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         raise ConfigError(problem.removeprefix("flag ")) from None
-    if len(rest) > 1:
+    if ARGUMENTS_FLAG in values:
+        values[ARGUMENTS_FLAG].value = rest[1:]
+    elif len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}; flags are written --name=value")
     return values
 

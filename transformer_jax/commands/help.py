@@ -5,7 +5,7 @@ import textwrap
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import OVERRIDE_FLAG, OVERRIDE_MEANING
+from transformer_jax.commands.flag_parsing import ARGUMENTS_FLAG, OVERRIDE_FLAG, OVERRIDE_MEANING
 from transformer_jax.commands.registry import COMMANDS, CommandModule
 
 WIDTH = 100
@@ -35,7 +35,8 @@ def command_help(name: str, module: CommandModule) -> str:
     module.define_flags(values)
     described = [_describe(values[flag]) for flag in sorted(values)]
     described.append(("--help", "show this and exit"))
-    usage = f"Usage: transformer-jax {name} [--flag=value ...]"
+    arguments = f" {values[ARGUMENTS_FLAG].help.partition(':')[0]}" if ARGUMENTS_FLAG in values else ""
+    usage = f"Usage: transformer-jax {name}{arguments} [--flag=value ...]"
     parts = [
         usage,
         inspect.cleandoc(module.__doc__ or ""),
@@ -48,6 +49,9 @@ def _describe(flag: flags.Flag) -> tuple[str, str]:
     """How a flag is written, and what it means; absl shows the default as text, None where there is none."""
     if flag.name == OVERRIDE_FLAG:
         return "--config.KEY=VALUE", OVERRIDE_MEANING
+    if flag.name == ARGUMENTS_FLAG:
+        name, _, meaning = str(flag.help).partition(": ")
+        return name, meaning
     written = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_placeholder(flag)}"
     default = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
     meaning = " ".join(str(flag.help).split())
