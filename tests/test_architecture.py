@@ -38,7 +38,7 @@ FLOORS: dict[str, set[str]] = {
     "jax_runtime": FOUNDATION,
 }
 # From here on each floor may use every one below it.
-for floor in ("tasks", "preflight", "loop", "training_session", "commands"):
+for floor in ("tasks", "preflight", "loop", "training_session", "sweeps", "commands"):
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands"}
 
@@ -52,7 +52,8 @@ DOORS: dict[str, set[str]] = {
     "optax": {"training"},
     "orbax": {"checkpoints"},
     "sacrebleu": {"evaluation"},
-    "matplotlib": {"visualization"},
+    "matplotlib": {"visualization", "sweeps.pictures"},
+    "optuna": {"sweeps"},
     "rich": {"reporting", "data"},
     "tensorboardX": {"reporting"},
     "absl": {"commands", "__main__"},

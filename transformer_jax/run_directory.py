@@ -19,6 +19,10 @@ from transformer_jax.files import write_whole
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
 
+class RunIsBusy(ConfigError):
+    """Another process is training in the folder."""
+
+
 class RunDirectory:
     """Names of the files of a run, and the writing of those that describe it.
 
@@ -78,12 +82,12 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Raises ConfigError while another process trains here: each would take the other's files away."""
+        """Raises RunIsBusy while another process trains here: each would take the other's files away."""
         with (self._own / "train.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise ConfigError(
+                raise RunIsBusy(
                     f"--workdir: another process is training in {self.path}; use another folder, or --distributed for "
                     "the processes of one training"
                 ) from None

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from jax.sharding import Mesh
-
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
-from transformer_jax.loop import Outcome, Trainer, TrainingDiverged
+from transformer_jax.loop import Judge, Outcome, Trainer, TrainingDiverged
 from transformer_jax.processes import (
     first_goes_first,
     is_first,
@@ -42,6 +40,27 @@ def train(
     Raises ConfigError and DataError, nearly all of them before the corpus is tokenised.
     """
     started = time.perf_counter()
+    try:
+        outcome = run_training(config, workdir, profiled, is_distributed)
+    except TrainingDiverged as error:
+        print(error, file=sys.stderr)
+        return 1
+    say(summary(outcome, RunDirectory(workdir), time.perf_counter() - started))
+    return 0
+
+
+def run_training(
+    config: ExperimentConfig,
+    workdir: str | Path,
+    profiled: ProfiledSteps | None = None,
+    is_distributed: bool = False,
+    judge: Judge | None = None,
+) -> Outcome:
+    """The training itself, which ``judge`` may end after a validation.
+
+    Raises ConfigError, DataError and TrainingDiverged.
+    """
+    started = time.perf_counter()
     require_tensorflow()
     if is_distributed:
         join_processes()
@@ -58,29 +77,22 @@ def train(
             require_writable(run.path, "--workdir")
             lock.enter_context(run.locked())
         require_shared_folder(run.path)
-        return _train(config, run, mesh, started, profiled if is_first() else None)
+        task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
+        trainer = Trainer(config, run, task, mesh, profiled if is_first() else None, judge)
+        return _train(trainer, task, run, started)
 
 
-def _train(
-    config: ExperimentConfig, run: RunDirectory, mesh: Mesh, started: float, profiled: ProfiledSteps | None
-) -> int:
-    task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
-    trainer = Trainer(config, run, task, mesh, profiled)
+def _train(trainer: Trainer, task: TranslationTask, run: RunDirectory, started: float) -> Outcome:
     same = task.data_identity, task.plan.shapes
     require_same(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
     )
     say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
-    try:
-        outcome = trainer.train(started)
-    except TrainingDiverged as error:
-        print(error, file=sys.stderr)
-        return 1
+    outcome = trainer.train(started)
     keys = present_keys(run.metrics, CURVES)
     if keys and is_first():
         draw_curves(run.metrics, keys, run.curves)
-    say(summary(outcome, run, time.perf_counter() - started))
-    return 0
+    return outcome
 
 
 def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:

@@ -36,6 +36,7 @@ COMMANDS = {
         "transformer_jax.commands.compile",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
+    "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 

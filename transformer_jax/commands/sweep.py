@@ -1,0 +1,132 @@
+"""Train one recipe in many variants: a grid, or a search for the best settings, by any number of workers.
+
+Examples:
+    transformer-jax sweep --sweep=experiments/paper_table3/sweep.py --workdir=runs/table3 --workers=2
+    transformer-jax sweep --sweep=search.py --workdir=runs/search --storage=postgresql+psycopg://me@host/studies
+
+A sweep file is Python with a function get_sweep() that returns a Sweep:
+
+    from transformer_jax.sweeps.definition import Sweep
+    from transformer_jax.sweeps.ranges import Choice, LogUniform
+
+    def get_sweep():
+        space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
+        return Sweep(config="configs/multi30k.py:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
+
+Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the
+study is a file in WORKDIR, so that has to lie on a disk they share; a database needs no shared disk. A worker that dies loses
+nothing: another takes its trial up from the last checkpoint. Ctrl-C saves and stops; the same command goes on. At the end
+WORKDIR holds leaderboard.md, leaderboard.csv and pictures.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from transformer_jax.config import ConfigError
+
+if TYPE_CHECKING:
+    from transformer_jax.sweeps.devices import Environment
+    from transformer_jax.sweeps.study import SharedStudy
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    flags.DEFINE_string("sweep", None, "a sweep file, FILE.py[:ARGUMENT]", flag_values=values, required=True)
+    flags.DEFINE_string("workdir", None, "folder of the sweep", flag_values=values, required=True)
+    where = "a database (postgresql+psycopg://..., mysql+pymysql://..., sqlite:///FILE) or the path of a journal file"
+    flags.DEFINE_string("storage", "", f"{where} (default: a journal file in WORKDIR)", flag_values=values)
+    flags.DEFINE_string("study", "", "name of the study (default: that of the folder)", flag_values=values)
+    flags.DEFINE_integer(
+        "workers",
+        0,
+        "workers of this host, which share its GPUs (0: one a GPU, else one)",
+        flag_values=values,
+        lower_bound=0,
+    )
+    flags.DEFINE_float(
+        "grace_seconds", 120.0, "a worker silent for so long is dead", flag_values=values, lower_bound=1.0
+    )
+    flags.DEFINE_boolean("retry_failed", False, "try failed trials once more", flag_values=values)
+    flags.DEFINE_integer("worker", -1, "be this one of the workers; for the command itself", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Trains all trials; 0, or 1 when some failed or a worker did."""
+    from transformer_jax.sweeps.definition import load_sweep
+    from transformer_jax.sweeps.devices import environments, gpus, has_tpu, workers_that_fit
+    from transformer_jax.sweeps.storage import open_storage, storage_url
+    from transformer_jax.sweeps.study import SharedStudy
+
+    sweep = load_sweep(values.sweep)
+    workdir = Path(values.workdir).expanduser()
+    workers = values.workers or workers_that_fit()
+    if workers > 1 and has_tpu():
+        raise ConfigError(f"--workers: {workers}, but a TPU host has one process; use 1 here and other hosts beside it")
+    surroundings = environments(workers, gpus() if values.worker < 0 else [])
+    storage = open_storage(storage_url(values.storage, workdir))
+    study = SharedStudy(sweep, storage, values.study or workdir.absolute().name, values.grace_seconds)
+    if values.worker >= 0:
+        return _be_worker(values.worker, workers, study, workdir)
+    if values.retry_failed:
+        study.retry_failed()
+    return _coordinate(values, study, workdir, surroundings)
+
+
+def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path) -> int:
+    """One worker, on its part of the cores, until all trials have ended."""
+    from transformer_jax.sweeps.devices import cores_of
+    from transformer_jax.sweeps.worker import work
+    from transformer_jax.training_session import run_training
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores_of(number, workers, sorted(os.sched_getaffinity(0))))
+    # What a training takes as "save and stop" ends a worker between trainings too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    work(study, workdir, run_training)
+    return 0
+
+
+def _coordinate(
+    values: flags.FlagValues, study: "SharedStudy", workdir: Path, surroundings: "list[Environment]"
+) -> int:
+    """Starts the workers, shows what they do, and writes down what was found."""
+    from transformer_jax.files import require_writable
+    from transformer_jax.reporting.sweep_progress import SweepProgress
+    from transformer_jax.sweeps.coordinator import log_file, run_workers
+    from transformer_jax.sweeps.leaderboard import progress_table, summary, write_leaderboard
+    from transformer_jax.sweeps.overview import rows
+    from transformer_jax.sweeps.pictures import draw_study
+
+    logs = require_writable(workdir, "--workdir") / "workers"
+    command = [
+        sys.executable,
+        "-m",
+        "transformer_jax",
+        "sweep",
+        f"--sweep={values.sweep}",
+        f"--workdir={values.workdir}",
+    ]
+    command += [f"--storage={values.storage}", f"--study={values.study}", f"--grace_seconds={values.grace_seconds}"]
+    command += [f"--workers={len(surroundings)}"]
+    print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
+    with SweepProgress(progress_table(study.sweep, [])[0]) as progress:
+        commands = [[*command, f"--worker={number}"] for number in range(len(surroundings))]
+        statuses = run_workers(
+            commands,
+            surroundings,
+            logs,
+            lambda: progress.show(progress_table(study.sweep, rows(study))[1:]),
+        )
+    trials = rows(study)
+    written = write_leaderboard(study.sweep, trials, workdir)
+    written += draw_study(study.study, study.sweep.metric, workdir)
+    print(f"\n{summary(study.sweep, trials)}\n\n" + "\n".join(f"  {file}" for file in written))
+    for number, status in enumerate(statuses):
+        if status:
+            print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
+    return int(any(statuses) or any(trial.state != "complete" and trial.state != "pruned" for trial in trials))

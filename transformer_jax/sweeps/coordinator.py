@@ -1,0 +1,84 @@
+"""The workers of one host: started, watched, and stopped together."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from transformer_jax.sweeps.devices import Environment
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def run_workers(
+    commands: Sequence[Sequence[str]], environments: Sequence[Environment], logs: Path, look: Callable[[], None]
+) -> list[int]:
+    """Starts the commands, calls ``look`` now and then until all have ended, and returns their exit statuses.
+
+    What they print goes to ``logs``, a file each. SIGINT and SIGTERM are passed on, and the workers awaited: they save first.
+    """
+    with _log_files(logs, len(commands)) as files:
+        # In groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
+        workers = [
+            subprocess.Popen(
+                command,
+                env=os.environ | environment,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
+            for command, environment, file in zip(commands, environments, files, strict=True)
+        ]
+        with _passed_on(workers):
+            try:
+                while any(worker.poll() is None for worker in workers):
+                    look()
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+            finally:
+                # However this ends, no worker outlives it.
+                for worker in workers:
+                    worker.terminate()
+                statuses = [worker.wait() for worker in workers]
+        return statuses
+
+
+def log_file(logs: Path, number: int) -> Path:
+    """What worker ``number`` of this host prints."""
+    return logs / f"{os.uname().nodename}-{number}.log"
+
+
+@contextmanager
+def _log_files(logs: Path, count: int) -> Iterator[list[IO[bytes]]]:
+    logs.mkdir(parents=True, exist_ok=True)
+    files: list[IO[bytes]] = []
+    try:
+        files.extend(log_file(logs, number).open("ab") for number in range(count))
+        yield files
+    finally:
+        for file in files:
+            file.close()
+
+
+@contextmanager
+def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
+    """Sends the workers whatever signal asks this process to stop."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        print("stopping: the workers save what they have; the same command goes on", file=sys.stderr)
+        for worker in workers:
+            if worker.poll() is None:
+                worker.send_signal(number)
+
+    previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

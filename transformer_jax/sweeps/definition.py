@@ -1,0 +1,151 @@
+"""A sweep as its file states it: one recipe, what is varied in it, what counts as better, and how much may be tried."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from transformer_jax.config import ConfigError, ExperimentConfig, resolve
+from transformer_jax.config.keys import type_of
+from transformer_jax.config.overrides import read_value
+from transformer_jax.config.python_files import call_in_file
+from transformer_jax.sweeps.ranges import Choice, Range, Value
+
+Direction = Literal["maximize", "minimize"]
+METRICS: dict[str, Direction] = {
+    "validation/bleu": "maximize",
+    "validation/chrf": "maximize",
+    "validation/loss": "minimize",
+    "validation/perplexity": "minimize",
+}
+"""What a training reports at every validation, and which way is better."""
+
+SAMPLERS = ("grid", "random", "tpe", "cma-es")
+PRUNERS = ("none", "median", "successive_halving", "hyperband")
+ROW, SEED = "row", "seed"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep file's ``get_sweep()`` returns.
+
+    Every trial is ``config`` with ``overrides``, and then: each of the named ``rows`` of overrides, with each of the
+    ``seeds``, with each point of ``space`` (``sampler="grid"``), or ``trials`` points of ``space`` that the sampler chooses
+    with what the trials before found. ``metric`` is the best of those of all validations of a trial. A trial whose metric is
+    worse than others' at the same update is ended early by the ``pruner``.
+
+    Keys are those of ``--config.KEY``. Raises ConfigError when an option is not one of those there are, or two exclude each
+    other; see also ``check``.
+    """
+
+    config: str
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    space: Mapping[str, Range] = field(default_factory=dict)
+    metric: str = "validation/bleu"
+    sampler: str = "grid"
+    pruner: str = "none"
+    trials: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("metric", self.metric, tuple(METRICS)),
+            ("sampler", self.sampler, SAMPLERS),
+            ("pruner", self.pruner, PRUNERS),
+        ):
+            if value not in choices:
+                raise ConfigError(f"{name}: {value!r} is not one of {', '.join(choices)}")
+        if self.is_listed and self.trials:
+            raise ConfigError("trials: a grid has as many as it has points; leave trials out, or name another sampler")
+        if not self.is_listed and (self.trials < 1 or not self.space):
+            raise ConfigError(f"sampler={self.sampler}: needs a space to choose from, and trials=N, how often")
+        if not self.is_listed and (self.rows or self.seeds):
+            raise ConfigError("rows, seeds: only a grid goes through them; put a Choice into space instead")
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether all trials are known beforehand."""
+        return self.sampler == "grid"
+
+    @property
+    def direction(self) -> Direction:
+        """``maximize`` or ``minimize``."""
+        return METRICS[self.metric]
+
+    def points(self) -> list[dict[str, Value]]:
+        """What each trial is given: all of it where trials are listed, else nothing, which leaves it to the sampler.
+
+        ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``; the row and the seed stand for their overrides.
+        """
+        if not self.is_listed:
+            return [{} for _ in range(self.trials)]
+        axes = [(name, choice.values) for name, choice in self.axes().items() if isinstance(choice, Choice)]
+        names = [name for name, _ in axes]
+        return [dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))]
+
+    def axes(self) -> dict[str, Range]:
+        """Everything that is varied, by its name."""
+        lists: dict[str, Range] = {ROW: Choice(*self.rows)} if self.rows else {}
+        if self.seeds:
+            lists[SEED] = Choice(*self.seeds)
+        return lists | dict(self.space)
+
+    def settings(self, point: Mapping[str, Value]) -> ExperimentConfig:
+        """The settings of the trial at ``point``.
+
+        Raises ConfigError when they exclude each other.
+        """
+        stated = dict(self.overrides)
+        if ROW in point and self.rows:
+            stated |= self.rows[str(point[ROW])]
+        stated |= {key: value for key, value in point.items() if key != ROW or not self.rows}
+        return resolve(self.config, [(key, str(value)) for key, value in stated.items()])
+
+
+def load_sweep(spec: str) -> Sweep:
+    """What the file ``path.py[:argument]`` states.
+
+    Raises ConfigError when there is no such file, it fails, or what it states is not possible.
+    """
+    name, _, argument = spec.partition(":")
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise ConfigError(f"--sweep: no file {name}; give a Python file with a function get_sweep()")
+    sweep = call_in_file(path, "get_sweep", argument, "a sweep")
+    if not isinstance(sweep, Sweep):
+        raise ConfigError(f"{path}: get_sweep() must return a transformer_jax.sweeps.definition.Sweep, not {sweep!r}")
+    try:
+        check(sweep)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return sweep
+
+
+def check(sweep: Sweep) -> None:
+    """Raises ConfigError unless every listed trial, or every end of every range, is possible."""
+    for key, values in sweep.space.items():
+        if sweep.is_listed and not isinstance(values, Choice):
+            raise ConfigError(f"space, {key}: a grid goes through a Choice; {values} needs another sampler")
+        for value in values.ends():
+            _require_type(key, value)
+    for name, problem in _problems(sweep):
+        raise ConfigError(f"{name}: {problem}")
+
+
+def _require_type(key: str, value: Any) -> None:
+    """Raises ConfigError unless the setting exists and may be ``value``: 0.5 layers are none."""
+    if type(read_value(key, str(value))) is not type(value) and not (type_of(key) is float and type(value) is int):
+        raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {type_of(key).__name__}")
+
+
+def _problems(sweep: Sweep) -> Iterator[tuple[str, ConfigError]]:
+    """What is wrong with which trial. Where trials are not listed, one end at a time beside what the recipe states."""
+    tried = sweep.points() if sweep.is_listed else [{}]
+    tried += [] if sweep.is_listed else [{key: value} for key, each in sweep.space.items() for value in each.ends()]
+    for point in tried:
+        try:
+            sweep.settings(point)
+        except ConfigError as error:
+            yield f"trial {point}" if point else "overrides", error

@@ -1,0 +1,58 @@
+"""Which devices of a host each worker of a sweep has to itself."""
+
+import os
+from pathlib import Path
+
+from transformer_jax.config import ConfigError
+
+Environment = dict[str, str]
+
+
+def gpus() -> list[str]:
+    """The NVIDIA GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [name for name in given.split(",") if name.strip()]
+    return sorted(file.name.removeprefix("nvidia") for file in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def has_tpu() -> bool:
+    """Whether the host has TPU chips."""
+    return any(Path("/dev").glob("accel[0-9]*")) or (Path("/dev/vfio").is_dir() and not gpus())
+
+
+def workers_that_fit() -> int:
+    """How many workers a host takes unless told: one a GPU, else one."""
+    return max(len(gpus()), 1)
+
+
+def environments(workers: int, devices: list[str]) -> list[Environment]:
+    """What each worker's environment adds: as many GPUs to each, or one GPU to several with equal parts of its memory.
+
+    ``environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``. Without
+    GPUs nothing. Raises ConfigError when GPUs and workers do not divide: some would be faster than others.
+    """
+    if not devices:
+        return [{} for _ in range(workers)]
+    if workers > len(devices):
+        if workers % len(devices):
+            raise ConfigError(
+                f"--workers: {workers} do not divide over {len(devices)} GPUs; use {workers // len(devices) * len(devices)}"
+            )
+        share = workers // len(devices)
+        memory = f"{0.9 / share:.3f}"
+        return [
+            {"CUDA_VISIBLE_DEVICES": devices[number % len(devices)], "XLA_PYTHON_CLIENT_MEM_FRACTION": memory}
+            for number in range(workers)
+        ]
+    if len(devices) % workers:
+        most = max(number for number in range(1, workers) if len(devices) % number == 0)
+        raise ConfigError(f"--workers: {len(devices)} GPUs do not divide over {workers} workers; use {most}")
+    each = len(devices) // workers
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(devices[number * each :][:each])} for number in range(workers)]
+
+
+def cores_of(number: int, workers: int, cores: list[int]) -> list[int]:
+    """The processor cores of one of the workers: ``cores_of(1, 2, [0, 1, 2, 3])`` is ``[2, 3]``; all where they are few."""
+    each = len(cores) // workers
+    return cores[number * each :][:each] if each else cores

@@ -1,0 +1,49 @@
+"""Pictures of a study, drawn by Optuna: what was found when, which values lead where, which settings matter."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+
+def draw_study(study: optuna.Study, metric: str, folder: Path) -> list[Path]:
+    """Draws history.png, parallel_coordinates.png and importance.png as far as there are trials enough; their paths.
+
+    Importance is PED-ANOVA's (Watanabe et al. 2023): how much the better trials differ from the others in a setting.
+    """
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    varied = {name for trial in done for name in trial.params if trial.params[name] != done[0].params.get(name)}
+    if not done:
+        return []
+    # Only drawing needs it, and its pyplot must not look for a screen.
+    import matplotlib
+
+    matplotlib.use("agg")
+    from optuna.visualization import matplotlib as drawing
+
+    drawn = [_write(folder / "history.png", drawing.plot_optimization_history, study, target_name=metric)]
+    if varied and len(done) > 1:
+        options = {"params": sorted(varied), "target_name": metric}
+        drawn.append(_write(folder / "parallel_coordinates.png", drawing.plot_parallel_coordinate, study, **options))
+        drawn.append(_write(folder / "importance.png", drawing.plot_param_importances, study, **options))
+    return [file for file in drawn if file is not None]
+
+
+def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options: Any) -> Path | None:
+    """The picture's path; None where the trials do not suffice for it."""
+    from matplotlib import pyplot
+
+    with warnings.catch_warnings():
+        # Optuna calls these functions experimental.
+        warnings.simplefilter("ignore")
+        try:
+            axes = draw(study, **options)
+        except (ValueError, RuntimeError):
+            return None
+        axes.figure.set_size_inches(10, 5.5)
+        axes.figure.savefig(path, dpi=120, bbox_inches="tight")
+        pyplot.close("all")
+    return path

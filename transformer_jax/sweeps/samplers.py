@@ -1,0 +1,43 @@
+"""How the next trial is chosen, and which are ended early: Optuna's samplers and pruners by their names."""
+
+from collections.abc import Callable
+
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
+
+from transformer_jax.config import ConfigError
+from transformer_jax.sweeps.definition import Sweep
+
+MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
+    # Its trials are given beforehand.
+    "grid": RandomSampler,
+    "random": RandomSampler,
+    # Several workers choose at the same time: what others are still trying counts as poor, so that they try something else.
+    "tpe": lambda: TPESampler(constant_liar=True),
+    "cma-es": CmaEsSampler,
+}
+# By the updates between validations, and those of a whole trial.
+MAKE_PRUNER: dict[str, Callable[[int, int], BasePruner]] = {
+    "median": lambda every, whole: MedianPruner(n_startup_trials=4),
+    "successive_halving": lambda every, whole: SuccessiveHalvingPruner(min_resource=every),
+    "hyperband": lambda every, whole: HyperbandPruner(min_resource=every, max_resource=whole),
+}
+
+
+def make_sampler(sweep: Sweep) -> BaseSampler:
+    """The sampler of the sweep.
+
+    Raises ConfigError when its package is missing.
+    """
+    try:
+        return MAKE_SAMPLER[sweep.sampler]()
+    except ImportError:
+        raise ConfigError(f"sampler={sweep.sampler}: needs pip install cmaes") from None
+
+
+def make_pruner(sweep: Sweep) -> BasePruner:
+    """The pruner of the sweep."""
+    if sweep.pruner == "none":
+        return NopPruner()
+    training = sweep.settings({}).training
+    return MAKE_PRUNER[sweep.pruner](training.evaluate_every, training.num_updates)

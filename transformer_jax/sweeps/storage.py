@@ -1,0 +1,65 @@
+"""Where a study lives: a file that needs nothing, or a database that any number of machines share."""
+
+import logging
+from pathlib import Path
+
+import optuna
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+from transformer_jax.config import ConfigError
+
+STUDY_FILE = "study.journal"
+# What to install for a database, by the name that SQLAlchemy gives its driver's module.
+DRIVERS = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient", "pymysql": "pymysql"}
+
+
+def storage_url(given: str, workdir: Path) -> str:
+    """``given``, or the file in ``workdir`` where none is; a path is that of a journal file."""
+    if not given:
+        return str(workdir.absolute() / STUDY_FILE)
+    return given if "://" in given else str(Path(given).expanduser().absolute())
+
+
+def open_storage(url: str) -> BaseStorage:
+    """The storage at ``url``: a path (a journal file, which may lie on a disk that machines share) or that of a database.
+
+    Raises ConfigError when it cannot be reached, or its driver is not installed.
+    """
+    optuna.logging.set_verbosity(logging.ERROR)
+    # As a study would wrap it, so that both see the same.
+    return get_storage(_open_journal(Path(url)) if "://" not in url else _open_database(url))
+
+
+def _open_database(url: str) -> BaseStorage:
+    try:
+        # One that answers late is not lost: SQLite locks the whole file, and servers close connections that are idle.
+        options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+        return RDBStorage(url, engine_kwargs=options)
+    except ModuleNotFoundError as error:
+        needed = DRIVERS.get(error.name or "", error.name)
+        raise ConfigError(f"--storage: {_without_password(url)} needs a driver: pip install {needed}") from None
+    # Each driver has errors of its own, and Optuna wraps some of them.
+    except Exception as error:
+        reason = str(error.__cause__ or error).strip().split("\n")[0]
+        raise ConfigError(
+            f"--storage: {_without_password(url)} cannot be opened ({type(error).__name__}: {reason}); give "
+            "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE, mysql+pymysql://..., sqlite:///FILE or the path of a journal"
+        ) from None
+
+
+def _open_journal(file: Path) -> BaseStorage:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return JournalStorage(JournalFileBackend(str(file), lock_obj=JournalFileOpenLock(str(file))))
+    except OSError as error:
+        raise ConfigError(f"--storage: {file}: {error.strerror}; give a file that can be written") from None
+    except ValueError:
+        raise ConfigError(f"--storage: {file} is not the journal of a study; move it away") from None
+
+
+def _without_password(url: str) -> str:
+    """The address as it may be shown."""
+    head, at, tail = url.rpartition("@")
+    scheme, _, credentials = head.partition("://")
+    return f"{scheme}://{credentials.partition(':')[0]}{at}{tail}" if at else url
