@@ -36,6 +36,7 @@ COMMANDS = {
         "transformer_jax.commands.compile",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
+    "launch": Command("transformer_jax.commands.launch", "write what starts a training or a sweep on a cluster"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 
