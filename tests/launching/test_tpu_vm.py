@@ -1,6 +1,7 @@
 """The scripts are run, with a stand-in for gcloud that notes what it was asked and runs commands for hosts here."""
 
 import os
+import signal
 import subprocess
 import time
 
@@ -62,6 +63,10 @@ def test_every_host_gets_the_same_command_which_outlives_the_connection(called, 
         ]
     ]
     assert "A=b c" in (notes / "environment-0").read_text().splitlines()
+    # The program itself, not a shell around it, is what `stop` will find; the end of a connection means nothing to it.
+    started = int((notes / "pids").read_text())
+    assert int((notes / "base.pid").read_text()) == started
+    os.kill(started, signal.SIGHUP)
     called(script, "stop")
     eventually((notes / "saved").exists)
 
