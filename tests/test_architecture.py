@@ -36,6 +36,7 @@ FLOORS: dict[str, set[str]] = {
     "visualization": FOUNDATION,
     "reporting": FOUNDATION,
     "jax_runtime": FOUNDATION,
+    "launching": {"config"},
 }
 # From here on each floor may use every one below it.
 for floor in ("tasks", "preflight", "loop", "training_session", "sweeps", "commands"):
@@ -57,6 +58,7 @@ DOORS: dict[str, set[str]] = {
     "rich": {"reporting", "data"},
     "tensorboardX": {"reporting"},
     "absl": {"commands", "__main__"},
+    "yaml": {"launching"},
 }
 
 MAX_FILE_LINES = 300

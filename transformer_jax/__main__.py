@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from transformer_jax import __version__
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
 from transformer_jax.commands.help import command_help, overview
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
@@ -51,7 +51,8 @@ def run_command(arguments: list[str]) -> int:
         print(__version__)
         return 0
     module = load_command(name)
-    if any(argument in HELP_FLAGS for argument in rest):
+    own = rest[: rest.index(SEPARATOR)] if SEPARATOR in rest else rest
+    if any(argument in HELP_FLAGS for argument in own):
         print(command_help(name, module))
         return 0
     return module.run(parse_flags(module.define_flags, rest))

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
@@ -24,7 +25,7 @@ from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.translation import TranslationTask
-from transformer_jax.training.sharding import make_mesh, require_rows_divide
+from transformer_jax.training.sharding import make_mesh
 from transformer_jax.visualization.curves import draw_curves, present_keys
 
 CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
@@ -69,7 +70,7 @@ def run_training(
         )
     start_jax(config.data.cache_directory)
     mesh = make_mesh(config.mesh)
-    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     config = with_absolute_directory(config)
     with TemporaryDirectory() as scratch, ExitStack() as lock:
         run = RunDirectory(workdir, scratch=None if is_first() else scratch)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, OptimizerConfig, TransformerConfig
+from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
@@ -16,7 +17,7 @@ from transformer_jax.training.finiteness import first_non_finite
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.projected_loss import projected_cross_entropy
-from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, require_rows_divide, row_groups
+from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, row_groups
 from transformer_jax.training.state import create_state
 from transformer_jax.training.step import compile_train_step, initial_state, make_train_step, micro_batches
 
@@ -161,7 +162,7 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
         optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
         initial_state(init, optimizer, 0, make_mesh(MeshConfig(data=1, tensor=8)))
     with pytest.raises(ConfigError, match="batching.row_multiple: 8 rows .* multiple of 16"):
-        require_rows_divide(8, 2, make_mesh(MeshConfig()))
+        require_rows_divide(8, 2, make_mesh(MeshConfig()).shape)
 
 
 def test_a_parameter_without_a_rule_is_an_error():

@@ -17,6 +17,8 @@ CONFIG_FLAG = "config"
 OVERRIDE_FLAG = "config_override"
 # Where the arguments that are not flags are kept.
 ARGUMENTS_FLAG = "arguments"
+# Whatever follows it on the command line is no flag of this command, however it looks.
+SEPARATOR = "--"
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
 
@@ -93,10 +95,14 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
     """The arguments as absl knows them.
 
     ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
-    ``--n-best`` is another way to write ``--n_best``.
+    ``--n-best`` is another way to write ``--n_best``. What follows ``--`` is kept as it is.
     """
     remaining = iter(arguments)
     for argument in remaining:
+        if argument == SEPARATOR:
+            yield argument
+            yield from remaining
+            return
         name, equals, text = argument.partition("=")
         dashless = name.removeprefix("-").removeprefix("-")
         negated = dashless.startswith("noconfig.")

@@ -37,6 +37,7 @@ COMMANDS = {
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
+    "launch": Command("transformer_jax.commands.launch", "write what starts a training or a sweep on a cluster"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 

@@ -13,13 +13,14 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, TransformerConfig
+from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
 from transformer_jax.preflight.chips import Chip, Topology
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.flops import product_flops
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
-from transformer_jax.training.sharding import make_mesh, require_rows_divide
+from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
@@ -72,7 +73,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
-    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh)
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     vocabulary = config.tokenizer.vocabulary_size
     objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)

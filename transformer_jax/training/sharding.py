@@ -1,6 +1,5 @@
 """Where each array lives: one mesh of three axes and one ordered table from parameter path to partition."""
 
-import math
 import re
 from collections.abc import Callable
 from functools import cache, partial
@@ -14,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
+from transformer_jax.config.mesh_sizes import mesh_sizes
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -50,37 +50,13 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = [config.data, config.fsdp, config.tensor]
-    known = math.prod(size for size in sizes if size != -1)
-    if -1 in sizes and len(devices) % known == 0:
-        sizes[sizes.index(-1)] = len(devices) // known
-    if math.prod(sizes) != len(devices):
-        raise ConfigError(
-            f"mesh: data={config.data}, fsdp={config.fsdp}, tensor={config.tensor} does not use the {len(devices)} devices "
-            f"that are here; meshes that fit: {_proposals(len(devices))}"
-        )
-    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
-
-
-def _proposals(count: int) -> str:
-    divisors = [size for size in range(2, count + 1) if count % size == 0][:3]
-    others = [f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in divisors]
-    return "; ".join([f"data={count}", *others])
+    sizes = mesh_sizes(config, len(devices))
+    return jax.make_mesh([sizes[axis] for axis in AXES], AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
 def row_groups(mesh: Mesh) -> int:
     """Into how many parts the rows of a batch are split."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
-
-
-def require_rows_divide(row_multiple: int, accumulation_steps: int, mesh: Mesh) -> None:
-    """Raises ConfigError unless every micro-batch divides over the devices that share the batch."""
-    parts = row_groups(mesh) * accumulation_steps
-    if row_multiple % parts:
-        raise ConfigError(
-            f"batching.row_multiple: {row_multiple} rows do not divide into {parts} parts (mesh data {mesh.shape['data']} x "
-            f"fsdp {mesh.shape['fsdp']} x accumulation_steps {accumulation_steps}); use a multiple of {parts}"
-        )
 
 
 def partition_of(path: str, shape: tuple[int, ...]) -> P:

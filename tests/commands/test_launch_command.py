@@ -1,0 +1,80 @@
+import subprocess
+
+import pytest
+import yaml
+
+from transformer_jax.__main__ import main
+
+RECIPE = """
+def get_config():
+    return {"batching": {"row_multiple": 16, "tokens_per_update": 16 * 256}, "mesh": {"fsdp": 2}}
+"""
+SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2"]
+TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
+SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
+
+
+@pytest.fixture(autouse=True)
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(RECIPE)
+    (tmp_path / "sweep.py").write_text("")
+
+
+def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
+    assert main([*SLURM, "--output=run.sbatch", *TRAIN, "--config.model.d_ff=64"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "written; start it with: sbatch run.sbatch\n"
+    script = (tmp_path / "run.sbatch").read_text()
+    assert "#SBATCH --job-name=small\n" in script
+    assert (
+        "transformer-jax train --distributed --config=small.py --workdir=/shared/runs/Small --config.model.d_ff=64 &"
+        in script
+    )
+
+
+def test_each_launcher_prints_what_it_writes(capsys):
+    assert main([*SLURM, *TRAIN]) == 0
+    assert capsys.readouterr().out.startswith("#!/bin/bash\n")
+    assert main(["launch", "kubernetes", "--tpu=v5e:4x4", "--image=a/b", "--volume-claim=c", "--name=own", *TRAIN]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "own"
+    assert main(["launch", "tpu-vm", "--tpu=v5e:4x4", "--zone=z", *TRAIN]) == 0
+    script = capsys.readouterr().out
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_a_sweep_becomes_an_array(capsys):
+    assert main(["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--storage=redis://host"]) == 0
+    assert "#SBATCH --array=0-1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, tpu-vm"),
+        (["launch", "pbs", *TRAIN], "'pbs' is not a launcher; launchers are slurm, kubernetes, tpu-vm"),
+        (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
+        ([*SLURM, "--", "evaluate"], "'evaluate' cannot be launched; write train or sweep with its flags after --"),
+        ([*SLURM, "--zone=a", *TRAIN], "--zone: is a flag for tpu-vm, not for slurm"),
+        (["launch", "tpu-vm", "--memory=1G", *TRAIN], "--memory: is a flag for slurm and kubernetes, not for tpu-vm"),
+        ([*SLURM, "--", "train", "--config=small.py"], "--workdir: is required; --help shows an example"),
+        ([*SLURM, *TRAIN, "--wrkdir=a"], "--wrkdir: unknown flag; did you mean --workdir?"),
+        ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
+        (
+            [*SLURM, *TRAIN, "--config.mesh.data=4"],
+            "mesh: data=4, fsdp=2, tensor=1 does not use the 16 devices that the launch asks for; meshes that fit: data=16; "
+            "data=-1,fsdp=2; data=-1,fsdp=4; data=-1,fsdp=8; data=-1,tensor=2; data=-1,tensor=4; data=-1,tensor=8",
+        ),
+        ([*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"], "--sweep: a.py does not exist"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_queues(arguments, message, capsys, tmp_path):
+    assert main([*arguments[:2], f"--output={tmp_path / 'out'}", *arguments[2:]]) == 2
+    assert capsys.readouterr().err == f"transformer-jax: {message}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_after_the_hyphens_is_not_for_launch(capsys):
+    assert main([*SLURM, *TRAIN, "--help"]) == 2
+    assert "--help" in capsys.readouterr().err

@@ -1,0 +1,146 @@
+r"""Write what starts a training or a sweep on a cluster: an sbatch script, a Kubernetes manifest, or gcloud commands.
+
+Examples:
+    transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
+        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
+    transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
+        -- sweep --sweep=sweep.py --workdir=/shared/sweep --storage=/shared/sweep/study.journal --workers=16
+    transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
+        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
+    transformer-jax launch tpu-vm --tpu=v5e:4x4 --zone=us-west4-a --setup='source /mnt/venv/bin/activate' \
+        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
+
+What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
+each worker of a sweep gets a job, a pod or a TPU VM of its own. Settings, mesh and batch are checked here, before anything
+queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
+A training that is stopped saves, and goes on when it is started again, which SLURM and Kubernetes do by themselves.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from transformer_jax.commands import train
+from transformer_jax.commands.flag_parsing import define_arguments, parse_flags, resolve_config
+from transformer_jax.config import ConfigError
+from transformer_jax.files import write_whole
+from transformer_jax.launching.field_formats import name_of_workdir
+from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_manifest
+from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
+from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
+from transformer_jax.launching.workload import Sweep, Training
+
+
+class Launcher(NamedTuple):
+    """The settings of a launcher, whose fields are its flags; the text it makes of them and of a workload; what starts that."""
+
+    settings: type[Any]
+    written: Callable[[Any, Training | Sweep], str]
+    start: str
+
+    @property
+    def flags(self) -> set[str]:
+        """The names of its flags."""
+        return {field.name for field in fields(self.settings)}
+
+
+LAUNCHERS = {
+    "slurm": Launcher(SlurmSettings, sbatch_script, "sbatch"),
+    "kubernetes": Launcher(KubernetesSettings, kubernetes_manifest, "kubectl apply --filename"),
+    "tpu-vm": Launcher(TpuVmSettings, gcloud_script, "bash"),
+}
+USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
+TEXTS = {
+    "output": "the file to write; printed when left out",
+    "name": "of the job; after --workdir when left out",
+    "time": "slurm: time limit, HH:MM:SS or D-HH:MM:SS; shortly before it the training saves and queues again",
+    "partition": "slurm: passed on",
+    "account": "slurm: passed on",
+    "qos": "slurm: passed on",
+    "constraint": "slurm: passed on",
+    "memory": "slurm, kubernetes: of each node or pod, such as 64G",
+    "setup": "slurm, tpu-vm: shell commands that come first, such as 'source venv/bin/activate'",
+    "tpu": "kubernetes, tpu-vm: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4",
+    "image": "kubernetes: a container image with transformer-jax in it",
+    "namespace": "kubernetes: namespace",
+    "volume_claim": "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts",
+    "gpu_type": "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb",
+    "zone": "tpu-vm: zone",
+    "project": "tpu-vm: project; gcloud's own when left out",
+    "runtime_version": "tpu-vm: software of the VM; that of the kind of TPU when left out",
+}
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_arguments(values, USAGE, "the scheduler, and the train or sweep command that it is to run")
+    for name, meaning in TEXTS.items():
+        flags.DEFINE_string(name, None, meaning, flag_values=values)
+    flags.DEFINE_string("mount_path", "/shared", "kubernetes: where pods see the shared disk", flag_values=values)
+    number: dict[str, Any] = {"flag_values": values, "lower_bound": 1}
+    flags.DEFINE_integer("nodes", 1, "slurm, kubernetes: machines of a training", **number)
+    flags.DEFINE_integer(
+        "gpus_per_node", None, "slurm, kubernetes: GPUs of each; 0: CPU", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_integer("cpus", None, "slurm, kubernetes: CPU cores of each process", **number)
+    meaning = "slurm, kubernetes: how long before the end a training is asked to save"
+    flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
+    flags.DEFINE_integer("max_restarts", 10, "kubernetes: start again so often", flag_values=values, lower_bound=0)
+    flags.DEFINE_boolean("spot", False, "kubernetes, tpu-vm: machines that may be taken away", flag_values=values)
+    flags.DEFINE_boolean("queued", False, "tpu-vm: wait in Google's queue for the machines", flag_values=values)
+
+
+def define_sweep_flags(values: flags.FlagValues) -> None:
+    """The flags of ``transformer-jax sweep``."""
+    flags.DEFINE_string("sweep", None, "what is tried", flag_values=values, required=True)
+    flags.DEFINE_string("workdir", None, "folder of the sweep", flag_values=values, required=True)
+    flags.DEFINE_string("storage", None, "where the workers meet", flag_values=values)
+    flags.DEFINE_integer("workers", 1, "how many", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Writes or prints; always 0."""
+    name, *command = values.arguments or [""]
+    if name not in LAUNCHERS:
+        raise ConfigError(f"{name!r} is not a launcher; launchers are {', '.join(LAUNCHERS)}")
+    _require_own_flags(name, values)
+    launcher, workload = LAUNCHERS[name], workload_of(command)
+    asked = {flag: values[flag].value for flag in launcher.flags}
+    if asked["name"] is None:
+        asked["name"] = name_of_workdir(workload.workdir)
+    content = launcher.written(launcher.settings(**asked), workload)
+    if values.output is None:
+        print(content, end="")
+        return 0
+    write_whole(Path(values.output), content)
+    print(f"written; start it with: {launcher.start} {values.output}", file=sys.stderr)
+    return 0
+
+
+def _require_own_flags(name: str, values: flags.FlagValues) -> None:
+    for flag in sorted(set().union(*(launcher.flags for launcher in LAUNCHERS.values())) - LAUNCHERS[name].flags):
+        if values[flag].present:
+            others = " and ".join(other for other, launcher in LAUNCHERS.items() if flag in launcher.flags)
+            raise ConfigError(f"--{flag}: is a flag for {others}, not for {name}")
+
+
+def workload_of(command: list[str]) -> Training | Sweep:
+    """The command, read by the code that will run it.
+
+    Raises:
+        ConfigError: it is neither ``train`` nor ``sweep``, or its flags or settings are wrong.
+    """
+    name, *arguments = command or [""]
+    if name == "train":
+        values = parse_flags(train.define_flags, arguments)
+        return Training(tuple(command), values.workdir, resolve_config(values))
+    if name == "sweep":
+        values = parse_flags(define_sweep_flags, arguments)
+        if not Path(values.sweep).is_file():
+            raise ConfigError(f"--sweep: {values.sweep} does not exist")
+        return Sweep(values.sweep, values.workdir, values.storage, values.workers)
+    raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")
