@@ -9,6 +9,12 @@ RECIPE = """
 def get_config():
     return {"batching": {"row_multiple": 16, "tokens_per_update": 16 * 256}, "mesh": {"fsdp": 2}}
 """
+STUDIED = """
+from transformer_jax.sweeps.definition import Sweep
+
+def get_sweep():
+    return Sweep(config="small.py", seeds=(0, 1))
+"""
 SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2"]
 TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
 SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
@@ -18,7 +24,7 @@ SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--worker
 def recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(RECIPE)
-    (tmp_path / "sweep.py").write_text("")
+    (tmp_path / "sweep.py").write_text(STUDIED)
 
 
 def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
@@ -45,8 +51,10 @@ def test_each_launcher_prints_what_it_writes(capsys):
 
 
 def test_a_sweep_becomes_an_array(capsys):
-    assert main(["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--storage=redis://host"]) == 0
-    assert "#SBATCH --array=0-1\n" in capsys.readouterr().out
+    assert main(["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--study=both"]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --array=0-1\n" in script
+    assert "sweep --sweep=sweep.py --workdir=/shared/sweep --study=both --workers=1" in script
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,10 @@ def test_a_sweep_becomes_an_array(capsys):
             "mesh: data=4, fsdp=2, tensor=1 does not use the 16 devices that the launch asks for; meshes that fit: data=16; "
             "data=-1,fsdp=2; data=-1,fsdp=4; data=-1,fsdp=8; data=-1,tensor=2; data=-1,tensor=4; data=-1,tensor=8",
         ),
-        ([*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"], "--sweep: a.py does not exist"),
+        (
+            [*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"],
+            "--sweep: no file a.py; give a Python file with a function get_sweep()",
+        ),
     ],
 )
 def test_a_mistake_is_told_before_anything_queues(arguments, message, capsys, tmp_path):

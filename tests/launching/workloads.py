@@ -13,5 +13,5 @@ def training(*flags: str, rows: int = 64, workdir: str = "/shared/runs/base", **
     return Training(("train", "--config=a.py", f"--workdir={workdir}", *flags), workdir, config)
 
 
-def sweep(workers: int = 3, storage: str | None = "/shared/study.journal", workdir: str = "/shared/sweep") -> Sweep:
+def sweep(workers: int = 3, storage: str = "/shared/study.journal", workdir: str = "/shared/sweep") -> Sweep:
     return Sweep("sweep.py", workdir, storage, workers)

@@ -31,9 +31,9 @@ SEARCH = Sweep(
 )
 
 
-@pytest.fixture(params=["journal", "sqlite"])
-def storage(request, tmp_path):
-    return open_storage(str(tmp_path / "j") if request.param == "journal" else f"sqlite:///{tmp_path}/study.db")
+@pytest.fixture
+def storage(tmp_path):
+    return open_storage(str(tmp_path / "study.journal"))
 
 
 def test_all_trials_are_planned_once_whoever_joins(storage):
@@ -64,13 +64,13 @@ def later(monkeypatch):
 
 
 def test_a_silent_worker_loses_its_trial_to_one_other(storage, later):
-    study = SharedStudy(SEARCH, storage, "s", grace_seconds=100)
+    study = SharedStudy(SEARCH, storage, "s", grace_seconds=100.0)
     lost = study.claim()
     point = study.point(lost)
     lost.report(3.5, 10)
     assert study.take_over_orphans() == []
     later(101)
-    assert SharedStudy(SEARCH, storage, "s", grace_seconds=100).take_over_orphans() == [0]
+    assert SharedStudy(SEARCH, storage, "s", grace_seconds=100.0).take_over_orphans() == [0]
     assert study.take_over_orphans() == []
     others = [study.claim() for _ in range(5)]
     again = next(trial for trial in others if number_of(trial) == 0)
@@ -83,7 +83,7 @@ def test_a_silent_worker_loses_its_trial_to_one_other(storage, later):
 
 
 def test_a_worker_that_says_it_lives_keeps_its_trial(storage, later):
-    study = SharedStudy(SEARCH, storage, "s", grace_seconds=6)
+    study = SharedStudy(SEARCH, storage, "s", grace_seconds=6.0)
     trial = study.claim()
     with study.alive(trial) as lost:
         first = trial.user_attrs["alive"]
@@ -166,6 +166,7 @@ def test_the_best_is_the_earliest_of_the_best():
             r"--storage: postgresql\+psycopg://me@127.0.0.1:1/x cannot be",
         ),
         ("nonsense://x", "--storage: nonsense://x cannot be opened"),
+        ("sqlite:///study.db", "SQLite cannot keep workers apart"),
         ("/proc/study.journal", "--storage: /proc/study.journal: "),
     ],
 )

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from transformer_jax.commands import train
+from transformer_jax.commands import sweep, train
 from transformer_jax.commands.flag_parsing import define_arguments, parse_flags, resolve_config
 from transformer_jax.config import ConfigError
 from transformer_jax.files import write_whole
@@ -33,6 +33,10 @@ from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
 from transformer_jax.launching.workload import Sweep, Training
+from transformer_jax.sweeps.definition import load_sweep
+
+# Of the flags of sweep, those that its workers are given as they are.
+SWEEP_FLAGS = "study", "grace_seconds"
 
 
 class Launcher(NamedTuple):
@@ -94,14 +98,6 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("queued", False, "tpu-vm: wait in Google's queue for the machines", flag_values=values)
 
 
-def define_sweep_flags(values: flags.FlagValues) -> None:
-    """The flags of ``transformer-jax sweep``."""
-    flags.DEFINE_string("sweep", None, "what is tried", flag_values=values, required=True)
-    flags.DEFINE_string("workdir", None, "folder of the sweep", flag_values=values, required=True)
-    flags.DEFINE_string("storage", None, "where the workers meet", flag_values=values)
-    flags.DEFINE_integer("workers", 1, "how many", flag_values=values)
-
-
 def run(values: flags.FlagValues) -> int:
     """Writes or prints; always 0."""
     name, *command = values.arguments or [""]
@@ -139,8 +135,8 @@ def workload_of(command: list[str]) -> Training | Sweep:
         values = parse_flags(train.define_flags, arguments)
         return Training(tuple(command), values.workdir, resolve_config(values))
     if name == "sweep":
-        values = parse_flags(define_sweep_flags, arguments)
-        if not Path(values.sweep).is_file():
-            raise ConfigError(f"--sweep: {values.sweep} does not exist")
-        return Sweep(values.sweep, values.workdir, values.storage, values.workers)
+        values = parse_flags(sweep.define_flags, arguments)
+        load_sweep(values.sweep)
+        more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
+        return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")

@@ -29,6 +29,9 @@ from absl import flags
 
 from transformer_jax.config import ConfigError
 
+# What a command returns that a signal stopped.
+INTERRUPTED = 130
+
 if TYPE_CHECKING:
     from transformer_jax.sweeps.devices import Environment
     from transformer_jax.sweeps.study import SharedStudy
@@ -38,7 +41,7 @@ def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     flags.DEFINE_string("sweep", None, "a sweep file, FILE.py[:ARGUMENT]", flag_values=values, required=True)
     flags.DEFINE_string("workdir", None, "folder of the sweep", flag_values=values, required=True)
-    where = "a database (postgresql+psycopg://..., mysql+pymysql://..., sqlite:///FILE) or the path of a journal file"
+    where = "a database (postgresql+psycopg://..., mysql+pymysql://...) or the path of a journal file"
     flags.DEFINE_string("storage", "", f"{where} (default: a journal file in WORKDIR)", flag_values=values)
     flags.DEFINE_string("study", "", "name of the study (default: that of the folder)", flag_values=values)
     flags.DEFINE_integer(
@@ -56,7 +59,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def run(values: flags.FlagValues) -> int:
-    """Trains all trials; 0, or 1 when some failed or a worker did."""
+    """Trains all trials; 0, 1 when some failed or a worker did, or 130 when it was stopped before the end."""
     from transformer_jax.sweeps.definition import load_sweep
     from transformer_jax.sweeps.devices import environments, gpus, has_tpu, workers_that_fit
     from transformer_jax.sweeps.storage import open_storage, storage_url
@@ -129,4 +132,7 @@ def _coordinate(
     for number, status in enumerate(statuses):
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
+    if INTERRUPTED in statuses:
+        print("stopped; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
     return int(any(statuses) or any(trial.state != "complete" and trial.state != "pruned" for trial in trials))

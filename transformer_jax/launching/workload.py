@@ -1,6 +1,5 @@
 """What is launched: a training of several processes, or the workers of a sweep, each on its own."""
 
-import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -9,7 +8,6 @@ from transformer_jax.config.mesh_sizes import mesh_sizes, require_rows_divide
 
 PROGRAM = "transformer-jax"
 DISTRIBUTED_FLAGS = ("--distributed", "--nodistributed")
-DATABASES = ("postgresql", "mysql", "mariadb", "oracle", "mssql", "redis")
 
 
 @dataclass(frozen=True)
@@ -35,52 +33,44 @@ class Training:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A study that ``workers`` processes share, each on devices of its own, through ``storage`` alone."""
+    """A study that ``workers`` processes share, each on devices of its own; ``flags``: more of the command's.
+
+    Without ``storage`` the study lies in the ``workdir``, so that must be on a disk that all see.
+    """
 
     file: str
     workdir: str
-    storage: str | None
+    storage: str
     workers: int
+    flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ConfigError(f"--workers: {self.workers} must be at least 1")
         if self.workers > 1:
-            require_shared_storage(self.storage)
+            require_shared_storage(self.storage or self.workdir)
 
     def command(self) -> list[str]:
         """The command of one worker."""
-        storage = [] if self.storage is None else [f"--storage={self.storage}"]
-        return [PROGRAM, "sweep", f"--sweep={self.file}", f"--workdir={self.workdir}", *storage, "--workers=1"]
+        storage = [f"--storage={self.storage}"] if self.storage else []
+        where = f"--workdir={self.workdir}"
+        return [PROGRAM, "sweep", f"--sweep={self.file}", where, *storage, *self.flags, "--workers=1"]
 
 
 def storage_path(storage: str) -> str | None:
-    """The file of a journal storage, written as a path or as ``journal:PATH``; None for the address of a database."""
-    scheme, colon, rest = storage.partition(":")
-    if not colon or "/" in scheme:
-        return storage
-    return re.sub("^//", "", rest) if scheme == "journal" else None
+    """The file of a journal storage, written as its path; None for the address of a database."""
+    return None if "://" in storage else storage
 
 
-def require_shared_storage(storage: str | None) -> None:
-    """Raises ConfigError unless workers on several machines can share the study.
-
-    SQLite is refused: its locks do not hold on network file systems (Optuna's documentation, ``JournalStorage`` and the FAQ
-    "How can I solve the error that occurs when performing parallel optimization with SQLite3?").
-    """
-    advice = (
-        "workers on several machines share a study through --storage=postgresql://USER:PASSWORD@HOST/NAME (or mysql, redis), "
-        "or through a journal on a disk that all see: --storage=/shared/sweeps/study.journal"
-    )
-    if not storage:
-        raise ConfigError(f"--storage: is missing; {advice}")
+def require_shared_storage(storage: str) -> None:
+    """Raises ConfigError unless workers on several machines can share the study; an address that is none fails in the sweep."""
     path = storage_path(storage)
-    if path is None:
-        kind = storage.partition(":")[0].partition("+")[0]
-        if kind not in DATABASES:
-            raise ConfigError(f"--storage: {kind} is not shared between machines; {advice}")
-    elif not is_absolute(path):
-        raise ConfigError(f"--storage: {path!r} is not an absolute path; {advice}")
+    if path is not None and not is_absolute(path):
+        raise ConfigError(
+            f"--storage: {path!r} is not an absolute path; workers on several machines share a study through "
+            "--storage=postgresql+psycopg://USER:PASSWORD@HOST/NAME (or mysql+pymysql), or through a file on a disk that all "
+            "see, --storage=/shared/sweeps/study.journal or one in an absolute --workdir"
+        )
 
 
 def is_absolute(path: str) -> bool:

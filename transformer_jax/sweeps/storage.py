@@ -1,6 +1,7 @@
 """Where a study lives: a file that needs nothing, or a database that any number of machines share."""
 
 import logging
+import time
 from pathlib import Path
 
 import optuna
@@ -10,6 +11,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from transformer_jax.config import ConfigError
 
 STUDY_FILE = "study.journal"
+# Seconds between attempts to open a database.
+PAUSES = 0.5, 1.5, 0.0
 # What to install for a database, by the name that SQLAlchemy gives its driver's module.
 DRIVERS = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient", "pymysql": "pymysql"}
 
@@ -32,20 +35,25 @@ def open_storage(url: str) -> BaseStorage:
 
 
 def _open_database(url: str) -> BaseStorage:
-    try:
-        # One that answers late is not lost: SQLite locks the whole file, and servers close connections that are idle.
-        options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
-        return RDBStorage(url, engine_kwargs=options)
-    except ModuleNotFoundError as error:
-        needed = DRIVERS.get(error.name or "", error.name)
-        raise ConfigError(f"--storage: {_without_password(url)} needs a driver: pip install {needed}") from None
-    # Each driver has errors of its own, and Optuna wraps some of them.
-    except Exception as error:
-        reason = str(error.__cause__ or error).strip().split("\n")[0]
-        raise ConfigError(
-            f"--storage: {_without_password(url)} cannot be opened ({type(error).__name__}: {reason}); give "
-            "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE, mysql+pymysql://..., sqlite:///FILE or the path of a journal"
-        ) from None
+    if url.startswith("sqlite"):
+        # It has no locks on rows, with which Optuna lets one worker claim a trial: two were seen to get the same.
+        raise ConfigError("--storage: SQLite cannot keep workers apart; give the path of a journal file instead")
+    for pause in PAUSES:
+        try:
+            return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+        except ModuleNotFoundError as error:
+            needed = DRIVERS.get(error.name or "", error.name)
+            raise ConfigError(f"--storage: {_without_password(url)} needs a driver: pip install {needed}") from None
+        # Each driver has errors of its own, and Optuna wraps some of them.
+        except Exception as error:
+            reason = str(error.__cause__ or error).strip().split("\n")[0]
+            problem = f"cannot be opened ({type(error).__name__}: {reason})"
+        # Of workers that make the tables at the same time one succeeds, and the others find them the next time.
+        time.sleep(pause)
+    raise ConfigError(
+        f"--storage: {_without_password(url)} {problem}; give postgresql+psycopg://USER:PASSWORD@HOST/DATABASE, "
+        "mysql+pymysql://... or the path of a journal file"
+    )
 
 
 def _open_journal(file: Path) -> BaseStorage:
