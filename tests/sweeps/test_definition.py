@@ -37,6 +37,20 @@ def test_rows_seeds_and_choices_are_all_combined(tmp_path):
     assert sweep.settings(points[0]).model.d_ff == 32
 
 
+def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
+    rows = '{"base": {}, "wide": {"model.d_ff": 512}, "odd": {"model.num_heads": 3}}'
+    file = write(tmp_path, f'Sweep(config="configs/quickstart.py", overrides={{"seed": 5}}, rows={rows})')
+    sweep = load_sweep(file, [("seed", "7"), ("model.d_ff", "16")], ["wide", "base"])
+    assert [(sweep.settings(point).seed, sweep.settings(point).model.d_ff) for point in sweep.points()] == [
+        (7, 512),
+        (7, 16),
+    ]
+    with pytest.raises(ConfigError, match="--rows: no row 'wild'; did you mean wide"):
+        load_sweep(file, [], ["wild"])
+    with pytest.raises(ConfigError, match="model.d_f: unknown key"):
+        load_sweep(file, [("model.d_f", "1")])
+
+
 def test_a_sampler_is_left_to_choose():
     sweep = Sweep(config="configs/quickstart.py", space={"seed": Integers(0, 9)}, sampler="random", trials=3)
     assert sweep.points() == [{}, {}, {}]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from transformer_jax.commands import sweep, train
-from transformer_jax.commands.flag_parsing import define_arguments, parse_flags, resolve_config
+from transformer_jax.commands.flag_parsing import define_arguments, overrides_of, parse_flags, resolve_config
 from transformer_jax.config import ConfigError
 from transformer_jax.files import write_whole
 from transformer_jax.launching.field_formats import name_of_workdir
@@ -136,7 +136,9 @@ def workload_of(command: list[str]) -> Training | Sweep:
         return Training(tuple(command), values.workdir, resolve_config(values))
     if name == "sweep":
         values = parse_flags(sweep.define_flags, arguments)
-        load_sweep(values.sweep)
+        load_sweep(values.sweep, overrides_of(values), values.rows)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
+        more += (f"--rows={','.join(values.rows)}",) if values.rows else ()
+        more += tuple(f"--config.{key}={text}" for key, text in overrides_of(values))
         return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")

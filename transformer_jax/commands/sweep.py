@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
 from transformer_jax.config import ConfigError
 
 # What a command returns that a signal stopped.
@@ -41,6 +42,8 @@ def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     flags.DEFINE_string("sweep", None, "a sweep file, FILE.py[:ARGUMENT]", flag_values=values, required=True)
     flags.DEFINE_string("workdir", None, "folder of the sweep", flag_values=values, required=True)
+    flags.DEFINE_list("rows", [], "of the rows that the sweep names, only these", flag_values=values)
+    define_override_flag(values)
     where = "a database (postgresql+psycopg://..., mysql+pymysql://...) or the path of a journal file"
     flags.DEFINE_string("storage", "", f"{where} (default: a journal file in WORKDIR)", flag_values=values)
     flags.DEFINE_string("study", "", "name of the study (default: that of the folder)", flag_values=values)
@@ -65,7 +68,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.sweeps.storage import open_storage, storage_url
     from transformer_jax.sweeps.study import SharedStudy
 
-    sweep = load_sweep(values.sweep)
+    sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
     workdir = Path(values.workdir).expanduser()
     workers = values.workers or workers_that_fit()
     if workers > 1 and has_tpu():
@@ -115,7 +118,8 @@ def _coordinate(
         f"--workdir={values.workdir}",
     ]
     command += [f"--storage={values.storage}", f"--study={values.study}", f"--grace_seconds={values.grace_seconds}"]
-    command += [f"--workers={len(surroundings)}"]
+    command += [f"--workers={len(surroundings)}", f"--rows={','.join(values.rows)}"]
+    command += [f"--config.{key}={text}" for key, text in overrides_of(values)]
     print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
     with SweepProgress(progress_table(study.sweep, [])[0]) as progress:
         commands = [[*command, f"--worker={number}"] for number in range(len(surroundings))]

@@ -1,8 +1,9 @@
 """A sweep as its file states it: one recipe, what is varied in it, what counts as better, and how much may be tried."""
 
+import difflib
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,8 +105,8 @@ class Sweep:
         return resolve(self.config, [(key, str(value)) for key, value in stated.items()])
 
 
-def load_sweep(spec: str) -> Sweep:
-    """What the file ``path.py[:argument]`` states.
+def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
+    """What the file ``path.py[:argument]`` states, with more ``overrides`` of all trials, and of the rows only those named.
 
     Raises ConfigError when there is no such file, it fails, or what it states is not possible.
     """
@@ -117,10 +118,22 @@ def load_sweep(spec: str) -> Sweep:
     if not isinstance(sweep, Sweep):
         raise ConfigError(f"{path}: get_sweep() must return a transformer_jax.sweeps.definition.Sweep, not {sweep!r}")
     try:
+        sweep = replace(
+            sweep, overrides=dict(sweep.overrides) | {key: read_value(key, text) for key, text in overrides}
+        )
+        sweep = replace(sweep, rows=_chosen(sweep.rows, rows)) if rows else sweep
         check(sweep)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return sweep
+
+
+def _chosen(rows: Mapping[str, Mapping[str, Value]], names: Sequence[str]) -> dict[str, Mapping[str, Value]]:
+    unknown = [name for name in names if name not in rows]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], rows, n=1)
+        raise ConfigError(f"--rows: no row {unknown[0]!r}; {f'did you mean {near[0]}?' if near else ', '.join(rows)}")
+    return {name: rows[name] for name in names}
 
 
 def check(sweep: Sweep) -> None:

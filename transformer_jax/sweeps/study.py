@@ -184,7 +184,8 @@ def definition(sweep: Sweep) -> str:
     return json.dumps(
         {
             "config": sweep.config,
-            "overrides": dict(sweep.overrides),
+            # Where the data lie is each machine's own affair.
+            "overrides": {key: value for key, value in sweep.overrides.items() if not key.endswith("directory")},
             "rows": {name: dict(row) for name, row in sweep.rows.items()},
             "axes": {name: repr(each) for name, each in sweep.axes().items()},
             "metric": sweep.metric,
