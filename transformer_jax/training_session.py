@@ -25,7 +25,7 @@ from transformer_jax.processes import (
 from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training.sharding import make_mesh, require_rows_divide
 from transformer_jax.visualization.curves import draw_curves, present_keys
 
@@ -33,11 +33,16 @@ CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
 
 
 def train(
-    config: ExperimentConfig, workdir: str, profiled: ProfiledSteps | None = None, is_distributed: bool = False
+    config: ExperimentConfig,
+    workdir: str,
+    profiled: ProfiledSteps | None = None,
+    is_distributed: bool = False,
+    shared: SharedPrograms | None = None,
 ) -> int:
     """Trains, tracing the updates ``profiled``, and says where the result is; the exit status of the command.
 
-    ``is_distributed``: this is one of several processes that do so.
+    ``is_distributed``: this is one of several processes that do so. ``shared``: what trainings before this one, in this
+    process, prepared and compiled; those after it find what it adds.
 
     Raises ConfigError and DataError, nearly all of them before the corpus is tokenised.
     """
@@ -58,13 +63,18 @@ def train(
             require_writable(run.path, "--workdir")
             lock.enter_context(run.locked())
         require_shared_folder(run.path)
-        return _train(config, run, mesh, started, profiled if is_first() else None)
+        return _train(config, run, mesh, started, profiled if is_first() else None, shared or SharedPrograms())
 
 
 def _train(
-    config: ExperimentConfig, run: RunDirectory, mesh: Mesh, started: float, profiled: ProfiledSteps | None
+    config: ExperimentConfig,
+    run: RunDirectory,
+    mesh: Mesh,
+    started: float,
+    profiled: ProfiledSteps | None,
+    shared: SharedPrograms,
 ) -> int:
-    task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
+    task = shared.task_of(config, tokenizers_for_training(config, run), mesh)
     trainer = Trainer(config, run, task, mesh, profiled)
     same = task.data_identity, task.plan.shapes
     require_same(

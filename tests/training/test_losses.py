@@ -12,9 +12,10 @@ LABELS = jnp.array([[1, 2, 0], [6, 5, 4]])
 WEIGHTS = jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("smoothing", [None, 0.0, 0.1, 0.5])
 def test_it_is_the_cross_entropy_with_the_smoothed_distribution(smoothing):
     sums = label_smoothed_cross_entropy(LOGITS, LABELS, WEIGHTS, smoothing)
+    smoothing = smoothing or 0.0
     target = (1 - smoothing) * jax.nn.one_hot(LABELS, 7) + smoothing / 7
     expected = -(target * jax.nn.log_softmax(LOGITS)).sum(-1)
     assert float(sums.loss) == pytest.approx(float((expected * WEIGHTS).sum()), rel=1e-5)
