@@ -22,6 +22,19 @@ def test_it_is_the_cross_entropy_with_the_smoothed_distribution(smoothing):
     assert float(sums.tokens) == 5
 
 
+@pytest.mark.parametrize("smoothing", [0.1, 0.5])
+def test_a_smoothing_that_is_told_has_the_gradient_of_the_formula(smoothing):
+    def formula(logits, smoothing):
+        target = (1 - smoothing) * jax.nn.one_hot(LABELS, 7) + smoothing / 7
+        return -(target * jax.nn.log_softmax(logits) * WEIGHTS[..., None]).sum()
+
+    def ours(logits, smoothing):
+        return label_smoothed_cross_entropy(logits, LABELS, WEIGHTS, smoothing).loss
+
+    found, expected = (jax.jit(jax.grad(loss))(LOGITS, jnp.float32(smoothing)) for loss in (ours, formula))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_nll_is_never_smoothed_and_correct_counts_the_most_likely():
     logits = jnp.zeros((1, 2, 4)).at[0, 0, 3].set(5.0).at[0, 1, 1].set(5.0)
     sums = label_smoothed_cross_entropy(logits, jnp.array([[3, 2]]), jnp.ones((1, 2)), 0.3)

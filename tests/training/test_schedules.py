@@ -10,6 +10,8 @@ from transformer_jax.config import ExperimentConfig, Numbers, OptimizerConfig, T
 from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.schedules import SCHEDULES, Schedule, make_schedule
 
+GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
+
 
 def numbers(num_updates: int = 100_000, **optimizer: object) -> Numbers:
     training = TrainingConfig(num_updates=num_updates)
@@ -24,6 +26,19 @@ def test_the_papers_schedule():
     schedule = make_schedule("noam", numbers(), d_model=512)
     for step in (1, 10, 3999, 4000, 4001, 100_000):
         assert float(schedule(step)) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cosine", "constant"])
+def test_schedules_that_are_told_their_numbers_are_optaxs(name):
+    peak, warmup, end = 3e-3, 100, 1000
+    expected = {
+        "cosine": optax.warmup_cosine_decay_schedule(0.0, peak, warmup, end),
+        "constant": optax.linear_schedule(0.0, peak, warmup),
+    }[name]
+    steps = jnp.arange(1, end + 50)
+    told = numbers(end, learning_rate=peak, warmup_updates=warmup)
+    found = jax.jit(lambda numbers: make_schedule(name, numbers, 512)(steps))(told)
+    np.testing.assert_allclose(found, expected(steps), atol=1e-6 * peak)
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"noam"}))
@@ -49,6 +64,29 @@ def test_adam_makes_the_papers_first_step():
     updates, _ = optimizer.update({"w": jnp.array([3.0, -0.1])}, optimizer.init(params), params)
     # After bias correction the first step is -rate * g / (|g| + eps).
     np.testing.assert_allclose(updates["w"], [-0.5, 0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("b1", "b2", "epsilon"), [(0.9, 0.98, 1e-9), (0.0, 0.999, 1e-2), (0.5, 0.5, 1e-3)])
+def test_adam_with_numbers_that_are_told(b1, b2, epsilon):
+    """Kingma and Ba 2015, algorithm 1."""
+
+    @jax.jit
+    def walk(numbers: Numbers) -> list[jax.Array]:
+        optimizer, params = make_optimizer("adam", numbers, lambda step: 0.1), jnp.zeros(2)
+        state, path = optimizer.init(params), []
+        for gradient in GRADIENTS:
+            updates, state = optimizer.update(jnp.asarray(gradient), state, params)
+            params = params + updates
+            path.append(params)
+        return path
+
+    mean, square, params = np.zeros(2), np.zeros(2), np.zeros(2)
+    for step, (gradient, found) in enumerate(
+        zip(GRADIENTS, walk(numbers(b1=b1, b2=b2, epsilon=epsilon)), strict=True), 1
+    ):
+        mean, square = b1 * mean + (1 - b1) * gradient, b2 * square + (1 - b2) * gradient**2
+        params = params - 0.1 * mean / (1 - b1**step) / (np.sqrt(square / (1 - b2**step)) + epsilon)
+        np.testing.assert_allclose(found, params, rtol=3e-5)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
