@@ -1,6 +1,7 @@
 """The update of a run: schedule, optimizer and step, and the state they work on, all from its settings."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +37,15 @@ class Update:
         self.step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps)
         numbers = numbers_of(config)
         self.number_shapes: Numbers = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.float32), numbers)
-        parts = init_params, self._optimizer(numbers), mesh
-        self.state_shapes: TrainState = state_shapes(*parts)
-        self.initial_state: Callable[[int], TrainState] = make_initial_state(*parts)
+        self._parts_of_state = init_params, self._optimizer(numbers), mesh
+        self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
         self.jitted = compile_train_step(self.step, self.state_shapes, mesh)
         self._programs: Programs = {}
+
+    @cached_property
+    def initial_state(self) -> Callable[[int], TrainState]:
+        """From the seed of a run to its state before the first update."""
+        return make_initial_state(*self._parts_of_state)
 
     def schedule(self, numbers: Numbers) -> Schedule:
         """The learning rate of a run."""
