@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from transformer_jax.checkpoints import CheckpointError, Checkpoints
-from transformer_jax.config import MeshConfig, OptimizerConfig
+from transformer_jax.config import ExperimentConfig, MeshConfig, numbers_of
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import initial_state
+from transformer_jax.training.step import make_initial_state
 
-OPTIMIZER = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+OPTIMIZER = make_optimizer("adam", numbers_of(ExperimentConfig()), lambda step: 0.1)
 
 
 def init(key: jax.Array) -> dict:
@@ -24,7 +24,7 @@ def init(key: jax.Array) -> dict:
 
 def state_at(step: int, mesh_config: MeshConfig | None = None, devices: int = 1) -> TrainState:
     mesh = make_mesh(mesh_config or MeshConfig(data=1), jax.devices()[:devices])
-    state = initial_state(init, OPTIMIZER, 0, mesh)
+    state = make_initial_state(init, OPTIMIZER, mesh)(0)
     params = jax.tree.map(lambda leaf: leaf + step, state.params)
     return state._replace(step=state.step + step, params=params)
 

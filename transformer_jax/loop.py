@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints import Checkpoints, Progress
-from transformer_jax.config import ConfigError, ExperimentConfig, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, numbers_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.interruption import interruption
@@ -27,10 +27,9 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.counters import Counters, Stopwatch
-from transformer_jax.training.sharding import put_batch
+from transformer_jax.training.sharding import put_batch, put_numbers
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import StepMetrics
-from transformer_jax.training.update import Update
 
 REHEARSAL_SENTENCES = 8
 
@@ -67,7 +66,9 @@ class Trainer:
         self.config, self.run, self.task, self.mesh = config, run, task, mesh
         self._judge = judge
         self._is_judged = False
-        self.update = Update(config, task.objective.loss, task.objective.init_params, mesh)
+        self.update = task.update
+        self._schedule = self.update.schedule(numbers_of(config))
+        self._numbers = put_numbers(numbers_of(config), mesh)
         self.state: TrainState
         self.counters = Counters()
         training = config.training
@@ -101,11 +102,11 @@ class Trainer:
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
-        compiled = CompiledStep(self.update.jitted(), self.update.state_shapes, self.task.batch_shapes(first))
+        compiled = self.update.compiled(self.task.batch_shapes(first))
         batches = self.task.training_batches(first)
         with closing(compiled):
             if not self._checkpoints.steps():
-                self.state = self.update.initial_state()
+                self.state = self.update.initial_state(self.config.seed)
             if first == 0:
                 self._rehearse(progress)
             return self._run(compiled, batches, log, progress)
@@ -135,7 +136,7 @@ class Trainer:
                     )
                 train_step = compiled.for_batch(batch)
             self._profiler.before(step + 1)
-            self.state, metrics = train_step(self.state, batch)
+            self.state, metrics = train_step(self.state, batch, self._numbers)
             if pending is not None:
                 self._record(step, pending, log, progress, watch)
             step, pending = step + 1, metrics
@@ -177,7 +178,7 @@ class Trainer:
             progress.show(step, window["train/loss"], rate)
             window |= {
                 "train/gradient_norm": float(metrics.gradient_norm),
-                "train/learning_rate": float(self.update.schedule(step)),
+                "train/learning_rate": float(self._schedule(step)),
                 "train/target_tokens": self.counters.total_tokens,
                 "speed/target_tokens_per_second": rate,
             }
@@ -255,7 +256,7 @@ class Trainer:
         """Repeats update ``step``, whose batch and key follow from its number, and says where it went wrong."""
         batch: Batch = put_batch(next(self.task.training_batches(step - 1)), self.mesh)
         key = self.state._replace(step=jnp.asarray(step - 1, self.state.step.dtype)).dropout_key()
-        where = find_non_finite(self.task, self.state.params, batch, key, self.config.batching.accumulation_steps)
+        where = find_non_finite(self.task, self.state.params, batch, key, self._numbers)
         raise TrainingDiverged(
             f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
             f"that is not finite: {where or 'none when the update was repeated'}. {self._remedy()}"

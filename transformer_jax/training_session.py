@@ -24,6 +24,7 @@ from transformer_jax.processes import (
 from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.visualization.curves import draw_curves, present_keys
@@ -56,8 +57,11 @@ def run_training(
     profiled: ProfiledSteps | None = None,
     is_distributed: bool = False,
     judge: Judge | None = None,
+    shared: SharedPrograms | None = None,
 ) -> Outcome:
     """The training itself, which ``judge`` may end after a validation.
+
+    ``shared``: what trainings before this one, in this process, prepared and compiled; those after it find what it adds.
 
     Raises ConfigError, DataError and TrainingDiverged.
     """
@@ -78,7 +82,7 @@ def run_training(
             require_writable(run.path, "--workdir")
             lock.enter_context(run.locked())
         require_shared_folder(run.path)
-        task = TranslationTask(config, tokenizers_for_training(config, run), mesh)
+        task = (shared or SharedPrograms()).task_of(config, tokenizers_for_training(config, run), mesh)
         trainer = Trainer(config, run, task, mesh, profiled if is_first() else None, judge)
         return _train(trainer, task, run, started)
 

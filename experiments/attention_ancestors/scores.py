@@ -24,7 +24,7 @@ BINS = ((1, 8), (9, 11), (12, 14), (15, 18), (19, 40))
 def bleu_by_length(run: Path, translations: Path) -> list[dict]:
     """BLEU of the sentences of the test split in each bin of source length, counted in words."""
     config = load_run_config(run)
-    pairs = list(open_corpus(config.data, config.seed).pairs(config.data.test_split))
+    pairs = list(open_corpus(config.data, config.data_seed).pairs(config.data.test_split))
     hypotheses = translations.read_text(encoding="utf-8").split("\n")[:-1]
     lengths = np.array([len(pair.source.split()) for pair in pairs])
     found = []

@@ -11,20 +11,20 @@ def main() -> None:
     arguments = parse_arguments(("--compute_dtype", {"choices": ["float32", "bfloat16"], "default": "float32"}))
     limit_cores(arguments.threads)
     # After the limit: JAX counts the cores when it starts.
+    from transformer_jax.config import numbers_of
     from transformer_jax.data.tokenizers import load_tokenizers
     from transformer_jax.tasks.translation import TranslationTask
-    from transformer_jax.training.sharding import make_mesh, put_batch
-    from transformer_jax.training.update import Update
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
 
     config = arguments.workload.config
     mesh = make_mesh(config.mesh)
     task = TranslationTask(config, load_tokenizers(Path(arguments.options.recorded) / "tokenizer"), mesh)
-    update = Update(config, task.objective.loss, task.objective.init_params, mesh)
-    state, compiled = update.initial_state(), update.jitted()
+    state, numbers = task.update.initial_state(config.seed), put_numbers(numbers_of(config), mesh)
+    compiled = task.update.jitted
 
     def step(batch) -> float:
         nonlocal state
-        state, metrics = compiled(state, put_batch(batch, mesh))
+        state, metrics = compiled(state, put_batch(batch, mesh), numbers)
         return float(metrics.sums.loss) / float(metrics.sums.tokens)
 
     time_steps(step, arguments)

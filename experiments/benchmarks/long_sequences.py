@@ -52,11 +52,11 @@ def measured(length: int, backend: str, arguments: argparse.Namespace) -> dict:
     import jax
     import numpy as np
 
-    from transformer_jax.config import ExperimentConfig, TransformerConfig
+    from transformer_jax.config import ExperimentConfig, TransformerConfig, numbers_of
     from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
     from transformer_jax.sequence_types import Batch, Tokens
     from transformer_jax.tasks.objective import TranslationObjective
-    from transformer_jax.training.sharding import make_mesh, put_batch
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
     from transformer_jax.training.update import Update
 
     config = ExperimentConfig(
@@ -72,16 +72,17 @@ def measured(length: int, backend: str, arguments: argparse.Namespace) -> dict:
     update = Update(config, objective.loss, objective.init_params, mesh)
     ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, 1, length)).astype(np.int32)
     batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
-    compiled = update.jitted().lower(update.state_shapes, batch).compile()
+    compiled = update.lower(batch).compile()
     memory = compiled.memory_analysis()
     needed = (memory.argument_size_in_bytes + memory.temp_size_in_bytes) / GIB
     row = {"length": length, "backend": backend, "compiled_gib": needed, "jax": jax.__version__}
     if needed > arguments.run_below:
         return row
-    state, seconds, loss = update.initial_state(), [], 0.0
+    state, numbers = update.initial_state(config.seed), put_numbers(numbers_of(config), mesh)
+    seconds, loss = [], 0.0
     for _ in range(1 + arguments.steps):
         started = time.perf_counter()
-        state, metrics = compiled(state, batch)
+        state, metrics = compiled(state, batch, numbers)
         loss = float(metrics.sums.nll) / length
         seconds.append(time.perf_counter() - started)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB

@@ -73,12 +73,12 @@ def measured(name: str, positions: int, steps: int) -> dict:
     import jax.numpy as jnp
     import numpy as np
 
-    from transformer_jax.config import resolve
+    from transformer_jax.config import numbers_of, resolve
     from transformer_jax.models.interface import call
     from transformer_jax.sequence_types import Batch, Tokens
     from transformer_jax.tasks.objective import TranslationObjective
     from transformer_jax.training.losses import label_smoothed_cross_entropy
-    from transformer_jax.training.sharding import make_mesh, put_batch
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
     from transformer_jax.training.update import Update
 
     recipe = Path(__file__).resolve().parents[2] / "configs" / "transformer_base.py"
@@ -87,12 +87,12 @@ def measured(name: str, positions: int, steps: int) -> dict:
     mesh = make_mesh(config.mesh)
     objective = TranslationObjective(config, VOCABULARY, VOCABULARY, mesh)
 
-    def loss_of_all_logits(params, batch, key):
-        model, rngs = objective.model, {"dropout": key}
+    def loss_of_all_logits(params, batch, key, numbers):
+        model, rngs = objective.training_model(numbers.rates), {"dropout": key}
         memory = call(model, params, "encode", batch.source, train=True, rngs=rngs)
         logits = call(model, params, "decode", batch.target, memory, train=True, rngs=rngs)
         weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
-        return label_smoothed_cross_entropy(logits, batch.target.ids, weights, config.training.label_smoothing)
+        return label_smoothed_cross_entropy(logits, batch.target.ids, weights, numbers.label_smoothing)
 
     loss = loss_of_all_logits if name == "logits at once" else objective.loss
     update = Update(config, loss, objective.init_params, mesh)
@@ -100,15 +100,15 @@ def measured(name: str, positions: int, steps: int) -> dict:
     ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, rows, LENGTH)).astype(np.int32)
     batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
     started = time.perf_counter()
-    compiled = update.jitted().lower(update.state_shapes, batch).compile()
+    compiled = update.lower(batch).compile()
     result = {"variant": name, "positions": rows * LENGTH, "compile_seconds": time.perf_counter() - started}
     result |= {"temporaries": compiled.memory_analysis().temp_size_in_bytes, "jax": jax.__version__}
     if not steps:
         return result
-    state, seconds = update.initial_state(), []
+    state, numbers, seconds = update.initial_state(config.seed), put_numbers(numbers_of(config), mesh), []
     for _ in range(1 + steps):
         started = time.perf_counter()
-        state, metrics = compiled(state, batch)
+        state, metrics = compiled(state, batch, numbers)
         jax.block_until_ready(metrics)
         seconds.append(time.perf_counter() - started)
     return result | {"seconds": sorted(seconds[1:])[steps // 2]}

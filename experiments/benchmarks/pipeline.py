@@ -62,9 +62,9 @@ def measured(folder: Path, pairs: int, batches: int) -> dict:
     write_corpus(folder, pairs)
     places = [("data.directory", str(folder)), ("data.cache_directory", str(folder / "cache"))]
     config = resolve(f"{CONFIGS / 'multi30k.py'}:tiny", places)
-    corpus = open_corpus(config.data, config.seed)
+    corpus = open_corpus(config.data, config.data_seed)
     tokenizers = train_tokenizers(
-        replace(config.tokenizer, training_sentences=50_000), corpus, config.data.train_split, config.seed
+        replace(config.tokenizer, training_sentences=50_000), corpus, config.data.train_split, config.data_seed
     )
     start_tensorflow()
     memory = Memory()
@@ -77,7 +77,7 @@ def measured(folder: Path, pairs: int, batches: int) -> dict:
     for kind in ("buckets", "packed"):
         batching = replace(config.batching, kind=kind, packed_length=256)
         started = time.perf_counter()
-        plan = plan_batches(store.source_lengths, store.target_lengths, batching, config.seed)
+        plan = plan_batches(store.source_lengths, store.target_lengths, batching, config.data_seed)
         plan.batch(0)
         result["plan_seconds"][kind] = time.perf_counter() - started
         result["batches_per_second"][kind] = read_speed(store, plan, batches)
@@ -90,7 +90,7 @@ def write_corpus(folder: Path, pairs: int) -> None:
     from transformer_jax.data.corpora import open_corpus
 
     config = resolve(str(CONFIGS / "quickstart.py"), [])
-    sentences = [(pair.source, pair.target) for pair in open_corpus(config.data, config.seed).pairs("train")]
+    sentences = [(pair.source, pair.target) for pair in open_corpus(config.data, config.data_seed).pairs("train")]
     for split, count in SPLITS.items():
         with (folder / f"{split}.en").open("w") as source, (folder / f"{split}.de").open("w") as target:
             for number in range(count or pairs):

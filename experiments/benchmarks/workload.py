@@ -64,11 +64,11 @@ def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tup
 
     Returns the shapes (rows, source width, target width) of all buckets. Raises DataError when the text cannot be read.
     """
-    corpus = open_corpus(config.data, config.seed)
-    tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.seed)
+    corpus = open_corpus(config.data, config.data_seed)
+    tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
     save_tokenizers(tokenizers, folder / "tokenizer")
     store = open_token_store(corpus, config.data.train_split, tokenizers, config.data, is_training=True)
-    plan = plan_batches(store.source_lengths, store.target_lengths, config.batching, config.seed)
+    plan = plan_batches(store.source_lengths, store.target_lengths, config.batching, config.data_seed)
     ids = {}
     for update in range(num_batches):
         batch = make_batch(store, plan, update)

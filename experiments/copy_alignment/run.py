@@ -63,7 +63,7 @@ def measured(run: Path, picture: Path | None) -> dict:
     """What the best checkpoint of a run does with the test split."""
     config = load_run_config(run)
     trained = open_trained_run(run, config)
-    sentences = [pair.source for pair in open_corpus(config.data, config.seed).pairs(config.data.test_split)]
+    sentences = [pair.source for pair in open_corpus(config.data, config.data_seed).pairs(config.data.test_split)]
     long_sentences = sentences_of(LONG, LONG_SENTENCES)
     start = json.loads((run / "run.json").read_text())[0]
     result = {

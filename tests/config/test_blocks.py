@@ -25,6 +25,7 @@ REFUSED = [
     ({"model": {"num_heads": 0}}, "model.num_heads: 0 must be above 0"),
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be at least 0 and below 1"),
+    ({"data": {"seed": -2}}, "data.seed: -2 must be at least 0 and below 2^32, or -1 for that of the run"),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     ({"training": {"patience": -1}}, "training.patience: must not be negative; 0 turns it off"),
     ({"decoding": {"beam_width": 0}}, "decoding.beam_width: 0 must be above 0"),

@@ -55,3 +55,14 @@ def test_a_part_is_dropped_as_in_the_whole():
     drops, whole = draw(0.3, jax.random.key(4)), jnp.arange(1.0, 241.0).reshape(4, 6, 10)
     part = drops.block(whole[1:3, 2:5, 4:], [1, jnp.int32(2), 4], whole.shape)
     np.testing.assert_array_equal(part, drops(whole)[1:3, 2:5, 4:])
+
+
+@pytest.mark.parametrize("rate", [2.0**-20, 0.1, 0.3, 0.9, 1 - 2.0**-24])
+def test_a_rate_that_is_told_drops_what_the_constant_drops(rate):
+    ones, key = jnp.ones((64, 64)), jax.random.key(5)
+    told = jax.jit(lambda rate: draw(rate, key)(ones))(jnp.float32(rate))
+    np.testing.assert_allclose(told, draw(rate, key)(ones), rtol=1e-6)
+    bits = np.asarray(hashed_bits(draw(rate, key).seeds, ones.shape, [0, 0], ones.shape))
+    # All 32 bits decide, not the upper 24 of them.
+    expected = bits >= int(np.float64(np.float32(rate)) * 2**32)
+    np.testing.assert_array_equal(np.asarray(told) != 0, expected)

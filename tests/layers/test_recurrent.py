@@ -96,7 +96,7 @@ def test_its_own_backward_pass_is_that_of_the_steps(layer, backward):
 def test_stacked_layers_in_both_directions_are_those_of_pytorch(kind):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     make = partial(RecurrentLayer, CELLS[kind](), hidden_size=HIDDEN)
-    encoder = RnnEncoder(lambda size: make(input_size=size), 2, INPUT, HIDDEN, is_bidirectional=True, dropout=0.0)
+    encoder = RnnEncoder(lambda size: make(input_size=size), 2, INPUT, HIDDEN, is_bidirectional=True, dropout=None)
     source = Tokens.from_ids(np.asarray(IS_TOKEN, np.int32))
     variables = encoder.init(jax.random.key(3), INPUTS, source, train=False)
     theirs = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[kind](

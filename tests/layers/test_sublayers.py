@@ -39,8 +39,8 @@ def test_gated_feed_forward_has_no_biases():
 @pytest.mark.parametrize(
     ("residual", "expected"),
     [
-        (PostNormResidual(0.0), normalized(INPUTS + jnp.sin(INPUTS))),
-        (PreNormResidual(0.0), INPUTS + jnp.sin(normalized(INPUTS))),
+        (PostNormResidual(None), normalized(INPUTS + jnp.sin(INPUTS))),
+        (PreNormResidual(None), INPUTS + jnp.sin(normalized(INPUTS))),
     ],
 )
 def test_where_the_norm_is(residual, expected):

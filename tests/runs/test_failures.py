@@ -39,15 +39,22 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
     config = from_dict(settings)
     train(replace(config, training=replace(config.training, num_updates=3)), tmp_path)
     broken = trainer(config, tmp_path)
-    original = broken.task.model.apply
+    original = broken.task.objective.training_model
 
-    def poisoned(variables, *arguments, **options):
-        params = dict(variables["params"])
-        layer = jax.tree.map(lambda leaf: leaf * np.inf, params["encoder_layers_0"]["feed_forward"])
-        params["encoder_layers_0"] = {**params["encoder_layers_0"], "feed_forward": layer}
-        return original({"params": params}, *arguments, **options)
+    def poisoned_model(rates):
+        model = original(rates)
+        apply = model.apply
 
-    object.__setattr__(broken.task.model, "apply", poisoned)
+        def poisoned(variables, *arguments, **options):
+            params = dict(variables["params"])
+            layer = jax.tree.map(lambda leaf: leaf * np.inf, params["encoder_layers_0"]["feed_forward"])
+            params["encoder_layers_0"] = {**params["encoder_layers_0"], "feed_forward": layer}
+            return apply({"params": params}, *arguments, **options)
+
+        object.__setattr__(model, "apply", poisoned)
+        return model
+
+    broken.task.objective.training_model = poisoned_model
     with pytest.raises(
         TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
     ):

@@ -3,49 +3,96 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from transformer_jax.config import OptimizerConfig
+from transformer_jax.config import ExperimentConfig, Numbers, OptimizerConfig, TrainingConfig, numbers_of
 from transformer_jax.training.optimizers import RULES, make_optimizer
-from transformer_jax.training.schedules import SCHEDULES, make_schedule
+from transformer_jax.training.schedules import SCHEDULES, Schedule, make_schedule
+
+GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
+
+
+def numbers(num_updates: int = 100_000, **optimizer: object) -> Numbers:
+    training = TrainingConfig(num_updates=num_updates)
+    return numbers_of(ExperimentConfig(optimizer=OptimizerConfig(**optimizer), training=training))
+
+
+def optimizer_of(name: str, schedule: Schedule, **settings: object) -> optax.GradientTransformation:
+    return make_optimizer(name, numbers(name=name, **settings), schedule)
 
 
 def test_the_papers_schedule():
-    schedule = make_schedule(OptimizerConfig(), d_model=512, num_updates=100_000)
+    schedule = make_schedule("noam", numbers(), d_model=512)
     for step in (1, 10, 3999, 4000, 4001, 100_000):
         assert float(schedule(step)) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["cosine", "constant"])
+def test_schedules_that_are_told_their_numbers_are_optaxs(name):
+    peak, warmup, end = 3e-3, 100, 1000
+    expected = {
+        "cosine": optax.warmup_cosine_decay_schedule(0.0, peak, warmup, end),
+        "constant": optax.linear_schedule(0.0, peak, warmup),
+    }[name]
+    steps = jnp.arange(1, end + 50)
+    told = numbers(end, learning_rate=peak, warmup_updates=warmup)
+    found = jax.jit(lambda numbers: make_schedule(name, numbers, 512)(steps))(told)
+    np.testing.assert_allclose(found, expected(steps), atol=1e-6 * peak)
+
+
 @pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"noam"}))
 def test_other_schedules_peak_where_they_say(name):
-    config = OptimizerConfig(schedule=name, learning_rate=3e-3, warmup_updates=100)
-    rates = np.array([float(make_schedule(config, 512, 1000)(step)) for step in range(1, 1001, 11)])
-    assert float(make_schedule(config, 512, 1000)(100)) == pytest.approx(3e-3)
+    schedule = make_schedule(name, numbers(1000, learning_rate=3e-3, warmup_updates=100), 512)
+    rates = np.array([float(schedule(step)) for step in range(1, 1001, 11)])
+    assert float(schedule(100)) == pytest.approx(3e-3)
     assert rates.max() <= 3e-3 * 1.0001
     assert (np.diff(rates[:9]) > 0).all()
 
 
 def test_inverse_square_root_is_noam_with_its_peak_stated():
     peak = 512**-0.5 * 4000**-0.5
-    config = OptimizerConfig(schedule="inverse_square_root", learning_rate=peak)
+    schedule = make_schedule("inverse_square_root", numbers(learning_rate=peak), 512)
     for step in (1, 4000, 50_000):
-        noam = float(make_schedule(OptimizerConfig(), 512, 1)(step))
-        assert float(make_schedule(config, 512, 1)(step)) == pytest.approx(noam, rel=1e-5)
+        noam = float(make_schedule("noam", numbers(), 512)(step))
+        assert float(schedule(step)) == pytest.approx(noam, rel=1e-5)
 
 
 def test_adam_makes_the_papers_first_step():
-    config = OptimizerConfig()
-    optimizer = make_optimizer(config, lambda step: jnp.where(step == 1, 0.5, jnp.nan))
+    optimizer = optimizer_of("adam", lambda step: jnp.where(step == 1, 0.5, jnp.nan))
     params = {"w": jnp.ones((2,))}
     updates, _ = optimizer.update({"w": jnp.array([3.0, -0.1])}, optimizer.init(params), params)
     # After bias correction the first step is -rate * g / (|g| + eps).
     np.testing.assert_allclose(updates["w"], [-0.5, 0.5], rtol=1e-5)
 
 
+@pytest.mark.parametrize(("b1", "b2", "epsilon"), [(0.9, 0.98, 1e-9), (0.0, 0.999, 1e-2), (0.5, 0.5, 1e-3)])
+def test_adam_with_numbers_that_are_told(b1, b2, epsilon):
+    """Kingma and Ba 2015, algorithm 1."""
+
+    @jax.jit
+    def walk(numbers: Numbers) -> list[jax.Array]:
+        optimizer, params = make_optimizer("adam", numbers, lambda step: 0.1), jnp.zeros(2)
+        state, path = optimizer.init(params), []
+        for gradient in GRADIENTS:
+            updates, state = optimizer.update(jnp.asarray(gradient), state, params)
+            params = params + updates
+            path.append(params)
+        return path
+
+    mean, square, params = np.zeros(2), np.zeros(2), np.zeros(2)
+    for step, (gradient, found) in enumerate(
+        zip(GRADIENTS, walk(numbers(b1=b1, b2=b2, epsilon=epsilon)), strict=True), 1
+    ):
+        mean, square = b1 * mean + (1 - b1) * gradient, b2 * square + (1 - b2) * gradient**2
+        params = params - 0.1 * mean / (1 - b1**step) / (np.sqrt(square / (1 - b2**step)) + epsilon)
+        np.testing.assert_allclose(found, params, rtol=3e-5)
+
+
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_every_rule_descends(name):
-    config = OptimizerConfig(name=name, weight_decay=0.0 if name == "adam" else 0.01, clip_norm=1.0)
-    optimizer = make_optimizer(config, lambda step: 0.05)
+    decay = 0.0 if name == "adam" else 0.01
+    optimizer = optimizer_of(name, lambda step: 0.05, weight_decay=decay, clip_norm=1.0)
     params = {"w": jax.random.normal(jax.random.key(0), (4, 3)), "b": jnp.ones((3,))}
 
     def loss(params: dict) -> jax.Array:
@@ -59,7 +106,7 @@ def test_every_rule_descends(name):
 
 
 def test_weight_decay_leaves_biases_alone():
-    optimizer = make_optimizer(OptimizerConfig(name="adamw", weight_decay=0.1), lambda step: 1.0)
+    optimizer = optimizer_of("adamw", lambda step: 1.0, weight_decay=0.1)
     params = {"w": jnp.ones((2, 2)), "b": jnp.ones((2,))}
     updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, params), optimizer.init(params), params)
     np.testing.assert_allclose(updates["w"], -0.1, rtol=1e-5)

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.config import ExperimentConfig, MeshConfig, RnnConfig, TransformerConfig
+from transformer_jax.config import ExperimentConfig, MeshConfig, RnnConfig, TransformerConfig, numbers_of
 from transformer_jax.config.data import BatchingConfig, TokenizerConfig
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.program import bytes_on_a_device
 from transformer_jax.sequence_types import Batch, Tokens, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
-from transformer_jax.training.sharding import make_mesh, put_batch
+from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
 from transformer_jax.training.update import Update
 
 VOCABULARY, D_MODEL, D_FF = 128, 32, 64
@@ -54,7 +54,7 @@ def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig) -> Up
 @cache
 def program_of(name: str, scan_layers: bool) -> jax.stages.Compiled:
     update = update_on(MESHES[name], scan_layers=scan_layers)
-    return update.jitted().lower(update.state_shapes, batch_shape(16, 12, 12)).compile()
+    return update.lower(batch_shape(16, 12, 12)).compile()
 
 
 def exchanged(name: str, scan_layers: bool = False) -> list[Collective]:
@@ -74,9 +74,10 @@ def batch() -> Batch:
 
 def two_updates(name: str, scan_layers: bool = False):
     update, step = update_on(MESHES[name], scan_layers=scan_layers), program_of(name, scan_layers)
-    state = update.initial_state()
+    state, numbers = update.initial_state(0), put_numbers(numbers_of(ExperimentConfig()), update.mesh)
+    numbers = numbers._replace(rates=update.number_shapes.rates)
     for _ in range(2):
-        state, metrics = step(state, put_batch(batch(), update.mesh))
+        state, metrics = step(state, put_batch(batch(), update.mesh), numbers)
     return jax.device_get((state.params, metrics.sums))
 
 
@@ -146,7 +147,7 @@ def test_recurrent_models_exchange_nothing_inside_their_loops(attention):
     wiring = "bahdanau" if attention == "additive" else "luong"
     model = RnnConfig(d_embedding=16, d_hidden=16, d_attention=16, attention=attention, wiring=wiring)
     update = made_of(model, MeshConfig(data=2, fsdp=2, tensor=2))
-    program = update.jitted().lower(update.state_shapes, batch_shape(16, 12, 12)).compile()
+    program = update.lower(batch_shape(16, 12, 12)).compile()
     found = collectives_of(program.as_text(), 8)
     assert {"all-gather", "all-reduce"} <= {each.kind for each in found}
     # The chunks of the loss, of which there is one here, are a loop too.

@@ -6,9 +6,17 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from transformer_jax.config import ConfigError, MeshConfig, OptimizerConfig, TransformerConfig
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    MeshConfig,
+    OptimizerConfig,
+    TransformerConfig,
+    numbers_of,
+)
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
@@ -19,7 +27,7 @@ from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, row_groups
 from transformer_jax.training.state import create_state
-from transformer_jax.training.step import compile_train_step, initial_state, make_train_step, micro_batches
+from transformer_jax.training.step import compile_train_step, make_initial_state, make_train_step, micro_batches
 
 VOCABULARY = 24
 MODEL = build_model(
@@ -43,7 +51,7 @@ def rows(seed: int, shortest: int) -> Tokens:
 BATCH = Batch(rows(0, 5), rows(1, 6))
 
 
-def loss(params: dict, batch: Batch, key: jax.Array) -> LossSums:
+def loss(params: dict, batch: Batch, key: jax.Array, numbers: None = None) -> LossSums:
     logits = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key})
     return label_smoothed_cross_entropy(logits, batch.target.ids, (batch.target.segments != 0).astype(jnp.float32), 0.1)
 
@@ -51,7 +59,7 @@ def loss(params: dict, batch: Batch, key: jax.Array) -> LossSums:
 def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
     """The same as the translation task has it: without the logits, each device with a gradient sum of its own."""
 
-    def loss(params: dict, batch: Batch, key: jax.Array) -> LossSums:
+    def loss(params: dict, batch: Batch, key: jax.Array, numbers: None) -> LossSums:
         factors = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key}, method="factors")
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         # Two columns of every row at a time.
@@ -65,15 +73,20 @@ def init(key: jax.Array) -> dict:
     return MODEL.init(key, *BATCH, train=False)["params"]
 
 
+def optimizer_of(**settings: object) -> optax.GradientTransformation:
+    config = ExperimentConfig(optimizer=OptimizerConfig(**settings))
+    return make_optimizer(config.optimizer.name, numbers_of(config), lambda step: 0.1)
+
+
 def updated(mesh_config, num_devices: int, accumulation: int = 1, name: str = "adamw", make_loss=grouped_loss):
     """The state after two updates."""
     mesh = make_mesh(mesh_config, jax.devices()[:num_devices])
     # A large epsilon, so that Adam does not blow rounding of tiny gradients up to whole steps.
-    optimizer = make_optimizer(OptimizerConfig(name=name, epsilon=1e-3), lambda step: 0.1)
-    state = initial_state(init, optimizer, 0, mesh)
-    step = compile_train_step(make_train_step(make_loss(mesh), optimizer, accumulation), state, mesh)
+    optimizer = optimizer_of(name=name, epsilon=1e-3)
+    state = make_initial_state(init, optimizer, mesh)(0)
+    step = compile_train_step(make_train_step(make_loss(mesh), lambda _: optimizer, accumulation), state, mesh)
     for _ in range(2):
-        state, metrics = step(state, put_batch(BATCH, mesh))
+        state, metrics = step(state, put_batch(BATCH, mesh), None)
     return jax.device_get(state), jax.device_get(metrics)
 
 
@@ -100,8 +113,8 @@ def test_the_same_update_on_any_mesh_and_with_any_accumulation(case, reference):
 
 def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
     mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
-    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
-    state = initial_state(init, optimizer, 0, mesh)
+    optimizer = optimizer_of()
+    state = make_initial_state(init, optimizer, mesh)(0)
 
     def mean_loss(params: dict) -> jax.Array:
         sums = loss(params, BATCH, jax.random.key(0))
@@ -109,14 +122,14 @@ def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
 
     gradient = jax.jit(jax.grad(mean_loss))(state.params)
     expected = sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(gradient)) ** 0.5
-    _, metrics = jax.jit(make_train_step(loss, optimizer))(state, BATCH)
+    _, metrics = jax.jit(make_train_step(loss, lambda _: optimizer))(state, BATCH, None)
     assert float(metrics.gradient_norm) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_optimizer_state_lives_with_its_parameters(name):
     mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
-    state = initial_state(init, make_optimizer(OptimizerConfig(name=name), lambda step: 0.1), 0, mesh)
+    state = make_initial_state(init, optimizer_of(name=name), mesh)(0)
     table = state.params["source_embedding"]["table"]
     assert table.addressable_shards[0].data.shape == (VOCABULARY // 2, 8)
     if name != "adafactor":
@@ -126,14 +139,14 @@ def test_optimizer_state_lives_with_its_parameters(name):
 
 
 def test_an_update_that_is_not_finite_is_withheld():
-    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
-    state = initial_state(init, optimizer, 0, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+    optimizer = optimizer_of()
+    state = make_initial_state(init, optimizer, make_mesh(MeshConfig(data=1), jax.devices()[:1]))(0)
 
-    def broken(params: dict, batch: Batch, key: jax.Array) -> LossSums:
+    def broken(params: dict, batch: Batch, key: jax.Array, numbers: None) -> LossSums:
         sums = loss(params, batch, key)
         return sums._replace(loss=sums.loss * jnp.inf)
 
-    new_state, metrics = jax.jit(make_train_step(broken, optimizer))(state, BATCH)
+    new_state, metrics = jax.jit(make_train_step(broken, lambda _: optimizer))(state, BATCH, None)
     assert not metrics.finite
     assert int(new_state.step) == 1
     for new, old in zip(jax.tree.leaves(new_state.params), jax.tree.leaves(state.params), strict=True):
@@ -147,8 +160,8 @@ def test_the_first_tensor_that_is_not_finite_is_named():
 
 
 def test_randomness_depends_on_the_step_alone():
-    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
-    state = initial_state(init, optimizer, 0, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+    optimizer = optimizer_of()
+    state = make_initial_state(init, optimizer, make_mesh(MeshConfig(data=1), jax.devices()[:1]))(0)
     data = partial(jax.random.key_data)
     later = state._replace(step=state.step + 3)
     assert not np.array_equal(data(state.dropout_key()), data(later.dropout_key()))
@@ -159,8 +172,7 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
     with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*data=8; data=-1,fsdp=2"):
         make_mesh(MeshConfig(data=3))
     with pytest.raises(ConfigError, match="mesh.tensor: 8 does not divide a dimension of 4"):
-        optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
-        initial_state(init, optimizer, 0, make_mesh(MeshConfig(data=1, tensor=8)))
+        make_initial_state(init, optimizer_of(), make_mesh(MeshConfig(data=1, tensor=8)))
     with pytest.raises(ConfigError, match="batching.row_multiple: 8 rows .* multiple of 16"):
         require_rows_divide(8, 2, make_mesh(MeshConfig()).shape)
 
@@ -175,9 +187,9 @@ def test_micro_batches_are_the_parts_of_the_step():
     assert [id(part) for part, _ in micro_batches(BATCH, key, 1)] == [id(BATCH)]
     parts = list(micro_batches(BATCH, key, 4))
     params = init_params(MODEL, key)
-    optimizer = make_optimizer(OptimizerConfig(), lambda step: 0.1)
+    optimizer = optimizer_of()
     state = create_state(params, optimizer, seed=0)
-    _, metrics = jax.jit(make_train_step(loss, optimizer, 4))(state, BATCH)
+    _, metrics = jax.jit(make_train_step(loss, lambda _: optimizer, 4))(state, BATCH, None)
     compiled = jax.jit(loss)
     sums = [compiled(params, part, part_key) for part, part_key in parts]
     np.testing.assert_allclose(sum(each.loss for each in sums), metrics.sums.loss, rtol=1e-5)

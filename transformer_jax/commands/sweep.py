@@ -22,6 +22,7 @@ WORKDIR holds leaderboard.md, leaderboard.csv and pictures.
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,13 +88,15 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path) -
     """One worker, on its part of the cores, until all trials have ended."""
     from transformer_jax.sweeps.devices import cores_of
     from transformer_jax.sweeps.worker import work
+    from transformer_jax.tasks.shared_programs import SharedPrograms
     from transformer_jax.training_session import run_training
 
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores_of(number, workers, sorted(os.sched_getaffinity(0))))
     # What a training takes as "save and stop" ends a worker between trainings too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    work(study, workdir, run_training)
+    # Trials that differ only in numbers compile once.
+    work(study, workdir, partial(run_training, shared=SharedPrograms()))
     return 0
 
 

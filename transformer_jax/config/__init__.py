@@ -9,6 +9,7 @@ from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.numbers import Number, Numbers, Rates, numbers_of, rates_of, structure_of
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
@@ -23,7 +24,10 @@ __all__ = [
     "DecodingConfig",
     "ExperimentConfig",
     "MeshConfig",
+    "Number",
+    "Numbers",
     "OptimizerConfig",
+    "Rates",
     "RnnConfig",
     "TokenizerConfig",
     "TrainingConfig",
@@ -35,7 +39,10 @@ __all__ = [
     "from_json",
     "load_recipe",
     "load_run_config",
+    "numbers_of",
+    "rates_of",
     "resolve",
+    "structure_of",
     "to_dict",
     "to_json",
 ]

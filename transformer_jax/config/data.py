@@ -16,7 +16,8 @@ class DataConfig:
     ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``; ``tfds`` reads the data set
     ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated:
     ``generated_pairs`` for training, of ``copy`` and ``reverse`` of at most ``generated_words`` each.
-    The filters apply to the training split only: a validation or test sentence is never dropped or cut.
+    The filters apply to the training split only: a validation or test sentence is never dropped or cut. ``seed`` draws what is
+    generated, what the tokenizers learn from, and the order of the batches; -1 means that of the run.
     """
 
     source: str = "grammar"
@@ -33,6 +34,7 @@ class DataConfig:
     max_target_tokens: int = 255
     max_length_ratio: float = 9.0
     cache_directory: str = "~/.cache/transformer_jax"
+    seed: int = -1
 
     def __post_init__(self) -> None:
         require_choice("data.source", self.source, DATA_SOURCES)
@@ -53,6 +55,8 @@ class DataConfig:
             f"there are too few sequences of {self.generated_words} letters for {self.generated_pairs} pairs; raise it"
         )
         require(is_enough, "data.generated_words", remedy)
+        problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
+        require(-1 <= self.seed < 2**32, "data.seed", problem)
         require(self.max_length_ratio >= 1, "data.max_length_ratio", f"{self.max_length_ratio} must be at least 1")
 
 

@@ -36,6 +36,11 @@ class ExperimentConfig:
         self._check_positions()
         self._check_attended_positions()
 
+    @property
+    def data_seed(self) -> int:
+        """What the data are drawn with. With a seed of their own, that of the run draws parameters and dropout alone."""
+        return self.seed if self.data.seed < 0 else self.data.seed
+
     def _check_tying(self) -> None:
         can_tie = self.tokenizer.joint or self.model.tying in ("output", "none")
         remedy = (

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Bool, Float
 from transformer_jax.contraction import contract
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
@@ -24,7 +24,7 @@ class MultiHeadAttention(nn.Module):
     key_size: int
     value_size: int
     d_model: int
-    dropout: float = 0.0
+    dropout: Rate = None
     dtype: str = "float32"
     backend: AttentionBackend = ByLength()
 

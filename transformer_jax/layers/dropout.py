@@ -10,19 +10,23 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.array_types import Array, PyTree, UInt32
+from transformer_jax.array_types import Array, Float, PyTree, UInt32
+
+Rate = float | Float[Array, ""] | None
+"""A probability, perhaps one that a compiled function is told; None where nothing is dropped."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["seeds"], meta_fields=["rate"])
+@partial(jax.tree_util.register_dataclass, data_fields=["rate", "seeds"], meta_fields=[])
 @dataclass(frozen=True)
 class Drops:
     """One draw of inverted dropout (Srivastava et al. 2014, section 10): the same entries whenever it is applied.
 
-    Zeroes each entry with probability ``rate`` (to within 2^-32) and divides the rest by ``1 - rate``. ``seeds``: uint32 [2].
+    Zeroes each entry with probability ``rate``, a float32 (of rates from 1 - 2^-24 on, that), and divides the rest by
+    ``1 - rate``. ``seeds``: uint32 [2].
     """
 
-    rate: float
     # JAX also puts other things than arrays into a tree.
+    rate: PyTree
     seeds: PyTree
 
     def __call__(self, inputs: Array) -> Array:
@@ -31,19 +35,21 @@ class Drops:
 
     def block(self, inputs: Array, start: Sequence[int | Array], shape: tuple[int, ...]) -> Array:
         """The part ``inputs`` of an array of ``shape`` whose first entry is at ``start``: as in the whole."""
-        threshold = jnp.uint32(min(round(self.rate * 2**32), 2**32 - 1))
+        # The largest float32 below 2^32: what is above does not fit 32 bits.
+        threshold = jnp.minimum(self.rate * 2.0**32, 2.0**32 - 2.0**8).astype(jnp.uint32)
         kept = hashed_bits(self.seeds, inputs.shape, start, shape) >= threshold
-        return jnp.where(kept, inputs / (1.0 - self.rate), 0.0)
+        # One division in all, not one an entry.
+        return jnp.where(kept, inputs * (1.0 / (1.0 - self.rate)), 0.0)
 
 
 class Dropout(nn.Module):
     """Draws from the stream ``dropout``, anew at every call."""
 
-    rate: float
+    rate: Rate
 
     def draw(self, *, train: bool) -> Drops | None:
         """What is dropped; None, nothing, unless ``train``."""
-        if not train or self.rate == 0.0:
+        if not train or self.rate is None:
             return None
         return draw(self.rate, self.make_rng("dropout"))
 
@@ -53,7 +59,7 @@ class Dropout(nn.Module):
         return inputs if drops is None else drops(inputs)
 
 
-def draw(rate: float, key: Array) -> Drops:
+def draw(rate: float | Float[Array, ""], key: Array) -> Drops:
     """The draw that belongs to a key."""
     return Drops(rate, jax.random.bits(key, (2,), jnp.uint32))
 

@@ -7,7 +7,7 @@ import jax
 
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.contraction import contract
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 
 Activation = Callable[[Array], Array]
@@ -18,7 +18,7 @@ class FeedForward(nn.Module):
 
     d_ff: int
     activation: Activation = jax.nn.relu
-    dropout: float = 0.0
+    dropout: Rate = None
     dtype: str = "float32"
 
     @nn.compact
@@ -39,7 +39,7 @@ class GatedFeedForward(nn.Module):
 
     d_ff: int
     activation: Activation = jax.nn.gelu
-    dropout: float = 0.0
+    dropout: Rate = None
     dtype: str = "float32"
 
     @nn.compact

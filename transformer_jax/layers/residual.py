@@ -5,7 +5,7 @@ from collections.abc import Callable
 import flax.linen as nn
 
 from transformer_jax.array_types import Hidden
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
 
 Sublayer = Callable[[Hidden], Hidden]
@@ -14,7 +14,7 @@ Sublayer = Callable[[Hidden], Hidden]
 class PostNormResidual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, sections 3.1 and 5.4)."""
 
-    dropout: float
+    dropout: Rate
 
     def setup(self) -> None:
         self.norm = LayerNorm()
@@ -28,7 +28,7 @@ class PostNormResidual(nn.Module):
 class PreNormResidual(nn.Module):
     """x + Dropout(Sublayer(LayerNorm(x))), easier to optimise when deep (Xiong et al. 2020, figure 1b)."""
 
-    dropout: float
+    dropout: Rate
 
     def setup(self) -> None:
         self.norm = LayerNorm()

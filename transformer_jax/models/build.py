@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.array_types import Hidden
-from transformer_jax.config import RnnConfig, TransformerConfig
+from transformer_jax.config import Rates, RnnConfig, TransformerConfig, rates_of
 from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.embedding import Embedding, Lookup, ZeroPaddingEmbedding, rows_of_table
@@ -61,7 +61,7 @@ ANY_DEVICES = Devices()
 
 
 def build_transformer(
-    config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, on: Devices
+    config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, on: Devices, rates: Rates
 ) -> Transformer:
     """The Transformer of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
     make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, dtype=config.compute_dtype, lookup=on.lookup)
@@ -74,15 +74,15 @@ def build_transformer(
         projection=projection,
         source_positions=_positions(config),
         target_positions=_positions(config),
-        parts=_layer_parts(config, on),
+        parts=_layer_parts(config, on, rates),
         stack=STACKS[config.scan_layers, config.rematerialise],
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
-        embedding_dropout=config.embedding_dropout,
+        embedding_dropout=rates.embedding_dropout,
     )
 
 
-def _layer_parts(config: TransformerConfig, on: Devices) -> LayerParts:
+def _layer_parts(config: TransformerConfig, on: Devices, rates: Rates) -> LayerParts:
     return LayerParts(
         attention=partial(
             ATTENTIONS[config.attention],
@@ -90,17 +90,17 @@ def _layer_parts(config: TransformerConfig, on: Devices) -> LayerParts:
             key_size=config.head_key_size,
             value_size=config.head_value_size,
             d_model=config.d_model,
-            dropout=config.attention_dropout,
+            dropout=rates.attention_dropout,
             dtype=config.compute_dtype,
             backend=on.attention,
         ),
         feed_forward=partial(
             FEED_FORWARDS[config.feed_forward],
             d_ff=config.d_ff,
-            dropout=config.activation_dropout,
+            dropout=rates.activation_dropout,
             dtype=config.compute_dtype,
         ),
-        residual=partial(RESIDUALS[config.normalization], dropout=config.dropout),
+        residual=partial(RESIDUALS[config.normalization], dropout=rates.dropout),
         final_norm=FINAL_NORMS[config.normalization],
         place=on.place,
     )
@@ -117,8 +117,13 @@ def build_model(
     source_vocabulary: int,
     target_vocabulary: int,
     on: Devices = ANY_DEVICES,
+    rates: Rates | None = None,
 ) -> Transformer | RnnSeq2Seq:
-    """The model of ``config`` for vocabularies of these sizes; ``on`` matters to a Transformer only."""
+    """The model of ``config`` for vocabularies of these sizes; ``on`` matters to a Transformer only.
+
+    ``rates`` stand for those of ``config``: in a function that is compiled they may be its arguments.
+    """
+    rates = rates_of(config) if rates is None else rates
     if isinstance(config, RnnConfig):
-        return build_rnn(config, source_vocabulary, target_vocabulary)
-    return build_transformer(config, source_vocabulary, target_vocabulary, on)
+        return build_rnn(config, source_vocabulary, target_vocabulary, rates)
+    return build_transformer(config, source_vocabulary, target_vocabulary, on, rates)

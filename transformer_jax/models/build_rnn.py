@@ -5,7 +5,7 @@ from functools import partial
 
 import flax.linen as nn
 
-from transformer_jax.config import RnnConfig
+from transformer_jax.config import Rates, RnnConfig
 from transformer_jax.layers.attention_scores import Normalizer, masked_softmax, sharpened_softmax, smoothed_sigmoid
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
@@ -31,7 +31,7 @@ from transformer_jax.models.rnn_stack import Stack
 from transformer_jax.models.tying import tied_embeddings
 
 
-def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int) -> RnnSeq2Seq:
+def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates) -> RnnSeq2Seq:
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
     make_layer = partial(_layer, config)
     source, target, projection = tied_embeddings(
@@ -51,13 +51,13 @@ def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int)
             input_size=config.d_embedding,
             hidden_size=config.d_hidden,
             is_bidirectional=config.bidirectional_encoder,
-            dropout=config.dropout,
+            dropout=rates.dropout,
         ),
-        decoder=_decoder(config),
+        decoder=_decoder(config, rates),
         bridge=BRIDGES[config.decoder_start](config),
-        feeding=ScheduledSampling(config.scheduled_sampling) if config.scheduled_sampling else TeacherForcing(),
+        feeding=TeacherForcing() if rates.scheduled_sampling is None else ScheduledSampling(rates.scheduled_sampling),
         reverses_source=config.reverse_source,
-        embedding_dropout=config.embedding_dropout,
+        embedding_dropout=rates.embedding_dropout,
     )
 
 
@@ -72,21 +72,20 @@ BRIDGES: dict[str, Callable[[RnnConfig], nn.Module]] = {
 }
 
 
-def _decoder(config: RnnConfig) -> Decoder:
-    make_stack = partial(_stack, config)
+def _decoder(config: RnnConfig, rates: Rates) -> Decoder:
+    make_stack, dropout = partial(_stack, config, rates), rates.dropout
     if config.attention == "none":
-        return PlainDecoder(make_stack, config.d_embedding, config.dropout)
+        return PlainDecoder(make_stack, config.d_embedding, dropout)
     make_attention = partial(ATTENTIONS[config.attention], config)
     sizes = config.d_embedding, config.d_hidden, config.d_memory
     if config.wiring == "bahdanau":
-        output = config.d_output
-        return BahdanauDecoder(make_stack, make_attention, *sizes, output, config.dropout, config.compute_dtype)
+        return BahdanauDecoder(make_stack, make_attention, *sizes, config.d_output, dropout, config.compute_dtype)
     decoder = InputFeedingDecoder if config.input_feeding else LuongDecoder
-    return decoder(make_stack, make_attention, *sizes, config.dropout, config.compute_dtype)
+    return decoder(make_stack, make_attention, *sizes, dropout, config.compute_dtype)
 
 
-def _stack(config: RnnConfig, input_size: int) -> Stack:
-    return Stack(partial(_layer, config), config.num_decoder_layers, input_size, config.d_hidden, config.dropout)
+def _stack(config: RnnConfig, rates: Rates, input_size: int) -> Stack:
+    return Stack(partial(_layer, config), config.num_decoder_layers, input_size, config.d_hidden, rates.dropout)
 
 
 def _dot(config: RnnConfig, *, is_scaled: bool = False) -> DotScore:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
 from transformer_jax.contraction import contract
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.models.interface import LogitFactors, shift_right
@@ -87,7 +87,7 @@ class RnnSeq2Seq(nn.Module):
     bridge: nn.Module
     feeding: Feeding
     reverses_source: bool
-    embedding_dropout: float
+    embedding_dropout: Rate
 
     def setup(self) -> None:
         self.sum_dropout = Dropout(self.embedding_dropout)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Int, PyTree
 from transformer_jax.contraction import contract
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.rnn_attention import Prepared, RnnAttention
 from transformer_jax.models.over_time import over_time
@@ -48,7 +48,7 @@ class PlainDecoder(nn.Module):
 
     make_stack: Callable[[int], Stack]
     embedding_size: int
-    dropout: float
+    dropout: Rate
 
     def setup(self) -> None:
         self.stack = self.make_stack(self.embedding_size)
@@ -95,7 +95,7 @@ class LuongDecoder(nn.Module):
     embedding_size: int
     hidden_size: int
     memory_size: int
-    dropout: float
+    dropout: Rate
     dtype: str = "float32"
 
     def setup(self) -> None:
@@ -191,7 +191,7 @@ class BahdanauDecoder(nn.Module):
     hidden_size: int
     memory_size: int
     output_size: int
-    dropout: float
+    dropout: Rate
     dtype: str = "float32"
 
     def setup(self) -> None:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, PyTree
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.recurrent import RecurrentLayer
 from transformer_jax.sequence_types import Tokens
 
@@ -23,7 +23,7 @@ class RnnEncoder(nn.Module):
     input_size: int
     hidden_size: int
     is_bidirectional: bool
-    dropout: float
+    dropout: Rate
 
     def setup(self) -> None:
         self.memory_size = self.hidden_size * (2 if self.is_bidirectional else 1)

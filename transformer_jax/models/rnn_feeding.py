@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.array_types import Array, Float, Int, PyTree
 from transformer_jax.models.over_time import SAMPLING, over_time
 from transformer_jax.models.rnn_decoder import DecoderState, Places
 
@@ -35,7 +35,7 @@ class ScheduledSampling:
     it, are not here. Costs the product over the vocabulary in every step. Outside training it is teacher forcing.
     """
 
-    probability: float
+    probability: float | Float[Array, ""]
 
     def __call__(
         self, model: "RnnSeq2Seq", inputs: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, PyTree
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.recurrent import RecurrentLayer
 from transformer_jax.models.rnn_encoder import MakeLayer
 
@@ -17,7 +17,7 @@ class Stack(nn.Module):
     num_layers: int
     input_size: int
     hidden_size: int
-    dropout: float
+    dropout: Rate
 
     def setup(self) -> None:
         sizes = [self.input_size] + [self.hidden_size] * (self.num_layers - 1)

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, TokenIds
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.masks import SentenceMask, prefix_mask
 from transformer_jax.models.interface import LogitFactors, shift_right
@@ -50,7 +50,7 @@ class Transformer(nn.Module):
     parts: LayerParts
     num_encoder_layers: int
     num_decoder_layers: int
-    embedding_dropout: float = 0.0
+    embedding_dropout: Rate = None
     stack: LayerStack = Unrolled()
 
     def setup(self) -> None:

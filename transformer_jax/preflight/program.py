@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ExperimentConfig, TransformerConfig
+from transformer_jax.config import ExperimentConfig, TransformerConfig, numbers_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
 from transformer_jax.preflight.chips import Chip, Topology
@@ -111,7 +111,7 @@ class _Found(NamedTuple):
 
 
 def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
-    lowered = update.jitted().lower(update.state_shapes, batch)
+    lowered = update.lower(batch)
     try:
         compiled, text = _compiled_and_text(lowered, update.mesh.devices.flat[0].platform)
     except jax.errors.JaxRuntimeError as error:
@@ -123,7 +123,7 @@ def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
     memory: Any = compiled.memory_analysis()
     costs: Any = compiled.cost_analysis()
     # The compiler counts the body of a loop once; we know how often it runs.
-    counted = product_flops(update.step, update.state_shapes, batch) / update.mesh.size
+    counted = product_flops(update.step, update.state_shapes, batch, update.number_shapes) / update.mesh.size
     traffic = costs["bytes accessed"] * max(counted / max(costs["flops"], 1.0), 1.0)
     collectives = collectives_of(text, update.mesh.size)
     return _Found(memory.temp_size_in_bytes, chip.memory if chip else math.inf, True, traffic, collectives)
@@ -165,7 +165,8 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: Batch) -> i
     objective = TranslationObjective(config, vocabulary, vocabulary, make_mesh(config.mesh, topology.devices))
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = jax.eval_shape(objective.init_params, key)
-    return product_flops(jax.grad(lambda *arguments: objective.loss(*arguments).loss), params, batch, key)
+    gradient = jax.grad(lambda params, batch, key: objective.loss(params, batch, key, numbers_of(config)).loss)
+    return product_flops(gradient, params, batch, key)
 
 
 def largest_buffers(
@@ -175,10 +176,11 @@ def largest_buffers(
     key = jax.eval_shape(lambda: jax.random.key(0))
     shards = update.mesh.shape["data"] * update.mesh.shape["fsdp"] * config.batching.accumulation_steps
     kept = jax.eval_shape(
-        lambda params, batch, key: jax.vjp(lambda params: objective.loss(params, batch, key).loss, params)[1],
+        lambda params, *others: jax.vjp(lambda params: objective.loss(params, *others).loss, params)[1],
         update.state_shapes.params,
         batch,
         key,
+        update.number_shapes,
     )
     sizes: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for leaf in jax.tree.leaves(kept):

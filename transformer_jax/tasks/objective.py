@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, RnnConfig
+from transformer_jax.config import ExperimentConfig, Number, Numbers, Rates, RnnConfig
 from transformer_jax.models.build import Devices, build_model
-from transformer_jax.models.interface import LogitFactors, call, init_params
+from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.attention_choice import attention_of
 from transformer_jax.training.losses import LossSums
@@ -39,9 +39,11 @@ class TranslationObjective:
         on = Devices(attention_of(config.model, mesh), rows_in_place(mesh))
         if mesh.shape["tensor"] > 1:
             on = on._replace(lookup=lookup_in_split_table(mesh))
-        self.model = build_model(config.model, source_vocabulary, target_vocabulary, on)
+        self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
+        self._on = on
+        self.model = self._build(on)
         # Parameters are made from a single row, which is not split.
-        self._anywhere = build_model(config.model, source_vocabulary, target_vocabulary)
+        self._anywhere = self._build()
         self._groups = row_groups(mesh)
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
         if isinstance(config.model, RnnConfig) and mesh.size > 1:
@@ -52,22 +54,27 @@ class TranslationObjective:
         """Parameters before the first update."""
         return init_params(self._anywhere, key)
 
-    def loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
+    def training_model(self, rates: Rates) -> Module:
+        """``model``, with rates that the caller may be told while it runs."""
+        return self._build(self._on, rates)
+
+    def loss(self, params: PyTree, batch: Batch, key: Array, numbers: Numbers) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        return self._over_devices(self._smoothed_loss)(params, batch, key)
+        return self._over_devices(self._smoothed_loss)(params, batch, key, numbers)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing, for validation."""
-        return self._over_devices(self._plain_loss)(params, batch, jax.random.key(0))
+        return self._over_devices(self._plain_loss)(params, batch, jax.random.key(0), None)
 
-    def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
-        factors = call(self.model, params, "factors", *batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, self.config.training.label_smoothing)
+    def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array, numbers: Numbers) -> LossSums:
+        model = self.training_model(numbers.rates)
+        factors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
+        return self._sums(factors, batch, numbers.label_smoothing)
 
-    def _plain_loss(self, params: PyTree, batch: Batch, key: Array) -> LossSums:
-        return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=0.0)
+    def _plain_loss(self, params: PyTree, batch: Batch, key: Array, numbers: None) -> LossSums:
+        return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=None)
 
-    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: float) -> LossSums:
+    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number) -> LossSums:
         return projected_cross_entropy(
             *factors,
             jnp.asarray(batch.target.ids),

@@ -32,8 +32,8 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> Toke
     def find_or_train() -> TokenizerPair:
         if run.has_checkpoints():
             return _tokenizers_of_run(run)
-        corpus = open_corpus(config.data, config.seed)
-        return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.seed)
+        corpus = open_corpus(config.data, config.data_seed)
+        return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
 
     return _of_first(find_or_train)
 

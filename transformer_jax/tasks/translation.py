@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config import DataError, ExperimentConfig, Numbers
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.evaluation_batches import scoring_batches
@@ -25,17 +25,21 @@ from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
+from transformer_jax.training.update import Update
 
 SCORING_TOKENS = 4096
 
 
 class TranslationTask:
-    """Data, model, loss and evaluation of one run, made from its settings and its tokenizers."""
+    """Data, model, loss, update and evaluation, made from the settings of a run and its tokenizers.
+
+    Serves every run of the same structure on the same data: none of their numbers is in it.
+    """
 
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> None:
         self.config = config
         self.tokenizers = tokenizers
-        self.corpus = open_corpus(config.data, config.seed)
+        self.corpus = open_corpus(config.data, config.data_seed)
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         self.objective = TranslationObjective(config, *sizes, mesh)
         self.model = self.objective.model
@@ -61,7 +65,12 @@ class TranslationTask:
     def plan(self) -> BatchPlan:
         """Which pairs go into which update."""
         store = self.training_store
-        return plan_batches(store.source_lengths, store.target_lengths, self.config.batching, self.config.seed)
+        return plan_batches(store.source_lengths, store.target_lengths, self.config.batching, self.config.data_seed)
+
+    @cached_property
+    def update(self) -> Update:
+        """What one update does."""
+        return Update(self.config, self.objective.loss, self.objective.init_params, self._mesh)
 
     @cached_property
     def translator(self) -> Translator:
@@ -91,10 +100,11 @@ class TranslationTask:
             prefetch=self.config.batching.prefetch_batches,
         )
 
-    def activations(self, params: PyTree, batch: Batch, key: Array) -> PyTree:
+    def activations(self, params: PyTree, batch: Batch, key: Array, numbers: Numbers) -> PyTree:
         """Everything that the modules return in a training pass, for finding what went wrong."""
         rngs = {"dropout": key}
-        _, sown = self.model.apply(
+        model = self.objective.training_model(numbers.rates)
+        _, sown = model.apply(
             {"params": params}, *batch, train=True, rngs=rngs, capture_intermediates=True, mutable=["intermediates"]
         )
         return sown["intermediates"]

@@ -4,36 +4,39 @@ import jax
 import optax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import OptimizerConfig
+from transformer_jax.config import Numbers
 from transformer_jax.training.schedules import Schedule
 
 
-def _adam(config: OptimizerConfig) -> list[optax.GradientTransformation]:
-    return [optax.scale_by_adam(config.b1, config.b2, config.epsilon)]
+def _adam(numbers: Numbers) -> list[optax.GradientTransformation]:
+    return [optax.scale_by_adam(numbers.b1, numbers.b2, numbers.epsilon)]
 
 
-def _adamw(config: OptimizerConfig) -> list[optax.GradientTransformation]:
-    decay = optax.add_decayed_weights(config.weight_decay, mask=_is_matrix)
-    return [optax.scale_by_adam(config.b1, config.b2, config.epsilon), decay]
+def _adamw(numbers: Numbers) -> list[optax.GradientTransformation]:
+    return [optax.scale_by_adam(numbers.b1, numbers.b2, numbers.epsilon), _decay(numbers)]
 
 
-def _adafactor(config: OptimizerConfig) -> list[optax.GradientTransformation]:
-    decay = optax.add_decayed_weights(config.weight_decay, mask=_is_matrix)
-    return [optax.scale_by_factored_rms(), optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms(), decay]
+def _adafactor(numbers: Numbers) -> list[optax.GradientTransformation]:
+    rule = [optax.scale_by_factored_rms(), optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()]
+    return [*rule, _decay(numbers)]
+
+
+def _decay(numbers: Numbers) -> optax.GradientTransformation:
+    return optax.add_decayed_weights(0.0 if numbers.weight_decay is None else numbers.weight_decay, mask=_is_matrix)
 
 
 RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor}
 
 
-def make_optimizer(config: OptimizerConfig, schedule: Schedule) -> optax.GradientTransformation:
-    """Clipping by global norm, the rule named in ``config``, then minus the learning rate.
+def make_optimizer(name: str, numbers: Numbers, schedule: Schedule) -> optax.GradientTransformation:
+    """Clipping by global norm, the rule of that name, then minus the learning rate.
 
     optax counts updates from 0 and the schedules from 1. Adafactor (Shazeer and Stern 2018) multiplies its rate with the
     parameter's scale, so its ``learning_rate`` is relative.
     """
-    clipping = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
+    clipping = [] if numbers.clip_norm is None else [optax.clip_by_global_norm(numbers.clip_norm)]
     return optax.chain(
-        *clipping, *RULES[config.name](config), optax.scale_by_learning_rate(lambda count: schedule(count + 1))
+        *clipping, *RULES[name](numbers), optax.scale_by_learning_rate(lambda count: schedule(count + 1))
     )
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float, Hidden, Int
+from transformer_jax.config import Number
 from transformer_jax.contraction import contract
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 
@@ -17,7 +18,7 @@ def projected_cross_entropy(
     matrix: Float[Array, "V D"],
     labels: Int[Array, "B T"],
     weights: Float[Array, "B T"],
-    smoothing: float,
+    smoothing: Number,
     *,
     dtype: str = "float32",
     logits_at_once: int = 2**21,
@@ -49,9 +50,9 @@ def _columns_first(array: Array, *, columns: int, padding: int, groups: int) -> 
     return jnp.moveaxis(split, 2, 0).reshape(-1, groups, rows // groups * columns, *rest)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+@partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _chunked_loss(
-    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: float, dtype: str
+    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number, dtype: str
 ) -> LossSums:
     """Sums over all chunks; leaves [chunks, groups, N, ...], matrices [groups, V, D]."""
 
@@ -62,7 +63,7 @@ def _chunked_loss(
 
 
 def _loss_of_chunk(
-    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: float, dtype: str
+    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number, dtype: str
 ) -> LossSums:
     if len(matrices) == 1:
         # Not as a batched product of one: the fast kernels have no batch.
@@ -73,7 +74,7 @@ def _loss_of_chunk(
 
 
 def _forward(
-    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: float, dtype: str
+    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number, dtype: str
 ) -> tuple[LossSums, tuple[Array, Array]]:
     def loss_and_sums(hidden: Array, matrices: Array, labels: Array, weights: Array) -> tuple[Array, LossSums]:
         sums = _loss_of_chunk(hidden, matrices, labels, weights, smoothing, dtype)
@@ -90,12 +91,10 @@ def _forward(
     return sums, (to_hidden, to_matrices)
 
 
-def _backward(
-    smoothing: float, dtype: str, gradients: tuple[Array, Array], cotangent: LossSums
-) -> tuple[Array, Array, None, None]:
+def _backward(dtype: str, gradients: tuple[Array, Array], cotangent: LossSums) -> tuple[Array, Array, None, None, None]:
     """Only the loss has a gradient; the other sums are reports."""
     to_hidden, to_matrices = gradients
-    return to_hidden * cotangent.loss, to_matrices * cotangent.loss, None, None
+    return to_hidden * cotangent.loss, to_matrices * cotangent.loss, None, None, None
 
 
 _chunked_loss.defvjp(_forward, _backward)

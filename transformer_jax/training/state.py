@@ -25,7 +25,7 @@ class TrainState(NamedTuple):
         return jax.random.fold_in(jax.random.wrap_key_data(self.key_data), self.step)
 
 
-def create_state(params: PyTree, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+def create_state(params: PyTree, optimizer: optax.GradientTransformation, seed: Array | int) -> TrainState:
     """The state before the first update."""
     return TrainState(
         step=jnp.zeros((), jnp.int32),

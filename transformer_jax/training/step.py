@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh
@@ -16,8 +17,11 @@ from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import batch_sharding, everywhere, placed_shapes, state_shardings
 from transformer_jax.training.state import TrainState, create_state
 
-LossFunction = Callable[[PyTree, PyTree, Array], LossSums]
-"""(params, batch, dropout key) to sums over the batch; ``sums.loss`` is differentiated."""
+LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
+"""(params, batch, dropout key, numbers) to sums over the batch; ``sums.loss`` is differentiated."""
+
+MakeOptimizer = Callable[[PyTree], optax.GradientTransformation]
+"""The optimizer with these numbers. What its state looks like does not depend on them."""
 
 
 class StepMetrics(NamedTuple):
@@ -28,20 +32,26 @@ class StepMetrics(NamedTuple):
     finite: Array
 
 
-StepFunction = Callable[[TrainState, PyTree], tuple[TrainState, StepMetrics]]
+StepFunction = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetrics]]
+"""(state, batch, numbers) to the next state and what the update reports."""
 
 
 def make_train_step(
-    loss_function: LossFunction, optimizer: optax.GradientTransformation, accumulation_steps: int = 1
+    loss_function: LossFunction, make_optimizer: MakeOptimizer, accumulation_steps: int = 1
 ) -> StepFunction:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
-    With ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another. When the loss or the
-    gradient is not finite the parameters and the optimizer state stay as they were.
+    The numbers of loss and optimizer are an argument, so that trainings with different ones run the same program. With
+    ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another. When the loss or the gradient
+    is not finite the parameters and the optimizer state stay as they were.
     """
 
-    def train_step(state: TrainState, batch: PyTree) -> tuple[TrainState, StepMetrics]:
-        sums, gradient = _accumulated(loss_function, state.params, batch, state.dropout_key(), accumulation_steps)
+    def train_step(state: TrainState, batch: PyTree, numbers: PyTree) -> tuple[TrainState, StepMetrics]:
+        def loss(params: PyTree, rows: PyTree, key: Array) -> LossSums:
+            return loss_function(params, rows, key, numbers)
+
+        optimizer = make_optimizer(numbers)
+        sums, gradient = _accumulated(loss, state.params, batch, state.dropout_key(), accumulation_steps)
         gradient = jax.tree.map(lambda leaf: leaf / jnp.maximum(sums.tokens, 1.0), gradient)
         gradient_norm = optax.tree.norm(gradient)
         finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)
@@ -59,12 +69,16 @@ def make_train_step(
 
 
 def _accumulated(
-    loss_function: LossFunction, params: PyTree, batch: PyTree, key: Array, accumulation_steps: int
+    loss: Callable[[PyTree, PyTree, Array], LossSums],
+    params: PyTree,
+    batch: PyTree,
+    key: Array,
+    accumulation_steps: int,
 ) -> tuple[LossSums, PyTree]:
     """Sums and their gradient over all rows of the batch."""
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array) -> tuple[Array, LossSums]:
-        sums = loss_function(params, rows, key)
+        sums = loss(params, rows, key)
         return sums.loss, sums
 
     gradient_of = jax.grad(loss_and_sums, has_aux=True)
@@ -103,30 +117,35 @@ def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax
 
     Shapes will do for the ``state``.
     """
-    shardings = state_shardings(state, mesh)
+    shardings, whole = state_shardings(state, mesh), everywhere(mesh)
     return jax.jit(
         step,
-        in_shardings=(shardings, batch_sharding(mesh)),
-        out_shardings=(shardings, everywhere(mesh)),
+        in_shardings=(shardings, batch_sharding(mesh), whole),
+        out_shardings=(shardings, whole),
         donate_argnums=0,
     )
 
 
-def initial_state(
-    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: int, mesh: Mesh
-) -> TrainState:
-    """The state before the first update, every leaf born where it will live."""
-    create = partial(_create, init_params, optimizer, seed)
-    return jax.jit(create, out_shardings=state_shardings(jax.eval_shape(create), mesh))()
+def make_initial_state(
+    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, mesh: Mesh
+) -> Callable[[int], TrainState]:
+    """From a seed to the state before the first update, every leaf born where it will live; compiled once for all seeds."""
+    create = partial(_create, init_params, optimizer)
+    shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
+    compiled = jax.jit(create, in_shardings=everywhere(mesh), out_shardings=shardings)
+    return lambda seed: compiled(np.uint32(seed))
 
 
 def state_shapes(
-    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: int, mesh: Mesh
+    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> TrainState:
-    """What ``initial_state`` would return, without making it: shapes, types and where every leaf lives."""
-    return placed_shapes(jax.eval_shape(partial(_create, init_params, optimizer, seed)), mesh)
+    """What ``make_initial_state`` would make, without making it: shapes, types and where every leaf lives."""
+    return placed_shapes(jax.eval_shape(partial(_create, init_params, optimizer), SEED_SHAPE), mesh)
 
 
-def _create(init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)
+
+
+def _create(init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: Array) -> TrainState:
     params_key = jax.random.fold_in(jax.random.key(seed), 0x1217)
     return create_state(init_params(params_key), optimizer, seed)

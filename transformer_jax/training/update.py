@@ -1,36 +1,63 @@
 """The update of a run: schedule, optimizer and step, and the state they work on, all from its settings."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import jax
+import jax.numpy as jnp
+import optax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, Numbers, numbers_of
+from transformer_jax.training.compiled_step import CompiledStep, Programs
 from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.schedules import make_schedule
+from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import LossFunction, compile_train_step, initial_state, make_train_step, state_shapes
+from transformer_jax.training.step import (
+    LossFunction,
+    compile_train_step,
+    make_initial_state,
+    make_train_step,
+    state_shapes,
+)
 
 
 class Update:
-    """What one update of a run does, on the devices of ``mesh``."""
+    """What one update does, on the devices of ``mesh``, in every run with the structure of ``config``.
+
+    The numbers of a run are an argument of its step, its seed one of its first state.
+    """
 
     def __init__(
         self, config: ExperimentConfig, loss: LossFunction, init_params: Callable[[Array], PyTree], mesh: Mesh
     ) -> None:
         self.mesh = mesh
-        self.schedule = make_schedule(config.optimizer, config.model.d_model, config.training.num_updates)
-        optimizer = make_optimizer(config.optimizer, self.schedule)
-        self.step = make_train_step(loss, optimizer, config.batching.accumulation_steps)
-        self.state_shapes: TrainState = state_shapes(init_params, optimizer, config.seed, mesh)
-        self._initial_state = partial(initial_state, init_params, optimizer, config.seed, mesh)
+        self._config = config
+        self.step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps)
+        numbers = numbers_of(config)
+        self.number_shapes: Numbers = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.float32), numbers)
+        self._parts_of_state = init_params, self._optimizer(numbers), mesh
+        self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
+        self.jitted = compile_train_step(self.step, self.state_shapes, mesh)
+        self._programs: Programs = {}
 
-    def initial_state(self) -> TrainState:
-        """The state before the first update."""
-        return self._initial_state()
+    @cached_property
+    def initial_state(self) -> Callable[[int], TrainState]:
+        """From the seed of a run to its state before the first update."""
+        return make_initial_state(*self._parts_of_state)
 
-    def jitted(self) -> jax.stages.Wrapped:
-        """The step, ready to be lowered for shapes of batches."""
-        return compile_train_step(self.step, self.state_shapes, self.mesh)
+    def schedule(self, numbers: Numbers) -> Schedule:
+        """The learning rate of a run."""
+        return make_schedule(self._config.optimizer.schedule, numbers, self._config.model.d_model)
+
+    def lower(self, batch: PyTree) -> jax.stages.Lowered:
+        """The step for batches like this one, ready to be compiled; shapes will do."""
+        return self.jitted.lower(self.state_shapes, batch, self.number_shapes)
+
+    def compiled(self, batches: Sequence[PyTree]) -> CompiledStep:
+        """The step, compiled for these batches in their order; what one run has compiled serves the next."""
+        return CompiledStep(self.lower, batches, self._programs)
+
+    def _optimizer(self, numbers: Numbers) -> optax.GradientTransformation:
+        return make_optimizer(self._config.optimizer.name, numbers, self.schedule(numbers))

@@ -1,0 +1,113 @@
+"""The update as a function of its numbers: each of them acts, and as if it were written into the program."""
+
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import (
+    BatchingConfig,
+    ExperimentConfig,
+    MeshConfig,
+    Numbers,
+    OptimizerConfig,
+    RnnConfig,
+    TrainingConfig,
+    TransformerConfig,
+    numbers_of,
+)
+from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.training.sharding import make_mesh, put_numbers
+from transformer_jax.training.update import Update
+
+VOCABULARY, UPDATES = 24, 3
+RATES = {"dropout": 0.1, "embedding_dropout": 0.2}
+MODELS = {
+    # Rates pass through a loop, a layer that is computed twice, and a gradient of its own.
+    "transformer": TransformerConfig(
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        attention_dropout=0.3,
+        activation_dropout=0.4,
+        attention_backend="blockwise",
+        scan_layers=True,
+        rematerialise="full",
+        **RATES,
+    ),
+    "rnn": RnnConfig(d_embedding=8, d_hidden=8, d_attention=8, num_decoder_layers=2, scheduled_sampling=0.5, **RATES),
+}
+
+
+class Case(NamedTuple):
+    """An update, its compiled step and its batch."""
+
+    update: Update
+    step: jax.stages.Compiled
+    batch: Batch
+    numbers: Numbers
+
+    def parameters_after(self, numbers: Numbers) -> np.ndarray:
+        told = put_numbers(numbers, self.update.mesh)
+        return updated(self, lambda state: self.step(state, self.batch, told))
+
+
+def updated(case: Case, step) -> np.ndarray:
+    state = case.update.initial_state(0)
+    for _ in range(UPDATES):
+        state, metrics = step(state)
+        assert metrics.finite
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(jax.device_get(state.params))])
+
+
+@cache
+def case_of(model: str) -> Case:
+    # A large epsilon, so that Adam does not blow rounding of tiny gradients up to whole steps.
+    optimizer = OptimizerConfig("adamw", "cosine", 0.1, 2, epsilon=1e-2, weight_decay=0.1, clip_norm=0.05)
+    config = ExperimentConfig(
+        model=MODELS[model],
+        optimizer=optimizer,
+        training=TrainingConfig(num_updates=5),
+        batching=BatchingConfig(accumulation_steps=2),
+    )
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    objective = TranslationObjective(config, VOCABULARY, VOCABULARY, mesh)
+    update = Update(config, objective.loss, objective.init_params, mesh)
+    ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, 8, 7)).astype(np.int32)
+    ids[:, ::3, 4:] = 0
+    batch = jax.tree.map(jnp.asarray, Batch(*map(Tokens.from_ids, ids)))
+    return Case(update, update.lower(batch).compile(), batch, numbers_of(config))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_told_a_number_a_program_does_what_it_does_with_the_constant(model):
+    case = case_of(model)
+    # As floats they are written into the program.
+    constant = jax.jit(lambda state: case.update.step(state, case.batch, case.numbers))
+    np.testing.assert_allclose(case.parameters_after(case.numbers), updated(case, constant), atol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_number_acts(model):
+    case = case_of(model)
+    leaves, structure = jax.tree.flatten(case.numbers)
+    before = case.parameters_after(case.numbers)
+    for index, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(case.numbers)):
+        other = jax.tree.unflatten(structure, [*leaves[:index], 0.8 * leaf, *leaves[index + 1 :]])
+        assert np.abs(case.parameters_after(other) - before).max() > 1e-4, path
+
+
+def test_the_seed_of_the_first_state_is_a_number_too():
+    update = case_of("transformer").update
+    for seed in (0, 2**32 - 1):
+        state = update.initial_state(seed)
+        np.testing.assert_array_equal(state.key_data, jax.random.key_data(jax.random.key(seed)))
+    tables = [update.initial_state(seed).params["source_embedding"]["table"] for seed in (0, 1, 0)]
+    assert not np.array_equal(tables[0], tables[1])
+    np.testing.assert_array_equal(tables[0], tables[2])
