@@ -12,7 +12,7 @@ from transformer_jax.config import DataError
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.evaluation.significance import _p_value, compare_systems, sentence_chrf
 
-WORDS = "the small dog runs over a green field while two men watch it from far away".split()
+WORDS = ["the", "small", "dog", "runs", "over", "a", "green", "field", "while", "two", "men", "watch"]
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -67,7 +67,7 @@ def test_what_is_equal_or_nearly_so_may_well_be_chance():
 
 
 def test_p_value_by_hand():
-    """Resampled differences 0 to 4 lie at most 2 from their mean; a measured 2 is reached by the two ends, and itself counts."""
+    """Of resampled differences 0 to 4 two are 2 from their mean; that makes 3 of 6, the measured one counted."""
     drawn = np.arange(5.0)
     assert _p_value(2.0, drawn) == _p_value(-2.0, drawn) == pytest.approx((2 + 1) / 6)
     assert _p_value(2.1, drawn) == pytest.approx(1 / 6)

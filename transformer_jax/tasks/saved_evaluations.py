@@ -34,10 +34,11 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"
 
 
-def save_evaluation(stem: Path, report: EvaluationReport, hypotheses: Sequence[str]) -> None:
+def save_evaluation(stem: Path, report: EvaluationReport, hypotheses: Sequence[str]) -> SavedEvaluation:
     """Writes both files; ``stem`` is their path without the ending."""
     write_json(_file(stem, "json"), report.to_json())
     write_whole(_file(stem, "txt"), "".join(f"{line}\n" for line in hypotheses))
+    return SavedEvaluation(stem, report.to_json(), list(hypotheses))
 
 
 def read_evaluation(stem: Path) -> SavedEvaluation:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
 # When every color was used they come again with the next style.
-LINE_STYLES = ("-", "--", ":", "-.")
+LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 2.4
 LEFT, TOP, RIGHT, BOTTOM = 0.7, 0.45, 0.25, 0.6
 LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 0.2, 0.65, 0.075
@@ -121,10 +121,16 @@ def _line(index: int, series: Series) -> Line2D:
 def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
     """Names of the lines below the panels, ``per_line`` side by side, dollar signs as they are."""
     width, height = figure.get_size_inches()
-    handles = [_line(index, ([], [])) for index in range(len(names))]
-    place = {"loc": "lower left", "bbox_to_anchor": (LEFT / width, 0.5 * LEGEND_LINE / height), "borderaxespad": 0.0}
     legend = figure.legend(
-        handles, [str(name) for name in names], ncols=per_line, prop=font(8), frameon=False, labelcolor=INK, **place
+        [_line(index, ([], [])) for index in range(len(names))],
+        [str(name) for name in names],
+        ncols=per_line,
+        loc="lower left",
+        bbox_to_anchor=(LEFT / width, 0.5 * LEGEND_LINE / height),
+        borderaxespad=0.0,
+        prop=font(8),
+        frameon=False,
+        labelcolor=INK,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
