@@ -110,10 +110,17 @@ def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
 
 
 def test_durations():
-    assert [duration(seconds) for seconds in (0.0, 59.6, 3599.0, 3600.0, 90061.0)] == [
-        "0:00",
-        "1:00",
-        "59:59",
-        "1:00:00",
+    assert [duration(seconds) for seconds in (0.0, 59.6, 3599.0, 90061.0)] == [
+        "0:00:00",
+        "0:01:00",
+        "0:59:59",
         "25:01:01",
     ]
+
+
+def test_help_shows_the_arguments_and_an_example(capsys):
+    assert main(["report", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Usage: transformer-jax report RUN ... [--flag=value ...]")
+    assert "transformer-jax report runs/small runs/large" in printed
+    assert "repeat this option" not in printed

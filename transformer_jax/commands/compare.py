@@ -7,9 +7,9 @@ Example:
 A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations that evaluate made before
 are taken as they are; a run without them is evaluated now. Both must have the same references. Prints BLEU and chrF with
 95 % confidence intervals, and p from paired bootstrap resampling (Koehn 2004): how likely so large a difference is between
-systems that are equally good. sacrebleu --paired-bs finds the same intervals; its p is about half of this one, which
-counts differences in both directions. Then the sentences that differ most by sentence chrF, in favour of each. Writes
-compare.md, compare.html, compare.csv (the scores) and compare-sentences.csv (every sentence) into the output folder.
+systems that are equally good, whichever is ahead. (sacrebleu --paired-bs finds the same intervals, but a p of half of this
+or less.) Then the sentences that differ most by sentence chrF, in favour of each. Writes compare.md, compare.html,
+compare.csv (the scores) and compare-sentences.csv (every sentence) into the output folder.
 """
 
 import sys
@@ -43,8 +43,10 @@ def run(values: flags.FlagValues) -> int:
     """Compares; 0."""
     first, second = _two_paths(values)
     from transformer_jax.comparing.run_folders import run_of, short_names
+    from transformer_jax.files import require_writable
 
     configs = [run_config(values, str(run_of(path))) for path in (first, second)]
+    output = require_writable(values.output, "--output")
     from transformer_jax.comparing.comparison import compare_sides
     from transformer_jax.comparing.comparison_report import (
         comparison_report,
@@ -56,10 +58,8 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.comparing.plain_text import section_text
     from transformer_jax.comparing.report_files import write_report
     from transformer_jax.comparing.translated_split import choose_file, choose_run, require_same_references
-    from transformer_jax.files import require_writable
     from transformer_jax.jax_runtime import start_jax
 
-    output = require_writable(values.output, "--output")
     start_jax(configs[0].data.cache_directory)
     chosen = [
         choose_file(path, config) if path.is_file() else choose_run(path, config, values.split, values.checkpoint)

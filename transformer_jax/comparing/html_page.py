@@ -6,7 +6,7 @@ from html import escape
 from transformer_jax.comparing.document import Document, Picture, Table
 
 STYLE = """
-body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; background: #fff; max-width: 1150px;
+body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; background: #fff; max-width: 1300px;
   margin: 2.5rem auto; padding: 0 1.5rem; }
 h1 { font-size: 1.5rem; margin: 0 0 1.5rem; }
 h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }

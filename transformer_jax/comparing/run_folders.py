@@ -6,7 +6,6 @@ from pathlib import Path
 
 from transformer_jax.config import ConfigError
 from transformer_jax.run_directory import RunDirectory
-from transformer_jax.tasks.saved_evaluations import PREFIX
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
@@ -43,7 +42,7 @@ def run_of(path: Path) -> Path:
         return path
     if not path.is_file():
         raise ConfigError(f"{path}: does not exist; give a run directory, or a file that evaluate wrote into one")
-    if not path.name.startswith(PREFIX) or path.suffix not in (".txt", ".json"):
+    if path.suffix not in (".txt", ".json"):
         raise ConfigError(f"{path}: neither a run directory nor an evaluation-*.txt or .json that evaluate wrote")
     if not _is_run(path.parent):
         problem = "there is no config.json beside it, so nobody knows its references"

@@ -77,10 +77,10 @@ def report_csv(runs: Sequence[RunSummary]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``3:25:45``, hours first; ``25:45`` below an hour."""
+    """``3:25:45``: hours, minutes and seconds."""
     hours, rest = divmod(round(seconds), 3600)
     minutes, left = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+    return f"{hours}:{minutes:02}:{left:02}"
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:

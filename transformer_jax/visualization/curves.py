@@ -20,7 +20,7 @@ LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
 LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 2.4
 LEFT, TOP, RIGHT, BOTTOM = 0.7, 0.45, 0.25, 0.6
-LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 0.2, 0.65, 0.075
+LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 0.2, 0.75, 0.075
 
 Series = tuple[list[float], list[float]]
 """The x and the y values of a line."""
@@ -112,7 +112,7 @@ def _records(file: Path) -> list[dict[str, Any]]:
 
 
 def _line(index: int, series: Series) -> Line2D:
-    """The line of run ``index``: a color, and a style, of its own."""
+    """The line of run ``index``: a color and a style of its own, its points marked where they are few."""
     style = LINE_STYLES[index // len(LINE_COLORS) % len(LINE_STYLES)]
     color = LINE_COLORS[index % len(LINE_COLORS)]
     return Line2D(*series, color=color, linestyle=style, linewidth=1.4, marker=_marker(series), markersize=3)
@@ -125,6 +125,7 @@ def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
         [_line(index, ([], [])) for index in range(len(names))],
         [str(name) for name in names],
         ncols=per_line,
+        handlelength=2.6,
         loc="lower left",
         bbox_to_anchor=(LEFT / width, 0.5 * LEGEND_LINE / height),
         borderaxespad=0.0,
@@ -138,7 +139,7 @@ def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
 
 def _marker(series: Series) -> str:
     """Few points are marked: a line through one point alone would be invisible."""
-    return "o" if sum(math.isfinite(y) for y in series[1]) <= 30 else ""
+    return "o" if 0 < sum(math.isfinite(y) for y in series[1]) <= 30 else ""
 
 
 def _style(axes: Axes, key: str, x_key: str) -> None:
