@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -195,7 +194,7 @@ def test_a_mistake_is_told_before_anything_heavy_is_imported(recipe):
 def test_help_comes_without_anything_heavy(name):
     result = started(name, "--help", watched=HEAVY)
     assert result.returncode == 0, result.stderr
-    assert re.search(f"^    transformer-jax {name} .*--", result.stdout, re.MULTILINE), "there is no example"
+    assert f"    transformer-jax {name} " in result.stdout, "there is no example"
     assert result.stdout.splitlines()[-1] == "imported:"
 
 

@@ -1,8 +1,10 @@
 """Evaluate, translate and look at a trained run, through the command line."""
 
+import csv
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import from_dict
+from transformer_jax.comparing import translated_split
+from transformer_jax.config import DataError, from_dict
 from transformer_jax.training_session import train
 
 LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 10}
@@ -133,6 +136,35 @@ def test_another_search_is_another_file(run):
     assert main(["evaluate", f"--workdir={run}", "--checkpoint=20", "--config.decoding.beam_width=1"]) == 0
     assert (run / "evaluation-test-20-beam_width=1.json").is_file()
     assert not (run / "evaluation-test-20.json").exists()
+
+
+def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monkeypatch, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(run, other, ignore=shutil.ignore_patterns("evaluation-*"))
+    compare = ["compare", str(run), str(other), "--split=validation", "--checkpoint=30", f"--output={tmp_path / 'out'}"]
+    assert main(compare) == 0
+    assert f"{other}: translating validation with checkpoint 30" in capsys.readouterr().err
+    text = (tmp_path / "out" / "compare.csv").read_text()
+    # The same parameters: no difference, and nothing but chance.
+    assert [row["p_value"] for row in csv.DictReader(text.splitlines())] == ["1.0", "1.0"]
+    saved = [folder / "evaluation-validation-30.txt" for folder in (run, other)]
+    assert saved[0].read_text() == saved[1].read_text()
+
+    def refuse(*arguments, **settings):
+        raise DataError("evaluated again")
+
+    monkeypatch.setattr(translated_split, "open_trained_run", refuse)
+    assert main(compare) == 0
+    assert main([*compare, "--config.decoding.beam_width=1"]) == 2
+    assert "evaluated again" in capsys.readouterr().err
+
+
+def test_report_finds_the_best_checkpoint(run, tmp_path):
+    assert main(["report", str(run), f"--output={tmp_path}"]) == 0
+    row = next(csv.DictReader((tmp_path / "report.csv").read_text().splitlines()))
+    assert row["best_checkpoint"] == str(run / "checkpoints" / row["best_update"])
+    assert row["parameters"] == str(json.loads((run / "run.json").read_text())[0]["parameters"])
+    assert float(row["seconds"]) > 0
 
 
 def test_align_links_every_target_word(run, tmp_path, capsys):

@@ -29,6 +29,27 @@ def test_a_picture_of_two_runs(tmp_path):
     assert two[:, :, 0].min() < 0.3
 
 
+def test_a_run_without_a_value_yet_has_no_line_but_a_name(tmp_path):
+    began = write_metrics(tmp_path / "a" / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
+    judged = write_metrics(tmp_path / "b" / "metrics.jsonl", [{"step": 1, "loss": 2.0, "bleu": 1.0}])
+    both = imread(draw_curves([began, judged], ["loss", "bleu"], tmp_path / "both.png", names=["a", "$b$_{"]))
+    assert both[:, :, 0].min() < 0.3
+    with pytest.raises(DataError, match="'chrf'; it has step, loss"):
+        draw_curves([began, judged], ["loss", "chrf"], tmp_path / "none.png")
+
+
+def test_panels_and_names_go_into_further_lines(tmp_path):
+    records = [{"step": step, "loss": 1.0, "bleu": 2.0, "chrf": 3.0} for step in (1, 2)]
+    runs = [write_metrics(tmp_path / f"{name}" / "metrics.jsonl", records) for name in range(30)]
+    keys = ["loss", "bleu", "chrf"]
+    square = imread(draw_curves(runs, keys, tmp_path / "square.png", columns=2))
+    row = imread(draw_curves(runs, keys, tmp_path / "row.png"))
+    assert abs(row.shape[1] - 1.5 * square.shape[1]) <= 2
+    assert square.shape[0] > 1.5 * row.shape[0]
+    long_names = [f"run {number} of many with a name that is long" for number in range(30)]
+    assert imread(draw_curves(runs, keys, tmp_path / "long.png", names=long_names)).shape[0] > row.shape[0]
+
+
 def test_problems_are_named(tmp_path):
     good = write_metrics(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
     broken = write_metrics(tmp_path / "broken.jsonl", [{"step": 1}], end='\nnonsense\n{"step": 2}\n')

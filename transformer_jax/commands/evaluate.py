@@ -12,13 +12,12 @@ else is the run's.
 import json
 import shlex
 import signal
-from pathlib import Path
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import define_run_flags, run_config
-from transformer_jax.config import difference, load_run_config
+from transformer_jax.config import load_run_config
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -34,10 +33,10 @@ def define_flags(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Scores; 0."""
     config = run_config(values)
-    from transformer_jax.files import require_writable, write_whole
+    from transformer_jax.files import require_writable
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.processes import is_first, join_processes, require_same
-    from transformer_jax.run_directory import write_json
+    from transformer_jax.tasks.saved_evaluations import evaluation_stem, save_evaluation
     from transformer_jax.tasks.trained_run import open_trained_run
     from transformer_jax.tasks.translation import TranslationTask
 
@@ -56,12 +55,8 @@ def run(values: flags.FlagValues) -> int:
     if not is_first():
         return 0
 
-    changes = difference(load_run_config(values.workdir), config)
-    changed = [f"-{key.removeprefix('decoding.')}={value}" for key, _, value in changes if key.startswith("decoding.")]
-    name = (f"{step}" if averaged == 1 else f"{step}-average{averaged}") + "".join(changed)
-    stem = folder / f"evaluation-{report.split.replace('/', '-')}-{name}"
-    write_json(Path(f"{stem}.json"), report.to_json())
-    write_whole(Path(f"{stem}.txt"), "".join(f"{line}\n" for line in hypotheses))
+    stem = folder / evaluation_stem(report.split, step, averaged, load_run_config(values.workdir), config)
+    save_evaluation(stem, report, hypotheses)
     if values.json:
         print(json.dumps(report.to_json(), ensure_ascii=False))
         return 0

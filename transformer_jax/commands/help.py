@@ -50,7 +50,8 @@ def _describe(flag: flags.Flag) -> tuple[str, str]:
     if flag.name == OVERRIDE_FLAG:
         return "--config.KEY=VALUE", OVERRIDE_MEANING
     if flag.name == ARGUMENTS_FLAG:
-        name, _, meaning = str(flag.help).partition(": ")
+        # absl adds that the flag can be repeated.
+        name, _, meaning = str(flag.help).partition(";\n")[0].partition(": ")
         return name, meaning
     written = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_placeholder(flag)}"
     default = "" if flag.default in (None, "", []) else f" (default: {flag.default})"

@@ -32,6 +32,8 @@ COMMANDS = {
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
+    "report": Command("transformer_jax.commands.report", "compare runs: scores, settings that differ, learning curves"),
+    "compare": Command("transformer_jax.commands.compare", "test whether one run translates better than another"),
     "compile": Command(
         "transformer_jax.commands.compile",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",

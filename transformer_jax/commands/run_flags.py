@@ -27,15 +27,18 @@ def define_run_flags(values: flags.FlagValues) -> None:
     define_override_flag(values)
 
 
-def run_config(values: flags.FlagValues) -> ExperimentConfig:
+def run_config(values: flags.FlagValues, workdir: str | None = None) -> ExperimentConfig:
     """The settings of the run with the overrides of the command line, on the devices that are here, not those of its training.
+
+    The run is that of ``--workdir``, or ``workdir`` where a command takes several.
 
     Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
     """
     from transformer_jax.run_directory import RunDirectory
 
-    RunDirectory(values.workdir).require_run()
-    saved = _on_any_devices(load_run_config(values.workdir))
+    workdir = values.workdir if workdir is None else workdir
+    RunDirectory(workdir).require_run()
+    saved = _on_any_devices(load_run_config(workdir))
     config = resolve_config(values, base=saved)
     for key, before, _ in difference(saved, config):
         if not key.startswith(("decoding.", "mesh.", "data.directory", "data.cache_directory")):

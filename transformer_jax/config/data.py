@@ -36,6 +36,12 @@ class DataConfig:
     cache_directory: str = "~/.cache/transformer_jax"
     seed: int = -1
 
+    def split_name(self, split: str) -> str:
+        """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""
+        return {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}.get(
+            split, split
+        )
+
     def __post_init__(self) -> None:
         require_choice("data.source", self.source, DATA_SOURCES)
         require(

@@ -117,7 +117,7 @@ class TranslationTask:
         ``split`` is ``train``, ``validation``, ``test`` or a name that the data itself has. Everything is measured on the raw
         text of the references; no sentence is left out or cut. Raises DataError when the split is empty or unknown.
         """
-        name = self.split_name(split)
+        name = self.config.data.split_name(split)
         pairs = self.pairs(name, limit)
         sums = self.validation_sums(params, name, limit)
         started = time.perf_counter()
@@ -144,13 +144,6 @@ class TranslationTask:
         if not pairs:
             raise DataError(f"data: the split {split!r} is empty")
         return pairs
-
-    def split_name(self, split: str) -> str:
-        """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""
-        data = self.config.data
-        return {"train": data.train_split, "validation": data.validation_split, "test": data.test_split}.get(
-            split, split
-        )
 
     def validation_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""

@@ -4,8 +4,11 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from transformer_jax.config.errors import DataError
@@ -13,8 +16,14 @@ from transformer_jax.visualization import canvas
 from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
+# When every color was used they come again with the next style.
+LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 2.4
 LEFT, TOP, RIGHT, BOTTOM = 0.7, 0.45, 0.25, 0.6
+LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 0.2, 0.75, 0.075
+
+Series = tuple[list[float], list[float]]
+"""The x and the y values of a line."""
 
 
 def draw_curves(
@@ -22,28 +31,39 @@ def draw_curves(
     keys: Sequence[str],
     path: str | Path,
     *,
+    names: Sequence[str] = (),
+    columns: int = 0,
     x_key: str = "step",
     title: str = "",
 ) -> Path:
     """Draws a panel for each of ``keys`` and in it a line for each ``metrics.jsonl``, as a PNG, and returns its path.
 
-    A line is named after the folder of its file. Where a resumed run wrote an update twice the later record counts.
-    Raises DataError when a file is missing or broken (file, line) or holds none of a key (with the keys it has).
+    A line is called by its of ``names``, by default the folder of its file; it is missing where the file has none of a key
+    yet. ``columns`` panels lie side by side, by default all. Where a resumed run wrote an update twice the later record
+    counts. Raises DataError when a file is missing or broken (file, line) or when none has a key (with the keys it has).
     """
     files = [Path(metrics)] if isinstance(metrics, (str, Path)) else [Path(file) for file in metrics]
-    runs = {file: read_series(file, keys, x_key) for file in files}
-    top = TOP + 0.35 * bool(title)
-    width, height = len(keys) * (LEFT + PANEL_WIDTH + RIGHT), top + PANEL_HEIGHT + BOTTOM
-    figure = canvas.blank_figure(width, height)
-    for column, key in enumerate(keys):
+    names = names or [file.resolve().parent.name for file in files]
+    runs = [read_series(file, present_keys(file, keys), x_key) for file in files]
+    for key in keys:
+        if not any(key in run for run in runs):
+            read_series(files[0], [key], x_key)  # Raises, and says what there is instead.
+    columns = min(columns or len(keys), len(keys))
+    width = columns * (LEFT + PANEL_WIDTH + RIGHT)
+    per_line = max(1, int(width / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, names)))))
+    legend = LEGEND_LINE * (1 + math.ceil(len(names) / per_line)) if len(files) > 1 else 0
+    top, row_height = 0.35 * bool(title), TOP + PANEL_HEIGHT + BOTTOM
+    figure = canvas.blank_figure(width, top + math.ceil(len(keys) / columns) * row_height + legend)
+    for number, key in enumerate(keys):
+        row, column = divmod(number, columns)
         left = LEFT + column * (LEFT + PANEL_WIDTH + RIGHT)
-        axes = canvas.add_panel(figure, left, top, PANEL_WIDTH, PANEL_HEIGHT)
-        for number, (file, series) in enumerate(runs.items()):
-            color, name = LINE_COLORS[number % len(LINE_COLORS)], file.resolve().parent.name
-            axes.plot(*series[key], color=color, linewidth=1.4, label=name, marker=_marker(series[key]), markersize=3)
+        axes = canvas.add_panel(figure, left, top + row * row_height + TOP, PANEL_WIDTH, PANEL_HEIGHT)
+        for index, run in enumerate(runs):
+            axes.add_line(_line(index, run.get(key, ([], []))))
+        axes.autoscale_view()
         _style(axes, key, x_key)
-    if len(runs) > 1:
-        axes.legend(loc="best", prop=font(7.5), frameon=False, labelcolor=INK)
+    if legend:
+        _add_legend(figure, names, per_line)
     if title:
         canvas.add_title(figure, title)
     return canvas.write_png(figure, path)
@@ -51,43 +71,75 @@ def draw_curves(
 
 def present_keys(metrics: Path, keys: Sequence[str]) -> list[str]:
     """Those of ``keys`` that the file has a value of."""
-    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").split("\n")[:-1] if line]
+    records = _records(metrics)
     return [key for key in keys if any(record.get(key) is not None for record in records)]
 
 
-def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, tuple[list[float], list[float]]]:
+def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, Series]:
     """Returns the (x, y) values of each key in the order of x; records without the key are passed over.
 
     An unfinished last line, which a killed run leaves, is passed over too.
     """
-    if not file.is_file():
-        raise DataError(f"{file}: no such file; it should be the metrics.jsonl of a run directory")
     values: dict[str, dict[float, float]] = {key: {} for key in keys}
-    seen: dict[str, None] = {}
-    lines = file.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise DataError(f"{file}, line {number}: not a JSON record: {error}") from error
-        seen.update(dict.fromkeys(record))
+    records = _records(file)
+    for record in records:
         for key in keys:
             if x_key in record and record.get(key) is not None:
                 values[key][float(record[x_key])] = float(record[key])
     for key, points in values.items():
         if not points:
-            found = ", ".join(seen) or "no records"
+            found = ", ".join(dict.fromkeys(name for record in records for name in record)) or "no records"
             raise DataError(f"{file}: no record has both {x_key!r} and {key!r}; it has {found}")
     return {key: ([*sorted(points)], [points[x] for x in sorted(points)]) for key, points in values.items()}
 
 
-def _marker(series: tuple[list[float], list[float]]) -> str:
+def _records(file: Path) -> list[dict[str, Any]]:
+    """The records of a ``metrics.jsonl``, without an unfinished last line."""
+    if not file.is_file():
+        raise DataError(f"{file}: no such file; it should be the metrics.jsonl of a run directory")
+    lines = file.read_text(encoding="utf-8").split("\n")
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{file}, line {number}: not a JSON record: {error}") from error
+    return records
+
+
+def _line(index: int, series: Series) -> Line2D:
+    """The line of run ``index``: a color and a style of its own, its points marked where they are few."""
+    style = LINE_STYLES[index // len(LINE_COLORS) % len(LINE_STYLES)]
+    color = LINE_COLORS[index % len(LINE_COLORS)]
+    return Line2D(*series, color=color, linestyle=style, linewidth=1.4, marker=_marker(series), markersize=3)
+
+
+def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
+    """Names of the lines below the panels, ``per_line`` side by side, dollar signs as they are."""
+    width, height = figure.get_size_inches()
+    legend = figure.legend(
+        [_line(index, ([], [])) for index in range(len(names))],
+        [str(name) for name in names],
+        ncols=per_line,
+        handlelength=2.6,
+        loc="lower left",
+        bbox_to_anchor=(LEFT / width, 0.5 * LEGEND_LINE / height),
+        borderaxespad=0.0,
+        prop=font(8),
+        frameon=False,
+        labelcolor=INK,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _marker(series: Series) -> str:
     """Few points are marked: a line through one point alone would be invisible."""
-    return "o" if sum(math.isfinite(y) for y in series[1]) <= 30 else ""
+    return "o" if 0 < sum(math.isfinite(y) for y in series[1]) <= 30 else ""
 
 
 def _style(axes: Axes, key: str, x_key: str) -> None:

@@ -1,0 +1,50 @@
+"""Run directories made of files alone: what a training and an evaluation leave, without either."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_jax.config import DecodingConfig, from_dict, to_json
+from transformer_jax.evaluation import EvaluationReport, score_translations
+from transformer_jax.tasks.saved_evaluations import SavedEvaluation, save_evaluation
+
+
+@pytest.fixture
+def make_run(tmp_path) -> Callable[..., Path]:
+    """Writes a run directory below ``tmp_path``: its settings, records of metrics, and what a kill left of the last one."""
+
+    def make(
+        name: str, settings: dict[str, Any] | None = None, records: Sequence[dict] = (), unfinished: str = ""
+    ) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(to_json(from_dict(settings or {}))))
+        if records:
+            lines = "".join(json.dumps(record) + "\n" for record in records)
+            (folder / "metrics.jsonl").write_text(lines + unfinished)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def save_translations() -> Callable[..., SavedEvaluation]:
+    """Writes what evaluate would."""
+
+    def save(run: Path, split: str, step: int, hypotheses: Sequence[str], references: Sequence[str]) -> SavedEvaluation:
+        report = EvaluationReport(
+            split=split,
+            checkpoint_step=step,
+            scores=score_translations(hypotheses, references),
+            loss=1.0,
+            perplexity=2.7,
+            tokens_per_second=10.0,
+            num_sentences=len(hypotheses),
+            decoding=DecodingConfig(),
+        )
+        return save_evaluation(run / f"evaluation-{split}-{step}", report, hypotheses)
+
+    return save

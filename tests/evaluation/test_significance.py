@@ -1,0 +1,107 @@
+"""The paired bootstrap: against sacreBLEU, against arithmetic, and where there is nothing to tell."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest
+
+from transformer_jax.config import DataError
+from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.evaluation.significance import _p_value, compare_systems, sentence_chrf
+
+WORDS = ["the", "small", "dog", "runs", "over", "a", "green", "field", "while", "two", "men", "watch"]
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    generator = np.random.default_rng(seed)
+    return [" ".join(generator.choice(WORDS, size=12)) for _ in range(count)]
+
+
+def damaged(lines: list[str], share: float, seed: int) -> list[str]:
+    """Each word replaced by another with the given probability."""
+    generator = np.random.default_rng(seed)
+    return [" ".join("wrong" if generator.random() < share else word for word in line.split()) for line in lines]
+
+
+REFERENCES = sentences(60, seed=0)
+GOOD, BAD = damaged(REFERENCES, 0.2, seed=1), damaged(REFERENCES, 0.5, seed=2)
+ALIKE = damaged(REFERENCES, 0.2, seed=3)
+
+
+def test_scores_and_intervals_are_those_of_sacrebleu():
+    signatures, expected = PairedTest(
+        [("first", ALIKE), ("second", GOOD)],
+        {"BLEU": BLEU(force=True), "chrF": CHRF()},
+        [REFERENCES],
+        test_type="bs",
+        n_samples=200,
+    )()
+    scores = score_translations(GOOD, REFERENCES)
+    expected_scores = {"BLEU": scores.bleu, "chrF": scores.chrf}
+    for found in compare_systems(ALIKE, GOOD, REFERENCES, resamples=200):
+        name = {"BLEU": "BLEU", "chrF": "chrF2"}[found.metric]
+        assert found.signature == str(signatures[name])
+        assert found.second.value == pytest.approx(expected_scores[found.metric])
+        for ours, theirs in zip((found.first, found.second), expected[name], strict=True):
+            assert ours.value == pytest.approx(theirs.score)
+            assert (ours.upper - ours.lower) / 2 == pytest.approx(theirs.ci, rel=1e-5)
+            assert ours.lower < theirs.mean < ours.upper
+
+
+def test_a_clear_difference_is_not_chance_and_has_a_sign():
+    forth, back = compare_systems(BAD, GOOD, REFERENCES, 200)[0], compare_systems(GOOD, BAD, REFERENCES, 200)[0]
+    assert forth.p_value == back.p_value == pytest.approx(1 / 201)
+    assert forth.difference.value == -back.difference.value > 0
+    assert forth.difference.lower > 0 > back.difference.upper
+    assert forth.difference.value == forth.second.value - forth.first.value
+
+
+def test_what_is_equal_or_nearly_so_may_well_be_chance():
+    for found in compare_systems(GOOD, GOOD, REFERENCES, 100):
+        assert found.p_value == 1
+        assert found.difference.lower == found.difference.value == found.difference.upper == 0
+    assert all(found.p_value > 0.05 for found in compare_systems(GOOD, ALIKE, REFERENCES, 200))
+
+
+def test_p_value_by_hand():
+    """Of resampled differences 0 to 4 two are 2 from their mean; that makes 3 of 6, the measured one counted."""
+    drawn = np.arange(5.0)
+    assert _p_value(2.0, drawn) == _p_value(-2.0, drawn) == pytest.approx((2 + 1) / 6)
+    assert _p_value(2.1, drawn) == pytest.approx(1 / 6)
+    assert _p_value(0.0, drawn) == 1
+
+
+def test_between_equally_good_systems_few_differences_are_called_real():
+    """Of 1,000 comparisons by chance alone 5 % should have p at most 0.05: between 3 % and 7 % do."""
+    generator = np.random.default_rng(0)
+    chosen = generator.integers(100, size=(200, 100))
+    found = []
+    for _ in range(1000):
+        gains = generator.normal(size=100)
+        found.append(_p_value(float(gains.mean()), gains[chosen].mean(axis=1)))
+    assert 0.03 < np.mean(np.array(found) <= 0.05) < 0.07
+
+
+def test_another_seed_is_another_draw_and_the_same_seed_the_same():
+    first, again, other = (compare_systems(BAD, GOOD, REFERENCES, 50, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first[0].first.lower != other[0].first.lower
+    assert first[0].first.value == other[0].first.value
+
+
+def test_a_sentence_alone_has_the_score_that_sacrebleu_gives_it():
+    hypotheses, references = ["a small dog", "", "far away"], ["a small dog", "two men", "far off"]
+    expected = [CHRF().sentence_score(*pair) for pair in zip(hypotheses, ([each] for each in references), strict=True)]
+    assert sentence_chrf(hypotheses, references) == pytest.approx([each.score for each in expected])
+
+
+def test_what_cannot_be_paired_is_refused():
+    for sizes in itertools.product((1, 2), repeat=3):
+        if len(set(sizes)) > 1:
+            with pytest.raises(DataError, match="nothing to pair"):
+                compare_systems(*(["a"] * size for size in sizes))
+    with pytest.raises(DataError, match="0 references"):
+        compare_systems([], [], [])

@@ -1,0 +1,58 @@
+"""Evaluations on disk: what is written comes back, and nothing else is taken for it."""
+
+import json
+
+import pytest
+
+from transformer_jax.config import DataError, DecodingConfig, from_dict
+from transformer_jax.evaluation import EvaluationReport, score_translations
+from transformer_jax.tasks.saved_evaluations import (
+    evaluation_stem,
+    find_evaluation,
+    read_evaluation,
+    save_evaluation,
+    saved_reports,
+    stem_of,
+)
+
+# Only "\n" ends a line.
+LINES = ["a b\rc", "", "d\u2028e"]
+
+
+def report_of(lines: list[str]) -> EvaluationReport:
+    return EvaluationReport("test", 30, score_translations(lines, lines), 1.0, 2.7, 10.0, len(lines), DecodingConfig())
+
+
+def test_names_say_what_was_searched_otherwise():
+    trained = from_dict({})
+    used = from_dict({"decoding": {"beam_width": 1, "length_penalty": 0.2}, "mesh": {"data": 2}})
+    assert evaluation_stem("test", 30, 1, trained, trained) == "evaluation-test-30"
+    name = evaluation_stem("a/b", 30, 3, trained, used)
+    assert name == "evaluation-a-b-30-average3-beam_width=1-length_penalty=0.2"
+
+
+def test_what_is_written_comes_back(tmp_path):
+    stem = tmp_path / "evaluation-test-30-length_penalty=0.2"
+    saved = save_evaluation(stem, report_of(LINES), LINES)
+    assert read_evaluation(stem).hypotheses == saved.hypotheses == LINES
+    assert read_evaluation(stem).report == json.loads(json.dumps(saved.report))
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [f"{stem.name}.json", f"{stem.name}.txt"]
+    assert [stem_of(file) for file in files] == [stem, stem]
+
+
+def test_only_the_same_search_will_do(tmp_path):
+    stem = tmp_path / "evaluation-test-30"
+    save_evaluation(stem, report_of(LINES), LINES)
+    assert find_evaluation(stem, from_dict({})) is not None
+    assert find_evaluation(stem, from_dict({"decoding": {"beam_width": 1}})) is None
+    assert find_evaluation(tmp_path / "evaluation-test-31", from_dict({})) is None
+
+
+def test_what_is_damaged_or_something_else_is_passed_over(tmp_path):
+    save_evaluation(tmp_path / "evaluation-test-30", report_of(LINES), LINES)
+    (tmp_path / "evaluation-half.json").write_text('{"scores":')
+    (tmp_path / "evaluation-notes.json").write_text("[1]")
+    assert [file.name for file, _ in saved_reports(tmp_path)] == ["evaluation-test-30.json"]
+    with pytest.raises(DataError, match="not the scores that evaluate writes"):
+        read_evaluation(tmp_path / "evaluation-half")

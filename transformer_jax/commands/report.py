@@ -1,0 +1,51 @@
+"""Compare runs: what each reached, in which settings they differ, their learning curves, the best checkpoint of each.
+
+Example:
+    transformer-jax report runs/small runs/large
+    transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
+
+RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be going on,
+and their models may be of different kinds. The highest validation BLEU comes first. Prints the table and writes, into the
+output folder, report.md, report.csv, report.html (one file to send around, the picture inside) and curves.png. Nothing is
+trained or translated: for scores of a whole split run transformer-jax evaluate before, and they are in the table.
+"""
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_arguments
+from transformer_jax.config import ConfigError
+
+CURVES = "validation/bleu,validation/chrf,validation/perplexity,train/loss"
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_arguments(values, "RUN ...", "run directories, or folders with run directories in them")
+    flags.DEFINE_string("output", "report", "folder for the report", flag_values=values)
+    meaning = "what to draw against the update, separated by commas: names of metrics.jsonl"
+    flags.DEFINE_string("metrics", CURVES, meaning, flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Writes the report; 0."""
+    if not values.arguments:
+        raise ConfigError("RUN: give one or several run directories; --help shows an example")
+    from transformer_jax.comparing.run_folders import find_runs, short_names
+    from transformer_jax.files import require_writable
+
+    folders = find_runs(values.arguments)
+    output = require_writable(values.output, "--output")
+    from transformer_jax.comparing.plain_text import to_text
+    from transformer_jax.comparing.report_files import write_report
+    from transformer_jax.comparing.run_curves import draw_run_curves
+    from transformer_jax.comparing.run_report import report_csv, results_table, run_report
+    from transformer_jax.comparing.run_summary import summarise
+
+    runs = [summarise(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
+    metrics = list(dict.fromkeys(name.strip() for name in values.metrics.split(",")))
+    runs.sort(key=lambda run: -1.0 if run.bleu is None else run.bleu, reverse=True)
+    curves = draw_run_curves(runs, metrics, output / "curves.png", is_chosen=values["metrics"].present > 0)
+    written = write_report(output, "report", run_report(runs, curves), {"report.csv": report_csv(runs)})
+    print(to_text(results_table(runs)))
+    print("\n" + "\n".join(f"  {path}" for path in written))
+    return 0

@@ -1,0 +1,143 @@
+"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be going on."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
+from transformer_jax.reporting.metrics_log import read_metrics
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.saved_evaluations import saved_reports
+
+
+@dataclass(frozen=True)
+class SavedScores:
+    """A saved evaluation: of which split and checkpoint, averaged or searched otherwise (``file``), and its scores."""
+
+    file: str
+    split: str
+    step: int
+    averaged: int
+    bleu: float
+    chrf: float
+    bleu_lowercase: float
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run. What is not known (yet) is None.
+
+    ``bleu``, ``chrf`` and ``perplexity`` are of the validation with the highest BLEU, after ``best_update``; of equals the
+    later. ``best_checkpoint`` is the folder of the best checkpoint that is kept. ``tokens_per_second`` is the median of what
+    was logged; ``seconds`` all time that ``goodput.json`` accounts for.
+    """
+
+    name: str
+    folder: Path
+    config: ExperimentConfig
+    bleu: float | None
+    chrf: float | None
+    perplexity: float | None
+    best_update: int | None
+    updates: int | None
+    target_tokens: int | None
+    parameters: int | None
+    tokens_per_second: float | None
+    seconds: float | None
+    best_checkpoint: Path | None
+    evaluations: tuple[SavedScores, ...]
+
+    @property
+    def best_step(self) -> int | None:
+        """The update of the best checkpoint."""
+        return None if self.best_checkpoint is None else int(self.best_checkpoint.name)
+
+    def scores_of_best(self, split: str) -> SavedScores | None:
+        """The evaluation of the best checkpoint on a split as the run's own settings search: not averaged, nothing changed."""
+        file = f"evaluation-{split.replace('/', '-')}-{self.best_step}.json"
+        return next((saved for saved in self.evaluations if saved.file == file), None)
+
+
+def summarise(folder: Path, name: str) -> RunSummary:
+    """Reads a run directory.
+
+    Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.
+    """
+    run = RunDirectory(folder)
+    records = read_metrics(run.metrics)
+    judged = [record for record in records if record.get("validation/bleu") is not None]
+    best = max(judged, key=lambda record: (record["validation/bleu"], record["step"]), default={})
+    tokens = _last(records, "train/target_tokens")
+    speeds = _values(records, "speed/target_tokens_per_second")
+    return RunSummary(
+        name=name,
+        folder=folder,
+        config=load_run_config(folder),
+        bleu=best.get("validation/bleu"),
+        chrf=best.get("validation/chrf"),
+        perplexity=best.get("validation/perplexity"),
+        best_update=best.get("step"),
+        updates=max((record["step"] for record in records), default=None),
+        target_tokens=None if tokens is None else int(tokens),
+        parameters=_parameters(folder),
+        tokens_per_second=median(speeds) if speeds else None,
+        seconds=_seconds(run.goodput),
+        best_checkpoint=_best_checkpoint(run),
+        evaluations=tuple(
+            SavedScores(
+                file=file.name,
+                split=report["split"],
+                step=report["checkpoint_step"],
+                averaged=report["averaged_checkpoints"],
+                bleu=report["scores"]["bleu"],
+                chrf=report["scores"]["chrf"],
+                bleu_lowercase=report["scores"]["bleu_lowercase"],
+            )
+            for file, report in saved_reports(folder)
+        ),
+    )
+
+
+def _values(records: Sequence[dict[str, Any]], key: str) -> list[float]:
+    return [record[key] for record in records if record.get(key) is not None]
+
+
+def _last(records: Sequence[dict[str, Any]], key: str) -> float | None:
+    return next(reversed(_values(records, key)), None)
+
+
+def _best_checkpoint(run: RunDirectory) -> Path | None:
+    if not run.has_checkpoints():
+        return None
+    checkpoints = Checkpoints(run.checkpoints, read_only=True)
+    step = checkpoints.best_step()
+    checkpoints.close()
+    return None if step is None else run.checkpoints / str(step)
+
+
+def _parameters(folder: Path) -> int | None:
+    """Of the newest start."""
+    starts = _json(folder / "run.json")
+    return None if not starts else int(starts[-1]["parameters"])
+
+
+def _seconds(file: Path) -> float | None:
+    """None where the time sheet does not know the updates: it was begun after they were made."""
+    sheet = _json(file)
+    if sheet is None or not sheet["seconds"]["step"]:
+        return None
+    return float(sum(sheet["seconds"].values()))
+
+
+def _json(file: Path) -> Any:
+    """The content of a file that need not be there."""
+    if not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file}: not JSON: {error}") from None
