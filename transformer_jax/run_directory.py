@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.files import write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
@@ -89,13 +89,13 @@ class RunDirectory:
                 ) from None
             yield
 
-    def require_run(self) -> None:
-        """Raises ConfigError unless this is the folder of a run."""
+    def require_run(self, flag: str = "--workdir") -> None:
+        """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
         if not self.path.is_dir():
-            raise ConfigError(f"--workdir: {self.path} does not exist; give the folder that train wrote")
+            raise ConfigError(f"{flag}: {self.path} does not exist; give the folder that train wrote")
         if not self.config.is_file():
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"--workdir: {self.path} is not a run directory: no config.json in it (found {found})")
+            raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
 
     def write_run(self, devices: list[str], seed: int, parameters: int) -> None:
         """Appends to ``run.json`` who started what, where: one entry for each start of the run."""
@@ -116,6 +116,14 @@ class RunDirectory:
             }
         )
         write_json(target, starts)
+
+
+class ChosenRun(NamedTuple):
+    """A trained model that a command names: its folder, its settings as they are used, and ``best``, ``last`` or an update."""
+
+    workdir: str
+    config: ExperimentConfig
+    checkpoint: str
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -3,27 +3,32 @@
 Example:
     transformer-jax evaluate --workdir=runs/m30k --split=test
     transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
+    transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
 
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
 Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
-else is the run's.
+else is the run's. With --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the
+mean of their probabilities. They must share their tokenizers; search, devices and data are those of --workdir, and the names of
+the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json.
 """
 
 import json
 import shlex
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_distributed_flag
-from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import difference, load_run_config
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
+    define_ensemble_flag(values)
     define_distributed_flag(values)
     flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
     flags.DEFINE_string("split", "test", "train, validation, test, or a name that the data has", flag_values=values)
@@ -34,11 +39,12 @@ def define_flags(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Scores; 0."""
     config = run_config(values)
+    chosen = chosen_runs(values, config)
     from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.processes import is_first, join_processes, require_same
     from transformer_jax.run_directory import write_json
-    from transformer_jax.tasks.trained_run import open_trained_run
+    from transformer_jax.tasks.trained_ensemble import ensemble_ending, open_chosen_runs, other_members, together
     from transformer_jax.tasks.translation import TranslationTask
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
@@ -46,19 +52,22 @@ def run(values: flags.FlagValues) -> int:
         join_processes()
         # JAX takes it to find an update to stop after; here there is none.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        same = config, values.split, values.checkpoint, values.average
+        same = chosen, values.split, values.average
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
     start_jax(config.data.cache_directory)
-    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    task = TranslationTask(config, trained.tokenizers, trained.mesh)
+    runs = open_chosen_runs(chosen, values.average)
+    trained = together(runs)
+    task = TranslationTask(config, trained.tokenizers, trained.mesh, [run.config for run in runs[1:]])
     step, averaged = trained.steps[-1], len(trained.steps)
     report, hypotheses = task.evaluate(trained.params, values.split, step=step, averaged=averaged)
+    report = replace(report, ensemble=other_members(chosen, runs))
     if not is_first():
         return 0
 
     changes = difference(load_run_config(values.workdir), config)
     changed = [f"-{key.removeprefix('decoding.')}={value}" for key, _, value in changes if key.startswith("decoding.")]
     name = (f"{step}" if averaged == 1 else f"{step}-average{averaged}") + "".join(changed)
+    name += ensemble_ending(report.ensemble)
     stem = folder / f"evaluation-{report.split.replace('/', '-')}-{name}"
     write_json(Path(f"{stem}.json"), report.to_json())
     write_whole(Path(f"{stem}.txt"), "".join(f"{line}\n" for line in hypotheses))
@@ -71,5 +80,6 @@ def run(values: flags.FlagValues) -> int:
     print(report.table())
     print(f"\nrun directory {values.workdir}\n  translations {stem}.txt\n  scores       {stem}.json\nnext:")
     print(f"  transformer-jax attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
-    print(f"  transformer-jax translate --workdir={values.workdir}")
+    together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
+    print(f"  transformer-jax translate --workdir={values.workdir}{together_with}")
     return 0
