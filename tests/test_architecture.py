@@ -38,7 +38,7 @@ FLOORS: dict[str, set[str]] = {
     "jax_runtime": FOUNDATION,
 }
 # From here on each floor may use every one below it.
-for floor in ("tasks", "preflight", "loop", "training_session", "commands"):
+for floor in ("tasks", "preflight", "loop", "training_session", "watching", "commands"):
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands"}
 

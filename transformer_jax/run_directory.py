@@ -63,6 +63,11 @@ class RunDirectory:
         return self._own / "goodput.json"
 
     @property
+    def outcome(self) -> Path:
+        """How the training ended, JSON; not there while it goes on, nor after a crash."""
+        return self._own / "outcome.json"
+
+    @property
     def profile(self) -> Path:
         """The folder of traces."""
         return self._own / "profile"
@@ -74,19 +79,24 @@ class RunDirectory:
 
     def has_checkpoints(self) -> bool:
         """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
-        return any(entry.name.isdigit() for entry in self.checkpoints.glob("[0-9]*"))
+        return bool(self.checkpoint_steps())
+
+    def checkpoint_steps(self) -> list[int]:
+        """The steps of the checkpoints that are complete, oldest first, as they are at this moment."""
+        return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if entry.name.isdigit())
+
+    def watched(self, split: str) -> Path:
+        """The folder of what ``evaluate --watch`` measures on a split."""
+        return self.path / f"evaluate-{split.replace('/', '-')}"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Raises ConfigError while another process trains here: each would take the other's files away."""
-        with (self._own / "train.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(
-                    f"--workdir: another process is training in {self.path}; use another folder, or --distributed for "
-                    "the processes of one training"
-                ) from None
+        problem = (
+            f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
+            "of one training"
+        )
+        with locked(self._own / "train.lock", problem):
             yield
 
     def require_run(self, flag: str = "--workdir") -> None:
@@ -124,6 +134,17 @@ class ChosenRun(NamedTuple):
     workdir: str
     config: ExperimentConfig
     checkpoint: str
+
+
+@contextmanager
+def locked(path: Path, problem: str) -> Iterator[None]:
+    """Raises ConfigError with ``problem`` while another process is inside, for the same file."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(problem) from None
+        yield
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -4,25 +4,34 @@ Example:
     transformer-jax evaluate --workdir=runs/m30k --split=test
     transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
     transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
+    transformer-jax evaluate --workdir=runs/m30k --watch
 
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
 Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
 else is the run's. With --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the
 mean of their probabilities. They must share their tokenizers; search, devices and data are those of --workdir, and the names of
 the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json.
+
+With --watch every checkpoint of a training that goes on elsewhere is scored as it comes, on the whole of --split (there:
+validation), so that the training can do without (--config.training.evaluate_every=0). Give this process a device of its own:
+CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. evaluate-SPLIT/ in the run directory gets metrics.jsonl, with the keys of the
+training's own, and TensorBoard events; --checkpoint=best obeys it where the training scored nothing. The training deletes all
+but its last training.keep_last checkpoints, the best or not: keep as many as you may want. Ends with the training; one that was
+interrupted or died is waited for. Ctrl-C ends it too, and the same command goes on with the checkpoints that were not scored.
 """
 
 import json
 import shlex
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
-from transformer_jax.config import difference, load_run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -31,14 +40,20 @@ def define_flags(values: flags.FlagValues) -> None:
     define_ensemble_flag(values)
     define_distributed_flag(values)
     flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
-    flags.DEFINE_string("split", "test", "train, validation, test, or a name that the data has", flag_values=values)
+    meaning = "train, validation, test, or a name that the data has; for --watch validation if not given"
+    flags.DEFINE_string("split", "test", meaning, flag_values=values)
     flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
     flags.DEFINE_string("output", None, "folder for the results (default: the run directory)", flag_values=values)
+    flags.DEFINE_boolean("watch", False, "score every checkpoint of a running training as it comes", flag_values=values)
+    meaning = "with --watch: how long to wait before looking for checkpoints again"
+    flags.DEFINE_float("poll_seconds", 30.0, meaning, flag_values=values, lower_bound=0.1)
 
 
 def run(values: flags.FlagValues) -> int:
     """Scores; 0."""
     config = run_config(values)
+    if values.watch:
+        return _watch(values, config)
     chosen = chosen_runs(values, config)
     from transformer_jax.files import require_writable, write_whole
     from transformer_jax.jax_runtime import start_jax
@@ -82,4 +97,31 @@ def run(values: flags.FlagValues) -> int:
     print(f"  transformer-jax attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
     together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
     print(f"  transformer-jax translate --workdir={values.workdir}{together_with}")
+    return 0
+
+
+def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
+    """Scores every checkpoint of a training until it ends; 0."""
+    needless = ("checkpoint", "average", "ensemble", "distributed", "json", "examples")
+    for name in needless:
+        if values[name].present:
+            raise ConfigError(
+                f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
+            )
+    from transformer_jax.files import require_writable
+    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.watching import seconds, watch
+
+    run, split = RunDirectory(values.workdir), values.split if values["split"].present else "validation"
+    folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
+    folder /= run.watched(split).name
+    training = config.training
+    if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
+        print(
+            f"the training keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)"
+        )
+    start_jax(config.data.cache_directory)
+    watch(run, config, split, folder, pause=seconds(values.poll_seconds), say=partial(print, flush=True))
+    print(f"the training has ended; scores: {folder / 'metrics.jsonl'}")
     return 0
