@@ -39,6 +39,7 @@ def scored(monkeypatch):
     steps = []
 
     def evaluate(task, params, split, *, step):
+        assert len(steps) < 4, "again and again"
         steps.append(step)
         scores = score_translations(["a b c d" if step == 3 else "d c"], ["a b c d"])
         return EvaluationReport(split, step, scores, 1.0, 2.0, 3.0, 1, task.config.decoding), []
@@ -76,18 +77,22 @@ def test_every_checkpoint_gets_the_numbers_of_evaluate(whole, tmp_path, capsys):
 
 
 def test_it_waits_for_checkpoints_until_the_last(whole, config, scored, tmp_path):
-    folder = copy_until(3, whole, tmp_path / "run")
+    folder = copy_until(-1, whole, tmp_path / "run")
     (folder / "outcome.json").unlink()
-    waits = []
+    coming, waits = iter((0, 3, 6)), []
 
     def pause():
         waits.append(list(scored))
-        shutil.copytree(whole / "checkpoints" / "6", folder / "checkpoints" / "6")
+        step = str(next(coming))
+        shutil.copytree(whole / "checkpoints" / step, folder / "checkpoints" / step)
 
     said = watched(folder, config, pause)
-    assert waits == [[3]]
+    # The first, of the untrained model, is no more than a sign of life.
+    assert waits == [[], [], [3]]
     assert scored == [3, 6]
-    assert "the best so far" in said[0] and "best 100.00 at update 3" in said[1]
+    assert "no checkpoint yet" in said[0]
+    assert "the best so far" in said[1]
+    assert "best 100.00 at update 3" in said[2]
 
 
 def test_what_was_done_is_not_done_again(whole, config, scored, tmp_path):
@@ -133,6 +138,7 @@ def test_a_training_that_ended_early_is_over_and_an_interrupted_one_is_not(
     waits = []
 
     def pause():
+        assert not waits, "for ever"
         waits.append(None)
         write_json(folder / "outcome.json", {"reason": "patience"})
 
