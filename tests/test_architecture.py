@@ -39,7 +39,7 @@ FLOORS: dict[str, set[str]] = {
     "launching": {"config"},
 }
 # From here on each floor may use every one below it.
-for floor in ("tasks", "preflight", "comparing", "loop", "training_session", "sweeps", "commands"):
+for floor in ("tasks", "preflight", "comparing", "loop", "training_session", "watching", "sweeps", "commands"):
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands"}
 

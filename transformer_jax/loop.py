@@ -98,7 +98,9 @@ class Trainer:
                 progress.say(f"resumed at update {first}")
             reason = self._reason_to_end(first) or self._prepare_and_run(first, log, progress)
             self._save(None)
-        return Outcome(int(self.state.step), reason, self.counters.best_bleu, self._goodput.line())
+        outcome = Outcome(int(self.state.step), reason, self.counters.best_bleu, self._goodput.line())
+        write_json(self.run.outcome, outcome._asdict())
+        return outcome
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
@@ -140,7 +142,7 @@ class Trainer:
             if pending is not None:
                 self._record(step, pending, log, progress, watch)
             step, pending = step + 1, metrics
-            is_boundary = step % training.evaluate_every == 0 or step % training.checkpoint_every == 0
+            is_boundary = self._is_validated(step) or step % training.checkpoint_every == 0
             if self._profiler.wants(step):
                 jax.block_until_ready(self.state)
                 self._profiler.stop()
@@ -186,11 +188,15 @@ class Trainer:
             self._goodput.write(step)
             watch.restart()
 
-    def _at_boundary(self, step: int, log: MetricsLog, progress: TrainingProgress) -> None:
+    def _is_validated(self, step: int) -> bool:
+        """Whether the training itself searches and scores after ``step``."""
         training = self.config.training
+        return training.evaluate_every > 0 and (step % training.evaluate_every == 0 or step == training.num_updates)
+
+    def _at_boundary(self, step: int, log: MetricsLog, progress: TrainingProgress) -> None:
         bleu = None
-        if step % training.evaluate_every == 0 or step == training.num_updates:
-            report = self._evaluate(training.validation_sentences, step)
+        if self._is_validated(step):
+            report = self._evaluate(self.config.training.validation_sentences, step)
             bleu = report.scores.bleu
             found = {f"validation/{name}": value for name, value in headline(report).items()}
             log.write(step, found)
@@ -208,13 +214,14 @@ class Trainer:
             return self.task.evaluate(self.state.params, "validation", limit=limit, step=step)[0]
 
     def _rehearse(self, progress: TrainingProgress) -> None:
-        """Evaluates, decodes and saves once before any time is spent, so that none of them fails first after hours."""
-        report = self._evaluate(REHEARSAL_SENTENCES, step=0)
+        """Does once, before any time is spent, all that is done on the way, so that nothing of it fails first after hours."""
+        done = "saving done"
+        if self.config.training.evaluate_every:
+            perplexity = self._evaluate(REHEARSAL_SENTENCES, step=0).perplexity
+            done = f"evaluation, search and saving done (untrained: perplexity {perplexity:,.0f})"
         self._save(None)
         self._checkpoints.wait()
-        progress.say(
-            f"rehearsal of evaluation, search and saving done (untrained: perplexity {report.perplexity:,.0f})"
-        )
+        progress.say(f"rehearsal of {done}")
 
     def _restore(self) -> tuple[int, list[str]]:
         """Takes up the newest checkpoint, if there is one: the updates it has, and what is wrong with newer ones."""
@@ -227,6 +234,7 @@ class Trainer:
 
     def _describe_run(self) -> None:
         """Writes what the run is: settings, tokenizers, a report on the data, and who started it where."""
+        self.run.outcome.unlink(missing_ok=True)
         write_json(self.run.config, to_json(self.config))
         save_tokenizers(self.task.tokenizers, self.run.tokenizer)
         write_json(self.run.data_report, self.task.data_report())

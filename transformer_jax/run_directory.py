@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.files import write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
@@ -67,6 +67,11 @@ class RunDirectory:
         return self._own / "goodput.json"
 
     @property
+    def outcome(self) -> Path:
+        """How the training ended, JSON; not there while it goes on, nor after a crash."""
+        return self._own / "outcome.json"
+
+    @property
     def profile(self) -> Path:
         """The folder of traces."""
         return self._own / "profile"
@@ -78,28 +83,33 @@ class RunDirectory:
 
     def has_checkpoints(self) -> bool:
         """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
-        return any(entry.name.isdigit() for entry in self.checkpoints.glob("[0-9]*"))
+        return bool(self.checkpoint_steps())
+
+    def checkpoint_steps(self) -> list[int]:
+        """The steps of the checkpoints that are complete, oldest first, as they are at this moment."""
+        return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if entry.name.isdigit())
+
+    def watched(self, split: str) -> Path:
+        """The folder of what ``evaluate --watch`` measures on a split."""
+        return self.path / f"evaluate-{split.replace('/', '-')}"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Raises RunIsBusy while another process trains here: each would take the other's files away."""
-        with (self._own / "train.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunIsBusy(
-                    f"--workdir: another process is training in {self.path}; use another folder, or --distributed for "
-                    "the processes of one training"
-                ) from None
+        problem = (
+            f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
+            "of one training"
+        )
+        with locked(self._own / "train.lock", RunIsBusy(problem)):
             yield
 
-    def require_run(self) -> None:
-        """Raises ConfigError unless this is the folder of a run."""
+    def require_run(self, flag: str = "--workdir") -> None:
+        """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
         if not self.path.is_dir():
-            raise ConfigError(f"--workdir: {self.path} does not exist; give the folder that train wrote")
+            raise ConfigError(f"{flag}: {self.path} does not exist; give the folder that train wrote")
         if not self.config.is_file():
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"--workdir: {self.path} is not a run directory: no config.json in it (found {found})")
+            raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
 
     def write_run(self, devices: list[str], seed: int, parameters: int) -> None:
         """Appends to ``run.json`` who started what, where: one entry for each start of the run."""
@@ -120,6 +130,25 @@ class RunDirectory:
             }
         )
         write_json(target, starts)
+
+
+class ChosenRun(NamedTuple):
+    """A trained model that a command names: its folder, its settings as they are used, and ``best``, ``last`` or an update."""
+
+    workdir: str
+    config: ExperimentConfig
+    checkpoint: str
+
+
+@contextmanager
+def locked(path: Path, problem: ConfigError) -> Iterator[None]:
+    """Raises ``problem`` while another process is inside, for the same file."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise problem from None
+        yield
 
 
 def write_json(path: Path, content: Any) -> None:

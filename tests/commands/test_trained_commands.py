@@ -16,6 +16,8 @@ from run_settings import tiny_settings
 from transformer_jax.__main__ import main
 from transformer_jax.comparing import translated_split
 from transformer_jax.config import DataError, from_dict
+from transformer_jax.data.listed_tokenizer import WordTokenizer
+from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.training_session import train
 
 LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 10}
@@ -167,6 +169,36 @@ def test_report_finds_the_best_checkpoint(run, tmp_path):
     assert float(row["seconds"]) > 0
 
 
+def test_a_run_together_with_itself_translates_as_it_does_alone(run, tmp_path):
+    (tmp_path / "in").write_text("a b c\nd e\n")
+    flags = [f"--workdir={run}", "--checkpoint=30"]
+    together = f"--ensemble={run}/:30,{run}"
+    found = []
+    for more in ([], [together]):
+        files = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"]
+        assert main(["translate", *flags, *files, "--n_best=2", *more]) == 0
+        found.append([line.split("\t") for line in (tmp_path / "out").read_text().splitlines()])
+    for alone, doubled in zip(*found, strict=True):
+        assert alone[0] == doubled[0] and alone[2] == doubled[2]
+        assert float(alone[1]) == pytest.approx(float(doubled[1]), abs=2e-4)
+
+
+def test_an_ensemble_is_told_in_the_report_and_in_its_name(run, tmp_path, capsys):
+    flags = [f"--workdir={run}", "--checkpoint=30", f"--ensemble={run}/:10", f"--output={tmp_path}", "--json"]
+    assert main(["evaluate", *flags]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ensemble"] == [f"{run}/:10"]
+    assert json.loads((tmp_path / f"evaluation-test-30-ensemble+{run.name}-10.json").read_text()) == report
+    assert (tmp_path / f"evaluation-test-30-ensemble+{run.name}-10.txt").read_text().count("\n") == 500
+
+
+def test_runs_of_other_tokens_are_no_ensemble(run, tmp_path, capsys):
+    shutil.copy(run / "config.json", tmp_path)
+    save_tokenizers(TokenizerPair(*2 * [WordTokenizer.train(["x y z"], 64)]), tmp_path / "tokenizer")
+    assert main(["translate", f"--workdir={run}", f"--ensemble={tmp_path}"]) == 2
+    assert f"{tmp_path} has another source tokenizer than {run}" in capsys.readouterr().err
+
+
 def test_align_links_every_target_word(run, tmp_path, capsys):
     (tmp_path / "source").write_text("a b c\n\nd e f g\n")
     (tmp_path / "target").write_text("a b c\n\nd e\n")
@@ -227,6 +259,9 @@ def test_attention_draws_a_picture(run, kind, capsys):
         ),
         (["evaluate", "--workdir={run}", "--config.data.source=reverse"], "only decoding, mesh, data.directory and"),
         (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
+        (["translate", "--workdir={run}", "--ensemble={run}:7"], "there are best, last, "),
+        (["translate", "--workdir={run}", "--ensemble={run}:bst"], "--ensemble: {run}:bst does not exist"),
+        (["evaluate", "--workdir={run}", "--ensemble={run},"], "--ensemble: one of the runs is empty"),
         (["translate", "--workdir={run}/tokenizer"], "is not a run directory"),
         (["translate", "--workdir={run}/nowhere"], "does not exist"),
         (["attention", "--workdir={run}", "--text= "], "--text: is empty"),

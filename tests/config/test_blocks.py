@@ -28,6 +28,10 @@ REFUSED = [
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least 0 and below 2^32, or -1 for that of the run"),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     ({"training": {"patience": -1}}, "training.patience: must not be negative; 0 turns it off"),
+    (
+        {"training": {"patience": 2, "evaluate_every": 0}},
+        "training.patience: needs validation BLEU; set training.evaluate_every above 0",
+    ),
     ({"decoding": {"beam_width": 0}}, "decoding.beam_width: 0 must be above 0"),
     ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),
     ({"mesh": {"tensor": 0}}, "mesh.tensor: 0 must be above 0, or -1 for all devices that are left"),

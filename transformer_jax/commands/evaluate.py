@@ -3,41 +3,62 @@
 Example:
     transformer-jax evaluate --workdir=runs/m30k --split=test
     transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
+    transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
+    transformer-jax evaluate --workdir=runs/m30k --watch
 
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
 Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
-else is the run's.
+else is the run's. With --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the
+mean of their probabilities. They must share their tokenizers; search, devices and data are those of --workdir, and the names of
+the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json.
+
+With --watch every checkpoint of a training that goes on elsewhere is scored as it comes, on the whole of --split (there:
+validation), so that the training can do without (--config.training.evaluate_every=0). Give this process a device of its own:
+CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. evaluate-SPLIT/ in the run directory gets metrics.jsonl, with the keys of the
+training's own, and TensorBoard events; --checkpoint=best obeys it where the training scored nothing. The training deletes all
+but its last training.keep_last checkpoints, the best or not: keep as many as you may want. Ends with the training; one that was
+interrupted or died is waited for. Ctrl-C ends it too, and the same command goes on with the checkpoints that were not scored.
 """
 
 import json
 import shlex
 import signal
+from dataclasses import replace
+from functools import partial
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_distributed_flag
-from transformer_jax.commands.run_flags import define_run_flags, run_config
-from transformer_jax.config import load_run_config
+from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
+    define_ensemble_flag(values)
     define_distributed_flag(values)
     flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
-    flags.DEFINE_string("split", "test", "train, validation, test, or a name that the data has", flag_values=values)
+    meaning = "train, validation, test, or a name that the data has; for --watch validation if not given"
+    flags.DEFINE_string("split", "test", meaning, flag_values=values)
     flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
     flags.DEFINE_string("output", None, "folder for the results (default: the run directory)", flag_values=values)
+    flags.DEFINE_boolean("watch", False, "score every checkpoint of a running training as it comes", flag_values=values)
+    meaning = "with --watch: how long to wait before looking for checkpoints again"
+    flags.DEFINE_float("poll_seconds", 30.0, meaning, flag_values=values, lower_bound=0.1)
 
 
 def run(values: flags.FlagValues) -> int:
     """Scores; 0."""
     config = run_config(values)
+    if values.watch:
+        return _watch(values, config)
+    chosen = chosen_runs(values, config)
     from transformer_jax.files import require_writable
     from transformer_jax.jax_runtime import start_jax
     from transformer_jax.processes import is_first, join_processes, require_same
     from transformer_jax.tasks.saved_evaluations import evaluation_stem, save_evaluation
-    from transformer_jax.tasks.trained_run import open_trained_run
+    from transformer_jax.tasks.trained_ensemble import ensemble_ending, open_chosen_runs, other_members, together
     from transformer_jax.tasks.translation import TranslationTask
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
@@ -45,17 +66,20 @@ def run(values: flags.FlagValues) -> int:
         join_processes()
         # JAX takes it to find an update to stop after; here there is none.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        same = config, values.split, values.checkpoint, values.average
+        same = chosen, values.split, values.average
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
     start_jax(config.data.cache_directory)
-    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    task = TranslationTask(config, trained.tokenizers, trained.mesh)
+    runs = open_chosen_runs(chosen, values.average)
+    trained = together(runs)
+    task = TranslationTask(config, trained.tokenizers, trained.mesh, [run.config for run in runs[1:]])
     step, averaged = trained.steps[-1], len(trained.steps)
     report, hypotheses = task.evaluate(trained.params, values.split, step=step, averaged=averaged)
+    report = replace(report, ensemble=other_members(chosen, runs))
     if not is_first():
         return 0
 
-    stem = folder / evaluation_stem(report.split, step, averaged, load_run_config(values.workdir), config)
+    name = evaluation_stem(report.split, step, averaged, load_run_config(values.workdir), config)
+    stem = folder / f"{name}{ensemble_ending(report.ensemble)}"
     save_evaluation(stem, report, hypotheses)
     if values.json:
         print(json.dumps(report.to_json(), ensure_ascii=False))
@@ -66,5 +90,33 @@ def run(values: flags.FlagValues) -> int:
     print(report.table())
     print(f"\nrun directory {values.workdir}\n  translations {stem}.txt\n  scores       {stem}.json\nnext:")
     print(f"  transformer-jax attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
-    print(f"  transformer-jax translate --workdir={values.workdir}")
+    together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
+    print(f"  transformer-jax translate --workdir={values.workdir}{together_with}")
+    return 0
+
+
+def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
+    """Scores every checkpoint of a training until it ends; 0."""
+    needless = ("checkpoint", "average", "ensemble", "distributed", "json", "examples")
+    for name in needless:
+        if values[name].present:
+            raise ConfigError(
+                f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
+            )
+    from transformer_jax.files import require_writable
+    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.watching import seconds, watch
+
+    run, split = RunDirectory(values.workdir), values.split if values["split"].present else "validation"
+    folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
+    folder /= run.watched(split).name
+    training = config.training
+    if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
+        print(
+            f"the training keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)"
+        )
+    start_jax(config.data.cache_directory)
+    watch(run, config, split, folder, pause=seconds(values.poll_seconds), say=partial(print, flush=True))
+    print(f"the training has ended; scores: {folder / 'metrics.jsonl'}")
     return 0

@@ -1,6 +1,7 @@
 """Flags and settings of every command that uses a trained model."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -14,6 +15,9 @@ from transformer_jax.config import (
     load_run_config,
 )
 
+if TYPE_CHECKING:
+    from transformer_jax.run_directory import ChosenRun
+
 CHECKPOINT_MEANING = "best (validation BLEU), last, or the number of an update"
 
 
@@ -25,6 +29,15 @@ def define_run_flags(values: flags.FlagValues) -> None:
         "average", 1, "average the parameters of so many checkpoints", flag_values=values, lower_bound=1
     )
     define_override_flag(values)
+
+
+def define_ensemble_flag(values: flags.FlagValues) -> None:
+    """Lets the command use several runs as one model."""
+    meaning = (
+        "RUN[:CHECKPOINT],...: average the probabilities of --workdir and of these at every step; --average is for each of "
+        "them, --checkpoint for those that name none"
+    )
+    flags.DEFINE_list("ensemble", [], meaning, flag_values=values)
 
 
 def run_config(values: flags.FlagValues, workdir: str | None = None) -> ExperimentConfig:
@@ -47,6 +60,30 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
                 "data.cache_directory can change"
             )
     return config
+
+
+def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[ChosenRun]":
+    """The run of --workdir, which has ``config``, and those of --ensemble, on the same devices and with the same search.
+
+    Raises ConfigError when one of them is not a run, or cannot be searched with like the first.
+    """
+    from transformer_jax.run_directory import ChosenRun, RunDirectory
+
+    chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
+    for text in values.ensemble:
+        folder, _, checkpoint = text.rpartition(":")
+        if not (folder and (checkpoint in ("best", "last") or checkpoint.isdigit())):
+            folder, checkpoint = text, values.checkpoint
+        if not folder:
+            raise ConfigError("--ensemble: one of the runs is empty; write RUN[:CHECKPOINT],RUN[:CHECKPOINT]")
+        RunDirectory(folder).require_run("--ensemble")
+        own = _on_any_devices(load_run_config(folder))
+        try:
+            own = replace(own, decoding=config.decoding, mesh=config.mesh)
+        except ConfigError as error:
+            raise ConfigError(f"--ensemble: {folder}: {error}") from None
+        chosen.append(ChosenRun(folder, own, checkpoint))
+    return chosen
 
 
 def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:

@@ -3,11 +3,13 @@
 Example:
     transformer-jax translate --workdir=runs/m30k < input.en > output.de
     transformer-jax translate --workdir=runs/m30k --input=input.en --output=output.de --n_best=3
+    transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
 
 One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
 lines out (an empty one gives one): number of the line, score (length-normalised log-probability) and translation, separated by
 tabs. What waits to be read is translated together, for speed, up to --lines_at_once; what is typed is answered line by line.
-TensorFlow is not needed.
+With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
+probabilities. They must share their tokenizers. TensorFlow is not needed.
 """
 
 import itertools
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from absl import flags
 
-from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ BYTES_AT_ONCE = 1 << 16
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
+    define_ensemble_flag(values)
     flags.DEFINE_string("input", None, "file to read, plain or .gz (default: standard input)", flag_values=values)
     flags.DEFINE_string("output", None, "file to write (default: standard output)", flag_values=values)
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
@@ -48,12 +51,13 @@ def run(values: flags.FlagValues) -> int:
     if values.n_best > config.decoding.beam_width:
         raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
     _require_apart(values.input, values.output)
+    runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.jax_runtime import start_jax
-    from transformer_jax.tasks.trained_run import open_trained_run
+    from transformer_jax.tasks.trained_ensemble import open_chosen_runs, together
 
     start_jax(config.data.cache_directory)
-    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
+    trained = together(open_chosen_runs(runs, values.average))
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
     chunks = _chunks(lines_in, values.lines_at_once)

@@ -38,7 +38,11 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How long to train, and what to do on the way. Counts are in optimizer updates."""
+    """How long to train, and what to do on the way. Counts are in optimizer updates.
+
+    With ``evaluate_every`` 0 the training never searches, not even at its end: leave that to ``evaluate --watch``. Then no
+    checkpoint is kept for its score, only the last ``keep_last``.
+    """
 
     num_updates: int = 100_000
     label_smoothing: float = 0.1
@@ -51,12 +55,12 @@ class TrainingConfig:
     keep_best: int = 1
 
     def __post_init__(self) -> None:
-        require_positive(
-            "training", self, "num_updates", "evaluate_every", "checkpoint_every", "log_every", "keep_last"
-        )
+        require_positive("training", self, "num_updates", "checkpoint_every", "log_every", "keep_last")
         require_fraction("training", self, "label_smoothing")
-        for name in ("patience", "validation_sentences", "keep_best"):
+        for name in ("evaluate_every", "patience", "validation_sentences", "keep_best"):
             require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
+        can_judge = self.patience == 0 or self.evaluate_every > 0
+        require(can_judge, "training.patience", "needs validation BLEU; set training.evaluate_every above 0")
 
 
 @dataclass(frozen=True)

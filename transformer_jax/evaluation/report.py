@@ -28,7 +28,8 @@ class EvaluationReport:
 
     ``loss`` is nats per target token without label smoothing, ``perplexity`` its exponential; ``tokens_per_second``
     counts generated target tokens over the wall time of search, compilation included.
-    ``checkpoint_step`` is in updates; ``averaged_checkpoints`` 1 means no averaging.
+    ``checkpoint_step`` is in updates; ``averaged_checkpoints`` 1 means no averaging. ``ensemble`` names the other models, as
+    ``RUN:UPDATE``, whose probabilities were averaged with those of this checkpoint.
     """
 
     split: str
@@ -40,6 +41,7 @@ class EvaluationReport:
     num_sentences: int
     decoding: DecodingConfig
     averaged_checkpoints: int = 1
+    ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Returns the fields, nested as they are, as what ``json.dumps`` takes; a number that is not finite becomes null."""
@@ -57,6 +59,7 @@ class EvaluationReport:
         rows = [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),
             ("checkpoint", f"{self.checkpoint_step:,}", averaged),
+            *[("ensemble with", member, averaged) for member in self.ensemble],
             *self.scores.rows(),
             ("loss", f"{self.loss:.4f}", "nats per target token, no label smoothing"),
             ("perplexity", f"{self.perplexity:.3f}", "per target token"),

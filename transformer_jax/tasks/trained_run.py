@@ -43,6 +43,7 @@ def open_trained_run(
 ) -> TrainedRun:
     """Restores the parameters of ``checkpoint`` (``best``, ``last`` or a step), or of the last ``average`` up to it.
 
+    Where the training scored none itself, ``best`` is what ``evaluate --watch`` scored highest on the validation split.
     ``config`` is that of the run, perhaps with other decoding settings. Raises ConfigError when ``workdir`` is not a run,
     CheckpointError when it has no such checkpoint or too few to average.
     """
@@ -55,7 +56,20 @@ def open_trained_run(
     like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
     checkpoints = Checkpoints(run.checkpoints, read_only=True)
     # Of several processes one looks: a training may be adding checkpoints.
-    steps = from_first(lambda: checkpoints.steps_to_average(checkpoint, average))
+    steps = from_first(lambda: checkpoints.steps_to_average(_resolved(run, checkpoints, checkpoint), average))
     params = checkpoints.restore_average(steps, like)
     checkpoints.close()
     return TrainedRun(config, tokenizers, model, params, mesh, tuple(steps))
+
+
+def _resolved(run: RunDirectory, checkpoints: Checkpoints, which: str) -> str:
+    """``which``, or the number of the best checkpoint where only ``evaluate --watch`` knows it."""
+    log = run.watched("validation") / "metrics.jsonl"
+    if which != "best" or checkpoints.best_step() is not None or not log.is_file():
+        return which
+    # Imported here because translating needs no TensorBoard.
+    from transformer_jax.reporting.metrics_log import read_metrics
+
+    present = checkpoints.steps()
+    scores = {record["step"]: record["validation/bleu"] for record in read_metrics(log) if record["step"] in present}
+    return str(max(scores, key=lambda step: (scores[step], step))) if scores else which

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import jax
@@ -19,8 +19,10 @@ from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.models.interface import Module
 from transformer_jax.processes import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
+from transformer_jax.tasks.ensemble_objective import EnsembleObjective
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
@@ -34,18 +36,28 @@ class TranslationTask:
     """Data, model, loss, update and evaluation, made from the settings of a run and its tokenizers.
 
     Serves every run of the same structure on the same data: none of their numbers is in it.
+
+    With the settings of ``others`` what is evaluated is the ensemble of all their models, with ``joined_params``.
     """
 
-    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        mesh: Mesh,
+        others: Sequence[ExperimentConfig] = (),
+    ) -> None:
         self.config = config
         self.tokenizers = tokenizers
         self.corpus = open_corpus(config.data, config.data_seed)
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         self.objective = TranslationObjective(config, *sizes, mesh)
-        self.model = self.objective.model
+        members = [self.objective, *(TranslationObjective(other, *sizes, mesh) for other in others)]
+        evaluated = EnsembleObjective(members) if others else self.objective
+        self.model: Module = evaluated.model
         self._mesh = mesh
         self._stores: dict[tuple[str, bool], TokenStore] = {}
-        self._compiled_loss = jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(mesh))
+        self._compiled_loss = jax.jit(evaluated.unsmoothed_loss, out_shardings=everywhere(mesh))
 
     @cached_property
     def training_store(self) -> TokenStore:

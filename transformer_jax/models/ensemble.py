@@ -1,0 +1,59 @@
+"""Several models as one: at every step the mean of their probabilities."""
+
+import math
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Array, Float, Int, PyTree
+from transformer_jax.models.interface import Module
+from transformer_jax.sequence_types import DecodeCache, Tokens
+
+
+def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V"]:
+    """Log of the arithmetic mean of the softmax probabilities of every member, float32: logsumexp - log N.
+
+    As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq; the mean of logarithms would let one member
+    veto what the others agree on. The result is normalised, so a softmax of it gives that mean again.
+    """
+    log_probs = jnp.stack([jax.nn.log_softmax(each.astype(jnp.float32)) for each in logits])
+    return jax.nn.logsumexp(log_probs, axis=0) - math.log(len(logits))
+
+
+class Ensemble(nn.Module):
+    """What search asks of a model, answered by all ``members`` together; they share the vocabularies and nothing else.
+
+    Each reads the source and keeps its state for itself: memories and both parts of the cache are tuples, one entry a member.
+    No member may be built of modules of another one. Parameters: ``joined_params``.
+    """
+
+    members: tuple[Module, ...]
+
+    def encode(self, source: Tokens, *, train: bool) -> tuple[PyTree, ...]:
+        """The source as each member read it."""
+        return tuple(member.encode(source, train=train) for member in self.members)
+
+    def init_cache(self, memory: tuple[PyTree, ...], *, beam_width: int, max_length: int) -> DecodeCache:
+        """The states of all members before the first token."""
+        sizes = {"beam_width": beam_width, "max_length": max_length}
+        caches = [member.init_cache(own, **sizes) for member, own in zip(self.members, memory, strict=True)]
+        return _joined_caches(caches)
+
+    def decode_step(
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache
+    ) -> tuple[Float[Array, "B W V"], DecodeCache]:
+        """Log of the mean probability of every next token, and the states of all members after ``token_ids``."""
+        own = zip(self.members, cache.per_beam, cache.per_sentence, strict=True)
+        steps = [member.decode_step(token_ids, DecodeCache(*parts)) for member, *parts in own]
+        return mean_log_probs([logits for logits, _ in steps]), _joined_caches([after for _, after in steps])
+
+
+def joined_params(params: Sequence[PyTree]) -> dict[str, PyTree]:
+    """The parameters of an ``Ensemble`` from those of its members, in their order."""
+    return {f"members_{number}": own for number, own in enumerate(params)}
+
+
+def _joined_caches(caches: Sequence[DecodeCache]) -> DecodeCache:
+    return DecodeCache(tuple(each.per_beam for each in caches), tuple(each.per_sentence for each in caches))

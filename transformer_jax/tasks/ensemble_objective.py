@@ -1,0 +1,47 @@
+"""What several models find together on given translations: the cross entropy of the mean of their probabilities."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.contraction import contract
+from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
+from transformer_jax.models.interface import LogitFactors, call
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+
+
+class EnsembleObjective:
+    """The models of ``members`` as one, and its loss; for evaluation only: each was trained alone."""
+
+    def __init__(self, members: Sequence[TranslationObjective]) -> None:
+        self._members = members
+        self.model = Ensemble(tuple(member.model for member in members))
+
+    def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
+        """Cross entropy without dropout or smoothing; the logits of all members exist for one column of tokens at a time."""
+        names = joined_params(self._members)
+        factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
+        matrices = [each.matrix for each in factors]
+        dtypes = [member.config.model.compute_dtype for member in self._members]
+
+        def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
+            hidden, labels, weights = column
+            logits = [contract("BTD,VD->BTV", *each) for each in zip(hidden, matrices, dtypes, strict=True)]
+            return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, 0.0)
+
+        sums = jax.lax.map(loss_of_column, _columns(factors, batch))
+        return jax.tree.map(jnp.sum, sums)
+
+
+def _columns(factors: Sequence[LogitFactors], batch: Batch) -> tuple[list[Array], Array, Array]:
+    """Hidden states, labels and weights [T, B, 1, ...] of every column of the targets."""
+
+    def first(array: Array) -> Array:
+        return jnp.moveaxis(array[:, :, None], 1, 0)
+
+    weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
+    return [first(each.hidden) for each in factors], first(jnp.asarray(batch.target.ids)), first(weights)
