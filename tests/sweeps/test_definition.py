@@ -83,6 +83,10 @@ def test_a_sampler_is_left_to_choose():
         ('Sweep(config="configs/quickstart.py", metric="bleu")', "metric: 'bleu' is not one of validation/bleu"),
         ('Sweep(config="configs/quickstart.py", sampler="tpe")', "needs a space to choose from, and trials=N"),
         ('Sweep(config="configs/quickstart.py", trials=3)', "a grid has as many as it has points"),
+        (
+            'Sweep(config="configs/quickstart.py", overrides={"training.evaluate_every": 0}, seeds=(0,))',
+            "training.evaluate_every: 0, so validation/bleu is never reported",
+        ),
         ('Sweep(config="configs/nowhere.py")', "no recipe 'configs/nowhere.py'"),
         ('Sweep(config="configs/quickstart.py", space={"model.dropout": LogUniform(0, 1)})', "0 < low < high"),
         ('{"config": "configs/quickstart.py"}', "must return a transformer_jax.sweeps.definition.Sweep"),

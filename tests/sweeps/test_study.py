@@ -1,5 +1,6 @@
 """What a study promises its workers, without trainings."""
 
+import csv
 import threading
 import time
 
@@ -9,7 +10,7 @@ from optuna.trial import TrialState
 from transformer_jax.config import ConfigError
 from transformer_jax.loop import Outcome
 from transformer_jax.sweeps.definition import Sweep
-from transformer_jax.sweeps.leaderboard import markdown_table, seed_table, trial_table
+from transformer_jax.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform
 from transformer_jax.sweeps.storage import open_storage
@@ -82,6 +83,27 @@ def test_a_silent_worker_loses_its_trial_to_one_other(storage, later):
     assert len(study.trials()) == 5
 
 
+def test_a_trial_is_offered_once_though_two_take_it_over_at_the_same_time(storage, later, monkeypatch):
+    first, second = (SharedStudy(SEARCH, storage, "s", grace_seconds=100.0) for _ in range(2))
+    offer = first._offer_again
+    fall_silent(first.claim())
+    # Between the two steps of the first, the second looks too.
+    monkeypatch.setattr(first, "_offer_again", lambda trial: (second.take_over_orphans(), offer(trial)))
+    assert first.take_over_orphans() == [0]
+    assert len(first.study.trials) == 6
+    # And whoever dies between them leaves it to others, later.
+    monkeypatch.setattr(first, "_offer_again", lambda trial: None)
+    fall_silent(first.claim())
+    assert first.take_over_orphans() == [1]
+    assert second.take_over_orphans() == []
+    later(101)
+    assert second.take_over_orphans() == [1]
+
+
+def fall_silent(trial):
+    trial.set_user_attr("alive", time.time() - 1000)
+
+
 def test_a_worker_that_says_it_lives_keeps_its_trial(storage, later):
     study = SharedStudy(SEARCH, storage, "s", grace_seconds=6.0)
     trial = study.claim()
@@ -120,12 +142,18 @@ def test_work_trains_all_and_says_what_failed(storage, tmp_path):
     found = rows(study)
     assert [(row.state, row.value, row.step) for row in found] == [("complete", 7.5, 5)] * 3 + [("failed", None, None)]
     table = trial_table(GRID, found)
-    assert table[0] == [
-        *("trial", "state", "row", "seed", "validation/bleu", "update", "minutes", "validation/chrf", "folder", "error")
+    assert table.headings == ("trial", "state", "row", "seed", "validation/bleu", "update", "minutes", "why it failed")
+    assert table.rows[3][-1] == "RuntimeError: memory | ran out"
+    assert seed_table(GRID, found).rows == (("a", "7.5", "7.5", "7.5", "2"), ("b", "7.5", "7.5", "7.5", "1"))
+    write_leaderboard(GRID, found, [], tmp_path)
+    lines = list(csv.DictReader((tmp_path / "leaderboard.csv").read_text().splitlines()))
+    assert [(line["trial"], line["validation/chrf"]) for line in lines] == [
+        ("0", "1"),
+        ("1", "1"),
+        ("2", "1"),
+        ("3", ""),
     ]
-    assert table[4][-1] == "RuntimeError: memory | ran out"
-    assert "memory \\| ran out" in markdown_table(table)
-    assert seed_table(GRID, found)[1:] == [["a", "7.5", "7.5", "7.5", "2"], ["b", "7.5", "7.5", "7.5", "1"]]
+    assert "memory \\| ran out" in (tmp_path / "leaderboard.md").read_text()
     study.retry_failed()
     assert number_of(study.claim()) == 3
 

@@ -16,7 +16,7 @@ A sweep file is Python with a function get_sweep() that returns a Sweep:
 Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the
 study is a file in WORKDIR, so that has to lie on a disk they share; a database needs no shared disk. A worker that dies loses
 nothing: another takes its trial up from the last checkpoint. Ctrl-C saves and stops; the same command goes on. At the end
-WORKDIR holds leaderboard.md, leaderboard.csv and pictures.
+WORKDIR holds leaderboard.md, .html and .csv, and pictures.
 """
 
 import os
@@ -104,10 +104,11 @@ def _coordinate(
     values: flags.FlagValues, study: "SharedStudy", workdir: Path, surroundings: "list[Environment]"
 ) -> int:
     """Starts the workers, shows what they do, and writes down what was found."""
+    from transformer_jax.comparing.plain_text import section_text
     from transformer_jax.files import require_writable
     from transformer_jax.reporting.sweep_progress import SweepProgress
     from transformer_jax.sweeps.coordinator import log_file, run_workers
-    from transformer_jax.sweeps.leaderboard import progress_table, summary, write_leaderboard
+    from transformer_jax.sweeps.leaderboard import tables, trial_table, write_leaderboard
     from transformer_jax.sweeps.overview import rows
     from transformer_jax.sweeps.pictures import draw_study
 
@@ -124,18 +125,19 @@ def _coordinate(
     command += [f"--workers={len(surroundings)}", f"--rows={','.join(values.rows)}"]
     command += [f"--config.{key}={text}" for key, text in overrides_of(values)]
     print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
-    with SweepProgress(progress_table(study.sweep, [])[0]) as progress:
+    with SweepProgress() as progress:
         commands = [[*command, f"--worker={number}"] for number in range(len(surroundings))]
         statuses = run_workers(
             commands,
             surroundings,
             logs,
-            lambda: progress.show(progress_table(study.sweep, rows(study))[1:]),
+            lambda: progress.show(trial_table(study.sweep, rows(study))),
         )
     trials = rows(study)
-    written = write_leaderboard(study.sweep, trials, workdir)
-    written += draw_study(study.study, study.sweep.metric, workdir)
-    print(f"\n{summary(study.sweep, trials)}\n\n" + "\n".join(f"  {file}" for file in written))
+    pictures = draw_study(study.study, study.sweep.metric, workdir)
+    written = write_leaderboard(study.sweep, trials, pictures, workdir)
+    print("\n\n".join(section_text(section) for section in tables(study.sweep, trials)))
+    print("\n" + "\n".join(f"  {file}" for file in (*written, *pictures)))
     for number, status in enumerate(statuses):
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)

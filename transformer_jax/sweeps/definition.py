@@ -159,6 +159,8 @@ def _problems(sweep: Sweep) -> Iterator[tuple[str, ConfigError]]:
     tried += [] if sweep.is_listed else [{key: value} for key, each in sweep.space.items() for value in each.ends()]
     for point in tried:
         try:
-            sweep.settings(point)
+            training = sweep.settings(point).training
+            if not training.evaluate_every:
+                raise ConfigError(f"training.evaluate_every: 0, so {sweep.metric} is never reported; set it")
         except ConfigError as error:
             yield f"trial {point}" if point else "overrides", error

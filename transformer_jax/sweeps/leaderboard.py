@@ -1,65 +1,67 @@
-"""What a sweep found, to read: the trials in order, and where seeds were varied the mean over them."""
+"""What a sweep found, to read: the trials in order, where seeds were varied the mean over them, and pictures."""
 
-import csv
-import io
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.files import write_whole
+from transformer_jax.comparing.csv_text import to_csv
+from transformer_jax.comparing.document import Document, Picture, Section, Table
+from transformer_jax.comparing.report_files import write_report
 from transformer_jax.sweeps.definition import SEED, Sweep
 from transformer_jax.sweeps.overview import TrialRow, ranked
 from transformer_jax.sweeps.ranges import Value
 
-Table = list[list[str]]
-"""The head, then the rows."""
+# What each picture shows.
+WORDS = {
+    "history": "What the trials found, in the order in which they began",
+    "parallel_coordinates": "Which values lead where: a line for each trial",
+    "importance": "How much the better trials differ from the others in a setting (PED-ANOVA, Watanabe et al. 2023)",
+}
 
 
-def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[Path]:
-    """Writes leaderboard.csv, every trial with all it found, and leaderboard.md, the same to read; their paths."""
-    markdown, table = folder / "leaderboard.md", folder / "leaderboard.csv"
-    write_whole(table, _csv(trial_table(sweep, trials)))
-    write_whole(markdown, f"{summary(sweep, trials)}\n")
-    return [markdown, table]
+def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequence[Path], folder: Path) -> list[Path]:
+    """Writes leaderboard.md and .html, and leaderboard.csv with all that every trial found; their paths."""
+    drawn = [Picture(file.name, file.read_bytes(), WORDS[file.stem]) for file in pictures]
+    sections = tables(sweep, trials)
+    if drawn:
+        sections += (Section("Pictures", tuple(drawn)),)
+    document = Document(f"Trials of {sweep.config}", sections)
+    return write_report(folder, "leaderboard", document, {"leaderboard.csv": _csv(sweep, trials)})
 
 
-def summary(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
-    """Markdown: how many trials ended how, their table, and that of the means over seeds."""
+def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
+    """How many trials ended how, their table, and that of the means over seeds."""
     counts = {state: sum(trial.state == state for trial in trials) for state in dict.fromkeys(t.state for t in trials)}
-    head = f"{len(trials)} trials of `{sweep.config}`: {', '.join(f'{n} {state}' for state, n in counts.items())}."
     better = "the more the better" if sweep.direction == "maximize" else "the less the better"
-    parts = [f"{head} Ordered by {sweep.metric}, {better}, the best of each trial's validations."]
-    parts.append(markdown_table(trial_table(sweep, trials)))
+    text = (
+        f"{', '.join(f'{count} {state}' for state, count in counts.items())}. Ordered by {sweep.metric}, {better}; of each "
+        "trial the best of its validations."
+    )
+    sections: tuple[Section, ...] = (Section("Trials", (text, trial_table(sweep, _ordered(sweep, trials)))),)
     if len(sweep.seeds) > 1:
-        parts += ["Over seeds:", markdown_table(seed_table(sweep, trials))]
-    return "\n\n".join(parts)
+        sections += (Section("Over seeds", (seed_table(sweep, trials),)),)
+    return sections
 
 
 def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
-    """A row for each trial: those that ended by what they found, then the others by number."""
-    best_first = ranked(list(trials), sweep.direction)
-    ordered = [*best_first, *(trial for trial in trials if trial not in best_first)]
-    remarks = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric]
-    head, *rows = progress_table(sweep, ordered)
-    more = [[*(text(trial.found.get(key)) for key in remarks), trial.folder, trial.error] for trial in ordered]
-    return [[*head, *remarks, "folder", "error"], *([*row, *rest] for row, rest in zip(rows, more, strict=True))]
-
-
-def progress_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     """A row for each trial, in the order given: what it is, and what it found so far."""
     names = list(sweep.axes())
-    rows = [
-        [
+    headings = ("trial", "state", *names, sweep.metric, "update", "minutes", "why it failed")
+    rows = tuple(
+        (
             str(trial.number),
             trial.state,
-            *(text(trial.point.get(name)) for name in names),
-            text(trial.value),
-            text(trial.step),
+            *(shown(trial.point.get(name)) for name in names),
+            shown(trial.value),
+            shown(trial.step),
             "" if trial.minutes is None else f"{trial.minutes:.1f}",
-        ]
+            trial.error,
+        )
         for trial in trials
-    ]
-    return [["trial", "state", *names, sweep.metric, "update", "minutes"], *rows]
+    )
+    if not any(trial.error for trial in trials):
+        headings, rows = headings[:-1], tuple(row[:-1] for row in rows)
+    return Table(headings, rows, frozenset({1, *range(2, 2 + len(names)), len(names) + 5}))
 
 
 def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
@@ -70,28 +72,37 @@ def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
         if trial.value is not None:
             groups.setdefault(tuple(trial.point.get(name) for name in names), []).append(trial.value)
     order = sorted(groups, key=lambda point: statistics.mean(groups[point]), reverse=sweep.direction == "maximize")
-    rows = [
-        [*(text(value) for value in point), text(statistics.mean(values)), text(min(values)), text(max(values)), str(n)]
-        for point in order
-        for values, n in [(groups[point], len(groups[point]))]
-    ]
-    return [[*names, f"mean {sweep.metric}", "least", "most", "seeds"], *rows]
+    rows = []
+    for point in order:
+        found = groups[point]
+        numbers = statistics.mean(found), min(found), max(found), len(found)
+        rows.append((*map(shown, point), *map(shown, numbers)))
+    headings = (*names, f"mean {sweep.metric}", "least", "most", "seeds")
+    return Table(headings, tuple(rows), frozenset(range(len(names))))
 
 
-def markdown_table(table: Table) -> str:
-    """The table as GitHub and others read it."""
-    head, *rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in table]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
-
-
-def text(value: Value | None) -> str:
+def shown(value: Value | None) -> str:
     """A value as it stands in a table: four digits of a number."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _csv(table: Table) -> str:
-    target = io.StringIO()
-    csv.writer(target, lineterminator="\n").writerows(table)
-    return target.getvalue()
+def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
+    """Those that ended by what they found, then the others by number."""
+    best_first = ranked(list(trials), sweep.direction)
+    return [*best_first, *(trial for trial in trials if trial not in best_first)]
+
+
+def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
+    """Numbers in full, and everything that the best validation of each trial found."""
+    names = list(sweep.axes())
+    found = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric]
+    rows = [
+        [
+            *(trial.number, trial.state, *(trial.point.get(name) for name in names), trial.value, trial.step),
+            *(*(trial.found.get(key) for key in found), trial.minutes, trial.folder, trial.error),
+        ]
+        for trial in _ordered(sweep, trials)
+    ]
+    return to_csv(["trial", "state", *names, sweep.metric, "update", *found, "minutes", "folder", "error"], rows)

@@ -98,7 +98,7 @@ class SharedStudy:
         for trial in self.trials():
             if time.time() - _last_alive(trial) <= self.grace_seconds:
                 continue
-            # Failed without a reason: whoever failed it died before offering it anew.
+            # Failed without a reason, long ago: whoever failed it died before offering it anew.
             is_lost = trial.state == TrialState.FAIL and ERROR not in trial.user_attrs
             if is_lost or (trial.state == TrialState.RUNNING and self._set_state(trial, TrialState.FAIL)):
                 self._offer_again(trial)
@@ -226,5 +226,8 @@ def _is_done(trial: FrozenTrial) -> bool:
 
 
 def _last_alive(trial: FrozenTrial) -> float:
-    started = trial.datetime_start
-    return trial.user_attrs.get(ALIVE, 0.0 if started is None else started.timestamp())
+    """When anybody last did anything with the trial, in seconds since 1970."""
+    began, ended = (
+        0.0 if each is None else each.timestamp() for each in (trial.datetime_start, trial.datetime_complete)
+    )
+    return max(trial.user_attrs.get(ALIVE, began), ended)

@@ -1,7 +1,8 @@
 """Where a trial's run lies in the folder of its sweep, and what it found."""
 
-import json
 from pathlib import Path
+
+from transformer_jax.reporting.metrics_log import read_metrics
 
 
 def folder_of(workdir: Path, number: int) -> Path:
@@ -10,14 +11,10 @@ def folder_of(workdir: Path, number: int) -> Path:
 
 
 def validations(metrics: Path) -> dict[int, dict[str, float]]:
-    """What the validations found, by update: ``{500: {"validation/bleu": 21.3, ...}}``; of two at one update the later counts.
-
-    A last line that a killed process left half is passed over.
-    """
+    """What the validations found, by update: ``{500: {"validation/bleu": 21.3, ...}}``; of two the later counts."""
     found: dict[int, dict[str, float]] = {}
-    for line in metrics.read_text(encoding="utf-8").split("\n")[:-1] if metrics.is_file() else []:
-        record = json.loads(line)
-        values = {key: value for key, value in record.items() if key.startswith("validation/")}
+    for record in read_metrics(metrics):
+        values = {key: value for key, value in record.items() if key.startswith("validation/") and value is not None}
         if values:
             found[int(record["step"])] = values
     return found
