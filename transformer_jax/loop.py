@@ -104,7 +104,7 @@ class Trainer:
 
     def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
-        compiled = self.update.compiled(self.task.batch_shapes(first))
+        compiled = CompiledStep(self.update.lower, self.task.batch_shapes(first))
         batches = self.task.training_batches(first)
         with closing(compiled):
             if not self._checkpoints.steps():

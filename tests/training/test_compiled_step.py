@@ -1,7 +1,5 @@
 """Steps compiled ahead: the same step, compiled once a shape, the first one first."""
 
-from contextlib import closing
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,12 +26,7 @@ def traced():
 
 
 @pytest.fixture
-def programs():
-    return {}
-
-
-@pytest.fixture
-def compiled(traced, programs):
+def compiled(traced):
     def step(state, batch, numbers):
         traced.append(batch.shape[1])
         total = batch.sum()
@@ -43,8 +36,9 @@ def compiled(traced, programs):
 
     shapes = [jax.ShapeDtypeStruct((1, width), jnp.float32) for width in WIDTHS]
     jitted = compile_train_step(step, state(), MESH)
-    with closing(CompiledStep(lambda batch: jitted.lower(state(), batch, None), shapes, programs)) as compiled:
-        yield compiled
+    compiled = CompiledStep(lambda batch: jitted.lower(state(), batch, None), shapes)
+    yield compiled
+    compiled.close()
 
 
 def test_each_shape_is_compiled_once_and_the_first_before_the_others(compiled, traced):
@@ -66,31 +60,3 @@ def test_a_shape_that_was_not_announced_is_known_as_such_and_compiled(compiled, 
     assert float(after.params["norm"]["scale"]) == 1 + 7
     assert compiled.is_announced(batch)
     assert 7 in traced
-
-
-def test_what_one_training_compiled_the_next_finds_and_what_it_gave_up_is_compiled_then(compiled, traced, programs):
-    batches = {width: put_batch(np.ones((1, width), np.float32), MESH) for width in (*WIDTHS, 7)}
-    for width in (2, 7):
-        compiled.for_batch(batches[width])
-    compiled.close()
-    compiled._pool.shutdown(wait=True)
-    assert not any(future.cancelled() for future in programs.values())
-    before = list(traced)
-    shapes = [jax.ShapeDtypeStruct((1, width), jnp.float32) for width in WIDTHS]
-    with closing(CompiledStep(compiled._lower, shapes, programs)) as again:
-        assert again.is_ready(batches[2])
-        assert again.is_announced(batches[7])
-        for width in (2, 3, 5, 7):
-            again.for_batch(batches[width])(state(), batches[width], None)
-    assert sorted(traced) == [2, 3, 5, 7]
-    assert traced[: len(before)] == before
-
-
-def test_a_program_that_failed_is_tried_again_by_the_next_training(programs):
-    def fail(batch):
-        raise MemoryError
-
-    batch = jax.ShapeDtypeStruct((1, 2), jnp.float32)
-    with closing(CompiledStep(fail, [batch], programs)) as failing, pytest.raises(MemoryError):
-        failing.for_batch(batch)
-    assert programs == {}

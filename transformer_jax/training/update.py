@@ -1,6 +1,6 @@
 """The update of a run: schedule, optimizer and step, and the state they work on, all from its settings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import jax
@@ -10,7 +10,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Numbers, numbers_of
-from transformer_jax.training.compiled_step import CompiledStep, Programs
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.state import TrainState
@@ -40,7 +39,6 @@ class Update:
         self._parts_of_state = init_params, self._optimizer(numbers), mesh
         self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
         self.jitted = compile_train_step(self.step, self.state_shapes, mesh)
-        self._programs: Programs = {}
 
     @cached_property
     def initial_state(self) -> Callable[[int], TrainState]:
@@ -52,12 +50,8 @@ class Update:
         return make_schedule(self._config.optimizer.schedule, numbers, self._config.model.d_model)
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
-        """The step for batches like this one, ready to be compiled; shapes will do."""
+        """The step for batches like this one, ready to be compiled, which JAX does once; shapes will do."""
         return self.jitted.lower(self.state_shapes, batch, self.number_shapes)
-
-    def compiled(self, batches: Sequence[PyTree]) -> CompiledStep:
-        """The step, compiled for these batches in their order; what one run has compiled serves the next."""
-        return CompiledStep(self.lower, batches, self._programs)
 
     def _optimizer(self, numbers: Numbers) -> optax.GradientTransformation:
         return make_optimizer(self._config.optimizer.name, numbers, self.schedule(numbers))
