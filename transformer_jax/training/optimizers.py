@@ -5,6 +5,7 @@ import optax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import OptimizerConfig
+from transformer_jax.training.freezing import frozen
 from transformer_jax.training.schedules import Schedule
 
 
@@ -28,13 +29,14 @@ RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor}
 def make_optimizer(config: OptimizerConfig, schedule: Schedule) -> optax.GradientTransformation:
     """Clipping by global norm, the rule named in ``config``, then minus the learning rate.
 
-    optax counts updates from 0 and the schedules from 1. Adafactor (Shazeer and Stern 2018) multiplies its rate with the
-    parameter's scale, so its ``learning_rate`` is relative.
+    Parameters that ``config.freeze`` chooses stay as they are. optax counts updates from 0 and the schedules from 1.
+    Adafactor (Shazeer and Stern 2018) multiplies its rate with the parameter's scale, so its ``learning_rate`` is relative.
     """
     clipping = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
-    return optax.chain(
+    optimizer = optax.chain(
         *clipping, *RULES[config.name](config), optax.scale_by_learning_rate(lambda count: schedule(count + 1))
     )
+    return frozen(optimizer, config.freeze) if config.freeze else optimizer
 
 
 def _is_matrix(params: PyTree) -> PyTree:

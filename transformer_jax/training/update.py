@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.training.freezing import without_gradient
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.state import TrainState
@@ -22,6 +23,8 @@ class Update:
     ) -> None:
         self.mesh = mesh
         self.schedule = make_schedule(config.optimizer, config.model.d_model, config.training.num_updates)
+        if config.optimizer.freeze:
+            loss = without_gradient(loss, config.optimizer.freeze)
         optimizer = make_optimizer(config.optimizer, self.schedule)
         self.step = make_train_step(loss, optimizer, config.batching.accumulation_steps)
         self.state_shapes: TrainState = state_shapes(init_params, optimizer, config.seed, mesh)
