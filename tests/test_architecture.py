@@ -29,7 +29,8 @@ FLOORS: dict[str, set[str]] = {
     "training": FOUNDATION | {"contraction"},
     "processes": {"config"},
     "interruption": set(),
-    "checkpoints": FOUNDATION | {"training.state", "processes"},
+    "checkpoint_folder": set(),
+    "checkpoints": FOUNDATION | {"training.state", "processes", "checkpoint_folder"},
     "run_directory": FOUNDATION,
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
@@ -38,7 +39,7 @@ FLOORS: dict[str, set[str]] = {
     "jax_runtime": FOUNDATION,
 }
 # From here on each floor may use every one below it.
-for floor in ("tasks", "preflight", "loop", "training_session", "commands"):
+for floor in ("tasks", "preflight", "checkpoint_tools", "loop", "training_session", "commands"):
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands"}
 
