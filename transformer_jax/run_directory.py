@@ -77,28 +77,32 @@ class RunDirectory:
         return any(entry.name.isdigit() for entry in self.checkpoints.glob("[0-9]*"))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Raises ConfigError while another process trains here: each would take the other's files away."""
+    def locked(self, refusal: str = "") -> Iterator[None]:
+        """Raises ConfigError, with ``refusal``, while another process trains here: each would take the other's files away."""
         with (self._own / "train.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ConfigError(
-                    f"--workdir: another process is training in {self.path}; use another folder, or --distributed for "
+                    refusal
+                    or f"--workdir: another process is training in {self.path}; use another folder, or --distributed for "
                     "the processes of one training"
                 ) from None
             yield
 
-    def require_run(self) -> None:
-        """Raises ConfigError unless this is the folder of a run."""
+    def require_run(self, name: str = "--workdir") -> None:
+        """Raises ConfigError, about the flag or setting ``name``, unless this is the folder of a run."""
         if not self.path.is_dir():
-            raise ConfigError(f"--workdir: {self.path} does not exist; give the folder that train wrote")
+            raise ConfigError(f"{name}: {self.path} does not exist; give the folder that train wrote")
         if not self.config.is_file():
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"--workdir: {self.path} is not a run directory: no config.json in it (found {found})")
+            raise ConfigError(f"{name}: {self.path} is not a run directory: no config.json in it (found {found})")
 
-    def write_run(self, devices: list[str], seed: int, parameters: int) -> None:
-        """Appends to ``run.json`` who started what, where: one entry for each start of the run."""
+    def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
+        """Appends to ``run.json`` who started what, where: one entry for each start of the run.
+
+        ``origin``: where its parameters come from, if not from its own training.
+        """
         target = self._own / "run.json"
         starts = _starts(target)
         starts.append(
@@ -113,6 +117,7 @@ class RunDirectory:
                 "cpu_count": os.cpu_count(),
                 "seed": seed,
                 "parameters": parameters,
+                **origin,
             }
         )
         write_json(target, starts)

@@ -26,6 +26,24 @@ REFUSED = [
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be at least 0 and below 1"),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
+    (
+        {"optimizer": {"freeze": "encoder_("}},
+        "optimizer.freeze: 'encoder_(' is not a regular expression: missing ), unterminated subpattern at position 8",
+    ),
+    (
+        {"init": {"leave_out": "table"}},
+        "init.leave_out: there is nothing to take, since init.run is empty; set it, or --init_from",
+    ),
+    (
+        {"init": {"run": "a", "checkpoint": "lst"}},
+        "init.checkpoint: 'lst' is not best, last or the number of an update",
+    ),
+    ({"init": {"run": "a", "rename": "b=>c; d"}}, "init.rename: 'd' is not of the form old=>new"),
+    (
+        {"init": {"run": "a", "rename": r"b=>\1"}},
+        r"init.rename: '\\1' cannot stand for 'b': invalid group reference 1 at position 1",
+    ),
+    ({"init": {"run": "a", "tokenizer": "mine"}}, "init.tokenizer: 'mine' is not one of adopt, new"),
     ({"training": {"patience": -1}}, "training.patience: must not be negative; 0 turns it off"),
     ({"decoding": {"beam_width": 0}}, "decoding.beam_width: 0 must be above 0"),
     ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),

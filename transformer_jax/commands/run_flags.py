@@ -1,6 +1,7 @@
 """Flags and settings of every command that uses a trained model."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from absl import flags
 
@@ -44,6 +45,12 @@ def run_config(values: flags.FlagValues) -> ExperimentConfig:
                 "data.cache_directory can change"
             )
     return config
+
+
+def split_checkpoint(text: str) -> tuple[str, str]:
+    """``runs/a:last`` is ``("runs/a", "last")``; the best checkpoint where none is stated."""
+    run, colon, checkpoint = text.rpartition(":")
+    return (run, checkpoint) if colon and not Path(text).expanduser().is_dir() else (text, "best")
 
 
 def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:

@@ -8,6 +8,7 @@ from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerCon
 from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.overrides import apply_overrides
@@ -22,6 +23,7 @@ __all__ = [
     "DataError",
     "DecodingConfig",
     "ExperimentConfig",
+    "InitConfig",
     "MeshConfig",
     "OptimizerConfig",
     "RnnConfig",
