@@ -3,8 +3,11 @@
 import gzip
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,10 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.__main__ import main
+from transformer_jax.checkpoint_tools.difference import read_parameters
+from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import from_dict
+from transformer_jax.run_directory import RunDirectory
 from transformer_jax.training_session import train
 
 LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 10}
@@ -178,6 +184,56 @@ def test_translate_does_not_need_tensorflow(run):
     assert (run / "out.txt").read_text().count("\n") == 2
 
 
+def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys):
+    average = tmp_path / "average"
+    assert main(["checkpoint", "average", str(run), "--count=3", f"--output={average}"]) == 0
+    means = read_parameters(RunDirectory(average), "best")[1]
+    parts = [read_parameters(RunDirectory(run), step)[1] for step in ("10", "20", "30")]
+    for name, mean in means.items():
+        np.testing.assert_allclose(mean, sum(part[name] for part in parts) / 3, rtol=1e-5, atol=1e-7)
+    (tmp_path / "in.txt").write_text("a b c\n")
+    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
+    assert main(["translate", f"--workdir={average}", *files]) == 0
+    averaged = (tmp_path / "out.txt").read_text()
+    assert main(["translate", f"--workdir={run}", "--checkpoint=last", "--average=3", *files]) == 0
+    assert (tmp_path / "out.txt").read_text() == averaged
+    assert json.loads((average / "run.json").read_text())[0]["average_of"] == {"run": str(run), "steps": [10, 20, 30]}
+    capsys.readouterr()
+    assert main(["train", f"--config={average}", f"--workdir={average}"]) == 2
+    assert f"--init_from={average}" in capsys.readouterr().err
+    assert main(["checkpoint", "info", str(average)]) == 0
+    assert "optimizer state   none" in capsys.readouterr().out
+
+
+def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    assert main(["checkpoint", "ls", str(copy)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:5]] == ["0", "10", "20", "30"]
+    assert main(["checkpoint", "info", str(copy), "--checkpoint=20"]) == 0
+    printed = capsys.readouterr().out
+    assert "update            20\n" in printed
+    assert re.search(r"    query +16 x 2 x 8 +float32 +256 +1.0 KiB", printed)
+    assert ", those of config.json" in printed
+    assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:20"]) == 0
+    assert "0 arrays differ, " in capsys.readouterr().out
+    assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:30"]) == 0
+    assert "\n\nNo difference between" in capsys.readouterr().out
+    with closing(Checkpoints(copy / "checkpoints", read_only=True)) as checkpoints:
+        best = checkpoints.best_step()
+    left = {str(best), "30"}
+    with RunDirectory(copy).locked():
+        assert main(["checkpoint", "prune", str(copy)]) == 2
+        assert "a training is running in" in capsys.readouterr().err
+    assert main(["checkpoint", "prune", str(copy), "--dry_run"]) == 0
+    assert {each.name for each in (copy / "checkpoints").iterdir()} == {"0", "10", "20", "30"}
+    assert main(["checkpoint", "prune", str(copy)]) == 0
+    assert capsys.readouterr().out.count("\ndeleted") == 4 - len(left)
+    assert {each.name for each in (copy / "checkpoints").iterdir()} == left
+    with closing(Checkpoints(copy / "checkpoints", read_only=True)) as checkpoints:
+        assert checkpoints.best_step() == best
+
+
 @pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
 def test_attention_draws_a_picture(run, kind, capsys):
     assert main(["attention", f"--workdir={run}", "--text=a b c d", f"--kind={kind}"]) == 0
@@ -207,6 +263,17 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["evaluate", "--workdir="], "--workdir: is empty"),
         (["translate", "--workdir={run}", "--input={run}/nowhere"], "{run}/nowhere: cannot be read: No such file"),
         (["translate", "--workdir={run}", "--input={run}/run.json", "--output=/nowhere/a"], "/nowhere/a: No such file"),
+        (["checkpoint", "lst", "{run}"], "'lst' is not something to do; did you mean ls?"),
+        (["checkpoint", "diff", "{run}"], "checkpoint diff: takes the folders of two runs, found {run}"),
+        (["checkpoint", "ls", "{run}/tokenizer"], "RUN: {run}/tokenizer is not a run directory"),
+        (["checkpoint", "info", "{run}", "--checkpoint=7"], "no checkpoint '7'; there are best, last, [0, 10, 20, 30]"),
+        (["checkpoint", "ls", "{run}", "--dry_run"], "--dry_run: checkpoint ls does not take it; it takes no flags"),
+        (["checkpoint", "average", "{run}", "--count=2", "--output={run}"], "--output: {run} is not empty"),
+        (["checkpoint", "average", "{run}", "--steps=10,10", "--output={run}/a"], "--steps: 10, 10 has one twice"),
+        (
+            ["train", "--config={run}", "--workdir={run}/a", "--init_from={run}/b:last"],
+            "init.run: {run}/b does not exist",
+        ),
         (["train", "--config={run}", "--workdir={run}/run.json"], "--workdir: {run}/run.json is a file"),
         (
             ["align", "--workdir={run}", "--source={run}/nowhere", "--target={run}/run.json"],

@@ -32,6 +32,9 @@ COMMANDS = {
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
+    "checkpoint": Command(
+        "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
+    ),
     "compile": Command(
         "transformer_jax.commands.compile",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
