@@ -29,7 +29,8 @@ FLOORS: dict[str, set[str]] = {
     "training": FOUNDATION | {"contraction"},
     "processes": {"config"},
     "interruption": set(),
-    "checkpoints": FOUNDATION | {"training.state", "processes"},
+    "checkpoint_folder": set(),
+    "checkpoints": FOUNDATION | {"training.state", "processes", "checkpoint_folder"},
     "run_directory": FOUNDATION,
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
@@ -39,7 +40,18 @@ FLOORS: dict[str, set[str]] = {
     "launching": {"config"},
 }
 # From here on each floor may use every one below it.
-for floor in ("tasks", "preflight", "comparing", "loop", "training_session", "watching", "sweeps", "commands"):
+HIGH = (
+    "tasks",
+    "preflight",
+    "checkpoint_tools",
+    "comparing",
+    "loop",
+    "training_session",
+    "watching",
+    "sweeps",
+    "commands",
+)
+for floor in HIGH:
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands"}
 

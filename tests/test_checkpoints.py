@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.checkpoints import CheckpointError, Checkpoints
+from transformer_jax.checkpoints import CheckpointError, Checkpoints, on_host
 from transformer_jax.config import ExperimentConfig, MeshConfig, numbers_of
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
@@ -74,6 +74,27 @@ def test_parameters_are_averaged(tmp_path):
     np.testing.assert_allclose(average["source_embedding"]["table"], expected, rtol=1e-6)
     with pytest.raises(CheckpointError, match=r"4 checkpoints to average, but up to 9 there are \[2, 4, 9\]"):
         checkpoints.steps_to_average("last", 4)
+    checkpoints.close()
+
+
+def test_parameters_alone_are_read_without_knowing_the_model(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(state_at(1), {})
+    params = jax.tree.map(np.asarray, state_at(5).params)
+    checkpoints.save_params(5, params, {"average_of": [4, 5]})
+    checkpoints.wait()
+    assert checkpoints.steps() == [1, 5]
+    assert checkpoints.select("best") == 5
+    assert checkpoints.shapes(5, "rest") == {}
+    assert checkpoints.shapes(1, "rest")["key_data"].shape == (2,)
+    shapes = checkpoints.shapes(5)
+    assert shapes["source_embedding"]["table"].shape == (256, 128)
+    for step in (1, 5):
+        restored = checkpoints.restore_params(step, on_host(shapes))["source_embedding"]["table"]
+        assert type(restored) is np.ndarray
+        np.testing.assert_array_equal(restored, table_of(state_at(step)))
+    with pytest.raises(CheckpointError, match="the description of the checkpoint cannot be read"):
+        checkpoints.shapes(3)
     checkpoints.close()
 
 

@@ -1,24 +1,22 @@
 """Checkpoints with Orbax: written in the background, restored onto any mesh, averaged; the newest sound one is found."""
 
-import json
 import logging
+import operator
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoint_folder import METRIC, best_of, set_aside, stored_checkpoints
 from transformer_jax.config import DataError
 from transformer_jax.processes import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.training.state import TrainState
-
-# What selects the best checkpoint.
-METRIC = "bleu"
 
 Progress = dict[str, Any]
 """JSON that travels with a state: the loop's counters, the config, the tokenizers, digests of the data."""
@@ -66,8 +64,8 @@ class Checkpoints:
     def _prepare_folder(self) -> None:
         if not self._options.read_only:
             self._directory.mkdir(parents=True, exist_ok=True)
-        checkpoints = sorted(entry for entry in self._directory.glob("[0-9]*") if entry.name.isdigit())
-        damaged = [checkpoint for checkpoint in checkpoints if not _metrics_are_sound(checkpoint)]
+        checkpoints = stored_checkpoints(self._directory)
+        damaged = [checkpoint.folder for checkpoint in checkpoints if not checkpoint.is_sound]
         if damaged and (self._options.read_only or len(damaged) == len(checkpoints)):
             raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
         for checkpoint in damaged if is_first() else ():
@@ -86,6 +84,11 @@ class Checkpoints:
         )
         self._manager.save(step, args=items, metrics=None if bleu is None else {METRIC: bleu}, force=True)
 
+    def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
+        """Starts to write parameters alone, without what a training needs to go on: to evaluate, and to start from."""
+        items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
+        self._manager.save(step, args=items, force=True)
+
     def wait(self) -> None:
         """Returns when everything that was saved is on disk."""
         self._manager.wait_until_finished()
@@ -102,8 +105,7 @@ class Checkpoints:
     def best_step(self) -> int | None:
         """The step with the highest validation BLEU, None when none was scored."""
         scored = {step: self._manager.metrics(step) for step in self.steps()}
-        scored = {step: metrics[METRIC] for step, metrics in scored.items() if metrics}
-        return max(scored, key=lambda step: (scored[step], step)) if scored else None
+        return best_of({step: metrics[METRIC] for step, metrics in scored.items() if metrics})
 
     def select(self, which: str) -> int:
         """The step that ``best``, ``last`` or a number means.
@@ -181,17 +183,31 @@ class Checkpoints:
         args = ocp.args.Composite(progress=ocp.args.JsonRestore())
         return self._read(step, args)["progress"]
 
+    def shapes(self, step: int, item: str = "params") -> PyTree:
+        """Nested dictionaries of the shapes and types of ``params`` or ``rest``, from their description alone.
+
+        Empty for the ``rest`` of averaged parameters. Raises CheckpointError when the description cannot be read.
+        """
+        folder = self._directory / str(step) / item
+        if item == "rest" and not folder.is_dir():
+            return {}
+        try:
+            described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree
+        # Whatever a damaged file makes of the reader.
+        except Exception as error:
+            raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({error})") from error
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
+
     def restore_params(self, step: int, like: PyTree) -> PyTree:
-        """The parameters of ``step`` alone, with the shapes and the shardings of ``like``."""
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        args = ocp.args.Composite(params=ocp.args.StandardRestore(abstract))
+        """The parameters of ``step`` alone, with the shapes and the shardings of ``like``; of NumPy's arrays, NumPy's."""
+        args = ocp.args.Composite(params=ocp.args.StandardRestore(jax.tree.map(_abstract, like)))
         return self._read(step, args)["params"]
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
         """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
         total = self.restore_params(steps[0], like)
         for step in steps[1:]:
-            total = jax.tree.map(jnp.add, total, self.restore_params(step, like))
+            total = jax.tree.map(operator.add, total, self.restore_params(step, like))
         return jax.tree.map(lambda leaf: leaf / len(steps), total)
 
     def _read(self, step: int, items: ocp.args.Composite) -> Any:
@@ -212,13 +228,13 @@ class Checkpoints:
         return target
 
 
-def set_aside(checkpoint: Path) -> Path:
-    """Moves the folder of a checkpoint beside the others', under a name that is free."""
-    folder = checkpoint.parent.parent
-    names = (folder / f"damaged-{checkpoint.name}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
-    target = next(name for name in names if not name.exists())
-    checkpoint.rename(target)
-    return target
+def on_host(shapes: PyTree) -> PyTree:
+    """NumPy arrays of these shapes, for ``restore_params``: no device is asked for memory, and nothing is in them yet."""
+    return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
+
+
+def _abstract(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, np.ndarray) else ocp.utils.to_shape_dtype_struct(leaf)
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:
@@ -227,12 +243,3 @@ def _alone() -> ocp.options.MultiprocessingOptions:
     return ocp.options.MultiprocessingOptions(
         primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"process {index}"
     )
-
-
-def _metrics_are_sound(checkpoint: Path) -> bool:
-    """Whether the scores of a checkpoint, if it has any, can be read: Orbax opens none of a folder in which one cannot."""
-    file = checkpoint / "metrics" / "metrics"
-    try:
-        return not file.is_file() or isinstance(json.loads(file.read_text(encoding="utf-8")), dict)
-    except ValueError:
-        return False

@@ -22,6 +22,7 @@ from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.beginning import Beginning
 from transformer_jax.tasks.divergence import find_non_finite
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation import TranslationTask
@@ -73,6 +74,8 @@ class Trainer:
         self.counters = Counters()
         training = config.training
         self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
+        is_resumed = bool(self._checkpoints.steps())
+        self._beginning = Beginning(config, self.update, task.tokenizers, is_resumed=is_resumed)
         self._profiler = Profiler(profiled, run.profile)
         self._goodput: Goodput
         self._interruption = interruption()
@@ -92,8 +95,8 @@ class Trainer:
             log = MetricsLog(self.run.metrics, first)
         progress = TrainingProgress(self.config.training.num_updates, first, is_quiet=not is_first())
         with log, closing(self._checkpoints), progress, self._profiler, self._interruption:
-            for complaint in complaints:
-                progress.say(complaint)
+            for note in [*complaints, *self._beginning.notes()]:
+                progress.say(note)
             if first:
                 progress.say(f"resumed at update {first}")
             reason = self._reason_to_end(first) or self._prepare_and_run(first, log, progress)
@@ -108,7 +111,7 @@ class Trainer:
         batches = self.task.training_batches(first)
         with closing(compiled):
             if not self._checkpoints.steps():
-                self.state = self.update.initial_state(self.config.seed)
+                self.state = self._beginning.state()
             if first == 0:
                 self._rehearse(progress)
             return self._run(compiled, batches, log, progress)
@@ -239,7 +242,8 @@ class Trainer:
         save_tokenizers(self.task.tokenizers, self.run.tokenizer)
         write_json(self.run.data_report, self.task.data_report())
         devices = [str(device) for device in self.mesh.devices.flat]
-        self.run.write_run(devices, self.config.seed, count_parameters(self.update.state_shapes.params))
+        parameters = count_parameters(self.update.state_shapes.params)
+        self.run.write_run(devices, self.config.seed, parameters, **self._beginning.origin())
 
     def _identity(self) -> Progress:
         """What a checkpoint says about where it comes from, and needs to be of use."""

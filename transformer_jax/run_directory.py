@@ -94,13 +94,13 @@ class RunDirectory:
         return self.path / f"evaluate-{split.replace('/', '-')}"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Raises RunIsBusy while another process trains here: each would take the other's files away."""
+    def locked(self, refusal: str = "") -> Iterator[None]:
+        """Raises RunIsBusy, with ``refusal``, while another process trains here: each would take the other's files away."""
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one training"
         )
-        with locked(self._own / "train.lock", RunIsBusy(problem)):
+        with locked(self._own / "train.lock", RunIsBusy(refusal or problem)):
             yield
 
     def require_run(self, flag: str = "--workdir") -> None:
@@ -111,8 +111,11 @@ class RunDirectory:
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
 
-    def write_run(self, devices: list[str], seed: int, parameters: int) -> None:
-        """Appends to ``run.json`` who started what, where: one entry for each start of the run."""
+    def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
+        """Appends to ``run.json`` who started what, where: one entry for each start of the run.
+
+        ``origin``: where its parameters come from, if not from its own training.
+        """
         target = self._own / "run.json"
         starts = _starts(target)
         starts.append(
@@ -127,6 +130,7 @@ class RunDirectory:
                 "cpu_count": os.cpu_count(),
                 "seed": seed,
                 "parameters": parameters,
+                **origin,
             }
         )
         write_json(target, starts)

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import jax
+from jax.sharding import Mesh
+
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -23,9 +26,11 @@ from transformer_jax.processes import (
 )
 from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.visualization.curves import draw_curves, present_keys
 
@@ -76,6 +81,8 @@ def run_training(
     mesh = make_mesh(config.mesh)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     config = with_absolute_directory(config)
+    if config.optimizer.freeze:
+        require_freezable(config, mesh)
     with TemporaryDirectory() as scratch, ExitStack() as lock:
         run = RunDirectory(workdir, scratch=None if is_first() else scratch)
         with first_goes_first():
@@ -100,8 +107,16 @@ def _train(trainer: Trainer, task: TranslationTask, run: RunDirectory, started: 
     return outcome
 
 
+def require_freezable(config: ExperimentConfig, mesh: Mesh) -> None:
+    """Raises ConfigError, before tokenizers are trained, unless ``optimizer.freeze`` chooses some parameters and not all."""
+    vocabulary = config.tokenizer.vocabulary_size
+    objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
+    frozen_mask(jax.eval_shape(objective.init_params, jax.random.key(0)), config.optimizer.freeze)
+
+
 def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings with the folder of the data written out, so that the run can be evaluated from anywhere."""
+    """The settings with the folders that they name written out, so that the run can be evaluated from anywhere."""
+    config = replace(config, init=config.init.absolute())
     if not config.data.directory:
         return config
     directory = str(Path(config.data.directory).expanduser().absolute())

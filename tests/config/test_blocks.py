@@ -27,6 +27,24 @@ REFUSED = [
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be at least 0 and below 1"),
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least 0 and below 2^32, or -1 for that of the run"),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
+    (
+        {"optimizer": {"freeze": "encoder_("}},
+        "optimizer.freeze: 'encoder_(' is not a regular expression: missing ), unterminated subpattern at position 8",
+    ),
+    (
+        {"init": {"leave_out": "table"}},
+        "init.leave_out: there is nothing to take, since init.run is empty; set it, or --init_from",
+    ),
+    (
+        {"init": {"run": "a", "checkpoint": "lst"}},
+        "init.checkpoint: 'lst' is not best, last or the number of an update",
+    ),
+    ({"init": {"run": "a", "rename": "b=>c; d"}}, "init.rename: 'd' is not of the form old=>new"),
+    (
+        {"init": {"run": "a", "rename": r"b=>\1"}},
+        r"init.rename: '\\1' cannot stand for 'b': invalid group reference 1 at position 1",
+    ),
+    ({"init": {"run": "a", "tokenizer": "mine"}}, "init.tokenizer: 'mine' is not one of adopt, new"),
     ({"training": {"patience": -1}}, "training.patience: must not be negative; 0 turns it off"),
     (
         {"training": {"patience": 2, "evaluate_every": 0}},

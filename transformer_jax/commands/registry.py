@@ -34,6 +34,9 @@ COMMANDS = {
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
     "report": Command("transformer_jax.commands.report", "compare runs: scores, settings that differ, learning curves"),
     "compare": Command("transformer_jax.commands.compare", "test whether one run translates better than another"),
+    "checkpoint": Command(
+        "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
+    ),
     "compile": Command(
         "transformer_jax.commands.compile",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",

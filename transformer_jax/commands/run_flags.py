@@ -1,6 +1,7 @@
 """Flags and settings of every command that uses a trained model."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -84,6 +85,12 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
             raise ConfigError(f"--ensemble: {folder}: {error}") from None
         chosen.append(ChosenRun(folder, own, checkpoint))
     return chosen
+
+
+def split_checkpoint(text: str) -> tuple[str, str]:
+    """``runs/a:last`` is ``("runs/a", "last")``; the best checkpoint where none is stated."""
+    run, colon, checkpoint = text.rpartition(":")
+    return (run, checkpoint) if colon and not Path(text).expanduser().is_dir() else (text, "best")
 
 
 def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:

@@ -1,4 +1,4 @@
-"""Train a model, or go on with a run that stopped.
+r"""Train a model, or go on with a run that stopped.
 
 Example:
     transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
@@ -8,6 +8,13 @@ The run directory receives the resolved settings, the tokenizers, metrics (metri
 Where it already holds a run with the same settings, training goes on from its newest checkpoint, to the bit. SIGINT (Ctrl-C)
 and SIGTERM save and end; the same command goes on.
 
+With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another, with its
+tokenizers; update count, schedule and optimizer start anew. --config.init.rename and --config.init.leave_out say what is
+called otherwise and what is drawn all the same, --config.optimizer.freeze what is not trained; the patterns are searched for in
+paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in run.json:
+    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=captions --workdir=runs/captions \
+        --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
+
 With --distributed several processes train together, and all their devices are one mesh: one process a host on TPU pods and
 Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand, two processes:
     export JAX_COORDINATOR_ADDRESS=host0:8476 JAX_NUM_PROCESSES=2
@@ -15,9 +22,12 @@ Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand
     JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
 """
 
+from dataclasses import replace
+
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_config_flag, define_distributed_flag, resolve_config
+from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
 # Settings that may change when a run goes on: they alter neither the model, nor the order of its updates, nor its scores.
@@ -44,6 +54,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "workdir", None, "folder of the run; made if it is not there", flag_values=values, required=True
     )
+    meaning = "RUN[:CHECKPOINT]: start from the parameters of another run; sets init.run and init.checkpoint"
+    flags.DEFINE_string("init_from", None, meaning, flag_values=values)
     define_distributed_flag(values)
     flags.DEFINE_string(
         "profile_steps", None, "A:B: trace the updates from A to B into profile/ of the run", flag_values=values
@@ -52,7 +64,13 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Trains; 0 when finished, out of patience, or stopped by a signal with everything saved; 1 when the loss diverged."""
+    if values.init_from is not None:
+        source, checkpoint = split_checkpoint(values.init_from)
+        if not source:
+            raise ConfigError("--init_from: is empty; give the folder of a run")
+        values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint}"]
     config = resolve_config(values)
+    config = replace(config, init=config.init.absolute())
     require_same_run(config, values.workdir)
     from transformer_jax.reporting.profiling import ProfiledSteps
     from transformer_jax.training_session import train
@@ -62,12 +80,24 @@ def run(values: flags.FlagValues) -> int:
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
-    """Raises ConfigError, with the differences, when ``workdir`` holds checkpoints that ``config`` cannot continue."""
+    """Raises ConfigError, with the differences, when ``workdir`` holds checkpoints that ``config`` cannot continue.
+
+    Where it holds none, when the run that it is to start from is not there.
+    """
+    from transformer_jax.checkpoint_folder import stored_checkpoints
     from transformer_jax.run_directory import RunDirectory
 
     run_directory = RunDirectory(workdir)
-    if not run_directory.has_checkpoints():
+    checkpoints = stored_checkpoints(run_directory.checkpoints)
+    if not checkpoints:
+        if config.init.run:
+            RunDirectory(config.init.run).require_run("init.run")
         return
+    if not checkpoints[-1].can_be_continued:
+        raise ConfigError(
+            f"--workdir: {workdir} holds averaged parameters, without the state of an optimizer, so no training goes on from "
+            f"them; one starts from them in another folder, with --init_from={workdir}"
+        )
     if not run_directory.config.is_file():
         raise ConfigError(
             f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name} that says of what; put it back, or use "

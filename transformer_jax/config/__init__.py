@@ -8,6 +8,7 @@ from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerCon
 from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.numbers import Number, Numbers, Rates, numbers_of, rates_of, structure_of
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
@@ -23,6 +24,7 @@ __all__ = [
     "DataError",
     "DecodingConfig",
     "ExperimentConfig",
+    "InitConfig",
     "MeshConfig",
     "Number",
     "Numbers",

@@ -1,5 +1,7 @@
 """What settings are checked with: each check raises ConfigError naming the key and the remedy."""
 
+import re
+
 from transformer_jax.config.errors import ConfigError
 
 
@@ -26,3 +28,11 @@ def require_fraction(block: str, settings: object, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         require(0 <= value < 1, f"{block}.{name}", f"{value} must be at least 0 and below 1")
+
+
+def require_pattern(key: str, text: str) -> None:
+    """Raises ConfigError unless ``text`` is a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"{key}: {text!r} is not a regular expression: {error}") from None

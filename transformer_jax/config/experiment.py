@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from transformer_jax.config.checks import require
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.rnn import RnnConfig
@@ -23,6 +24,7 @@ class ExperimentConfig:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     model: TransformerConfig | RnnConfig = field(default_factory=TransformerConfig)
+    init: InitConfig = field(default_factory=InitConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)

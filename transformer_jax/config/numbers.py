@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.rnn import RnnConfig
 
@@ -68,6 +69,7 @@ def structure_of(config: ExperimentConfig) -> ExperimentConfig:
     return replace(
         config,
         seed=0,
+        init=InitConfig(),
         data=replace(config.data, seed=config.data_seed),
         model=replace(config.model, **rates),
         optimizer=replace(

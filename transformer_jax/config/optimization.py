@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
+from transformer_jax.config.checks import require, require_choice, require_fraction, require_pattern, require_positive
 
 OPTIMIZERS = ("adam", "adamw", "adafactor")
 SCHEDULES = ("noam", "inverse_square_root", "cosine", "constant")
@@ -13,6 +13,8 @@ class OptimizerConfig:
     """The update rule and its learning-rate schedule.
 
     ``learning_rate``: the factor on the paper's formula for ``noam`` (1.0 as published), the peak rate for the others.
+    ``freeze``: parameters in whose path (``encoder_layers_0/self_attention/query``) this regular expression is found stay as
+    they are; empty, none do.
     """
 
     name: str = "adam"
@@ -24,6 +26,7 @@ class OptimizerConfig:
     epsilon: float = 1e-9
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    freeze: str = ""
 
     def __post_init__(self) -> None:
         require_choice("optimizer.name", self.name, OPTIMIZERS)
@@ -34,6 +37,7 @@ class OptimizerConfig:
             require(getattr(self, name) >= 0, f"optimizer.{name}", "must not be negative; 0 turns it off")
         decays = self.weight_decay == 0 or self.name != "adam"
         require(decays, "optimizer.weight_decay", "adam has none; use optimizer.name=adamw")
+        require_pattern("optimizer.freeze", self.freeze)
 
 
 @dataclass(frozen=True)

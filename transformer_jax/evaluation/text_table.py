@@ -14,3 +14,19 @@ def text_table(rows: Sequence[tuple[str, str, str]]) -> str:
     name_width = max((len(name) for name, _, _ in rows), default=0)
     value_width = max((len(value) for _, value, _ in rows), default=0)
     return "\n".join(f"{name:<{name_width}}  {value:>{value_width}}  {remark}".rstrip() for name, value, remark in rows)
+
+
+def aligned_table(rows: Sequence[Sequence[str]], alignment: str) -> str:
+    """Returns rows of any width as aligned lines; ``alignment`` has ``l`` or ``r`` for each column.
+
+    ``aligned_table([("step", "BLEU"), ("630", "9.10")], "rr")`` gives::
+
+        step  BLEU
+         630  9.10
+    """
+    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+    place = {"l": str.ljust, "r": str.rjust}
+    lines = [
+        [place[side](cell, width) for cell, width, side in zip(row, widths, alignment, strict=True)] for row in rows
+    ]
+    return "\n".join("  ".join(cells).rstrip() for cells in lines)

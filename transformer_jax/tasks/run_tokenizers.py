@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import jax
 
 from transformer_jax.checkpoints import CheckpointError, Checkpoints
-from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import (
     TokenizerPair,
@@ -25,17 +25,35 @@ from transformer_jax.run_directory import RunDirectory
 def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> TokenizerPair:
     """The tokenizers of a run that has checkpoints; else new ones, of its training split, which are not saved yet.
 
-    What lies in a folder without checkpoints may belong to other settings, or to data that were mended since. Of several
-    processes one finds or trains them.
+    Where its parameters come from another run, so do its tokenizers, unless ``init.tokenizer`` says otherwise. What lies in a
+    folder without checkpoints may belong to other settings, or to data that were mended since. Of several processes one finds
+    or trains them. Raises ConfigError when tokenizers are to be adopted that are not as the settings say.
     """
 
     def find_or_train() -> TokenizerPair:
         if run.has_checkpoints():
             return _tokenizers_of_run(run)
+        if config.init.run and config.init.tokenizer == "adopt":
+            return _adopted_tokenizers(config)
         corpus = open_corpus(config.data, config.data_seed)
         return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
 
     return _of_first(find_or_train)
+
+
+def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+    """The tokenizers of the run that the parameters come from; raises ConfigError when the settings state others."""
+    source = RunDirectory(config.init.run)
+    source.require_run("init.run")
+    theirs = load_run_config(source.path).tokenizer
+    for name in ("kind", "vocabulary_size", "joint"):
+        before, now = getattr(theirs, name), getattr(config.tokenizer, name)
+        if before != now:
+            raise ConfigError(
+                f"tokenizer.{name}: {now!r}, but the tokenizers are adopted from {source.path}, where it is {before!r}; use "
+                f"--config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
+            )
+    return _tokenizers_of_run(source)
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Numbers, numbers_of
+from transformer_jax.training.freezing import frozen, without_gradient
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.state import TrainState
@@ -33,6 +34,8 @@ class Update:
     ) -> None:
         self.mesh = mesh
         self._config = config
+        if config.optimizer.freeze:
+            loss = without_gradient(loss, config.optimizer.freeze)
         self.step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps)
         numbers = numbers_of(config)
         self.number_shapes: Numbers = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.float32), numbers)
@@ -54,4 +57,6 @@ class Update:
         return self.jitted.lower(self.state_shapes, batch, self.number_shapes)
 
     def _optimizer(self, numbers: Numbers) -> optax.GradientTransformation:
-        return make_optimizer(self._config.optimizer.name, numbers, self.schedule(numbers))
+        optimizer = make_optimizer(self._config.optimizer.name, numbers, self.schedule(numbers))
+        pattern = self._config.optimizer.freeze
+        return frozen(optimizer, pattern) if pattern else optimizer

@@ -1,0 +1,95 @@
+"""Compare runs, and look after their checkpoints, through the command line."""
+
+import csv
+import json
+import re
+import shutil
+from contextlib import closing
+
+import numpy as np
+
+from transformer_jax.__main__ import main
+from transformer_jax.checkpoint_tools.difference import read_parameters
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.comparing import translated_split
+from transformer_jax.config import DataError
+from transformer_jax.run_directory import RunDirectory
+
+
+def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monkeypatch, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(run, other, ignore=shutil.ignore_patterns("evaluation-*"))
+    compare = ["compare", str(run), str(other), "--split=validation", "--checkpoint=30", f"--output={tmp_path / 'out'}"]
+    assert main(compare) == 0
+    assert f"{other}: translating validation with checkpoint 30" in capsys.readouterr().err
+    text = (tmp_path / "out" / "compare.csv").read_text()
+    # The same parameters: no difference, and nothing but chance.
+    assert [row["p_value"] for row in csv.DictReader(text.splitlines())] == ["1.0", "1.0"]
+    saved = [folder / "evaluation-validation-30.txt" for folder in (run, other)]
+    assert saved[0].read_text() == saved[1].read_text()
+
+    def refuse(*arguments, **settings):
+        raise DataError("evaluated again")
+
+    monkeypatch.setattr(translated_split, "open_trained_run", refuse)
+    assert main(compare) == 0
+    assert main([*compare, "--config.decoding.beam_width=1"]) == 2
+    assert "evaluated again" in capsys.readouterr().err
+
+
+def test_report_finds_the_best_checkpoint(run, tmp_path):
+    assert main(["report", str(run), f"--output={tmp_path}"]) == 0
+    row = next(csv.DictReader((tmp_path / "report.csv").read_text().splitlines()))
+    assert row["best_checkpoint"] == str(run / "checkpoints" / row["best_update"])
+    assert row["parameters"] == str(json.loads((run / "run.json").read_text())[0]["parameters"])
+    assert float(row["seconds"]) > 0
+
+
+def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys):
+    average = tmp_path / "average"
+    assert main(["checkpoint", "average", str(run), "--count=3", f"--output={average}"]) == 0
+    means = read_parameters(RunDirectory(average), "best")[1]
+    parts = [read_parameters(RunDirectory(run), step)[1] for step in ("10", "20", "30")]
+    for name, mean in means.items():
+        np.testing.assert_allclose(mean, sum(part[name] for part in parts) / 3, rtol=1e-5, atol=1e-7)
+    (tmp_path / "in.txt").write_text("a b c\n")
+    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
+    assert main(["translate", f"--workdir={average}", *files]) == 0
+    averaged = (tmp_path / "out.txt").read_text()
+    assert main(["translate", f"--workdir={run}", "--checkpoint=last", "--average=3", *files]) == 0
+    assert (tmp_path / "out.txt").read_text() == averaged
+    assert json.loads((average / "run.json").read_text())[0]["average_of"] == {"run": str(run), "steps": [10, 20, 30]}
+    capsys.readouterr()
+    assert main(["train", f"--config={average}", f"--workdir={average}"]) == 2
+    assert f"--init_from={average}" in capsys.readouterr().err
+    assert main(["checkpoint", "info", str(average)]) == 0
+    assert "optimizer state   none" in capsys.readouterr().out
+
+
+def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    assert main(["checkpoint", "ls", str(copy)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:5]] == ["0", "10", "20", "30"]
+    assert main(["checkpoint", "info", str(copy), "--checkpoint=20"]) == 0
+    printed = capsys.readouterr().out
+    assert "update            20\n" in printed
+    assert re.search(r"    query +16 x 2 x 8 +float32 +256 +1.0 KiB", printed)
+    assert ", those of config.json" in printed
+    assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:20"]) == 0
+    assert "0 arrays differ, " in capsys.readouterr().out
+    assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:30"]) == 0
+    assert "\n\nNo difference between" in capsys.readouterr().out
+    with closing(Checkpoints(copy / "checkpoints", read_only=True)) as checkpoints:
+        best = checkpoints.best_step()
+    left = {str(best), "30"}
+    with RunDirectory(copy).locked():
+        assert main(["checkpoint", "prune", str(copy)]) == 2
+        assert "a training is running in" in capsys.readouterr().err
+    assert main(["checkpoint", "prune", str(copy), "--dry_run"]) == 0
+    assert {each.name for each in (copy / "checkpoints").iterdir()} == {"0", "10", "20", "30"}
+    assert main(["checkpoint", "prune", str(copy)]) == 0
+    assert capsys.readouterr().out.count("\ndeleted") == 4 - len(left)
+    assert {each.name for each in (copy / "checkpoints").iterdir()} == left
+    with closing(Checkpoints(copy / "checkpoints", read_only=True)) as checkpoints:
+        assert checkpoints.best_step() == best

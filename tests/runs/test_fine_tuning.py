@@ -1,0 +1,124 @@
+"""Runs of a few seconds that begin with the parameters of another."""
+
+import json
+import shutil
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from run_settings import tiny_config, tiny_settings
+from run_steps import session, train, trainer
+
+from transformer_jax.checkpoint_tools.difference import read_parameters
+from transformer_jax.commands.train import require_same_run
+from transformer_jax.config import ConfigError, ExperimentConfig, from_dict
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.training.parameter_names import named_leaves
+
+FREEZE = "^encoder_|embedding"
+
+
+@pytest.fixture(scope="module")
+def source(cache, tmp_path_factory) -> Path:
+    """The folder of a run with a checkpoint; that it was never trained makes no difference to whoever begins with it."""
+    folder = tmp_path_factory.mktemp("source") / "run"
+    run = trainer(replace(tiny_config(cache), seed=1), folder)
+    run._describe_run()
+    with closing(run._checkpoints) as checkpoints:
+        checkpoints.save(run._beginning.state(), {**run._identity(), "counters": asdict(run.counters)})
+    return folder
+
+
+def tuned(cache: Path, source: Path, freeze: str = FREEZE, init: dict | None = None, **blocks: dict) -> ExperimentConfig:
+    """Other data, of which other tokenizers would be trained, if any were."""
+    settings = tiny_settings(cache, num_updates=3)
+    settings["data"] |= {"source": "reverse"}
+    settings["init"] = {"run": str(source), "checkpoint": "last"} | (init or {})
+    settings["optimizer"]["freeze"] = freeze
+    for block, values in blocks.items():
+        settings[block] = settings[block] | values
+    return from_dict(settings)
+
+
+def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_more(cache, source, tmp_path, capfd):
+    other, run = tmp_path / "other", tmp_path / "run"
+    shutil.copytree(source, other)
+    config = tuned(cache, other)
+    assert train(config, run).reason == "finished"
+    told = capfd.readouterr().err
+    assert f"parameters of {other}, checkpoint 0: 31 arrays taken" in told
+    assert "optimizer.freeze='^encoder_|embedding' holds 13 of 31 arrays" in told
+    assert json.loads((run / "run.json").read_text())[0]["initial_parameters"]["step"] == 0
+    shutil.rmtree(other)
+    assert train(config, run).step == 3
+    before = read_parameters(RunDirectory(source), "last")[1]
+    after = read_parameters(RunDirectory(run), "3")[1]
+    is_frozen = {name: name.startswith("encoder_") or "embedding" in name for name in before}
+    assert {name: np.array_equal(before[name], after[name]) for name in before} == is_frozen
+    for file in (run / "tokenizer").iterdir():
+        assert file.read_bytes() == (source / "tokenizer" / file.name).read_bytes()
+
+
+def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new_run(cache, source, tmp_path):
+    """On a mesh of its own, with scanned layers, though the other run had neither."""
+    mesh = {"data": 2, "fsdp": 2, "tensor": 2}
+    model = {"num_decoder_layers": 2, "scan_layers": True}
+    config = tuned(cache, source, freeze="embedding", init={"leave_out": "^encoder_"}, mesh=mesh, model=model)
+    run = trainer(config, tmp_path / "run", devices=8)
+    state, drawn = run._beginning.state(), jax.device_get(run.update.initial_state(config.seed))
+    before = read_parameters(RunDirectory(source), "last")[1]
+    for name, leaf in named_leaves(state.params).items():
+        is_drawn = name.startswith(("encoder_", "decoder_layers_1"))
+        np.testing.assert_array_equal(leaf, named_leaves(drawn.params)[name] if is_drawn else before[name])
+    wanted = jax.tree.map(lambda shape: shape.sharding, run.update.state_shapes)
+    assert jax.tree.map(lambda leaf: leaf.sharding, state) == wanted
+    assert int(state.step) == 0
+    told = run._beginning.origin()["initial_parameters"]
+    assert {name.partition("/")[0] for name in told["missing"]} == {"decoder_layers_1"}
+    assert {name.partition("/")[0] for name in told["left_out"]} == {"encoder_layers_0"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"d_ff": 64}}, r"feed_forward/wide_kernel: \(16, 32\) in the checkpoint, \(16, 64\) here"),
+        ({"tokenizer": {"kind": "character"}}, "tokenizer.kind: 'character', but the tokenizers are adopted from .*'word'"),
+        ({"init": {"tokenizer": "new"}}, "source_embedding/table would be taken from a run with other tokenizers"),
+        ({"init": {"checkpoint": "5"}}, r"no checkpoint '5'; there are best, last, \[0\]"),
+        ({"freeze": "decoder_layers_9"}, "optimizer.freeze: 'decoder_layers_9' is found in the path of no parameter"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_anything_is_written(cache, source, tmp_path, changes, message):
+    config = tuned(cache, source, **changes)
+    with pytest.raises(ValueError, match=message):
+        trainer(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, tmp_path):
+    config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
+    trainer(config, tmp_path / "run")
+    new, old = (
+        tokenizers_for_training(each, RunDirectory(tmp_path / "run")).source.fingerprint()
+        for each in (config, tuned(cache, source))
+    )
+    assert new != old
+
+
+def test_a_run_that_is_not_there_is_told_at_once(cache, tmp_path):
+    config = tuned(cache, tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"init.run: .*nowhere does not exist"):
+        require_same_run(config, str(tmp_path / "run"))
+
+
+def test_frozen_parameters_that_are_not_there_are_told_before_tokenizers_are_trained(cache, tmp_path, monkeypatch):
+    settings = tiny_settings(cache)
+    settings["optimizer"]["freeze"] = "nowhere"
+    settings["mesh"]["data"] = -1
+    monkeypatch.setattr("transformer_jax.training_session.tokenizers_for_training", None)
+    with pytest.raises(ConfigError, match="optimizer.freeze: 'nowhere' is found in the path of no parameter"):
+        session(from_dict(settings), tmp_path / "run")

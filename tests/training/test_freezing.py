@@ -1,0 +1,70 @@
+"""Parameters that are frozen: the same bits afterwards, no optimizer state, no part in the gradient's norm."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, OptimizerConfig, numbers_of
+from transformer_jax.training.freezing import frozen_mask, trained_share
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.optimizers import RULES
+from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.update import Update
+
+MESH = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+
+
+def init(key: jax.Array) -> dict:
+    return {"source_embedding": {"table": jnp.full((3, 2), 2.0)}, "projection": {"table": jnp.full((3, 2), 3.0)}}
+
+
+def loss(params: dict, batch: jax.Array, key: jax.Array, numbers: object) -> LossSums:
+    zero = jnp.zeros(())
+    total = sum(jnp.sum(batch * leaf**2) for leaf in jax.tree.leaves(params))
+    return LossSums(**dict.fromkeys(LossSums._fields, zero) | {"loss": total, "tokens": zero + 1})
+
+
+def updated(freeze: str, name: str = "adam"):
+    decay = 0.0 if name == "adam" else 0.1
+    optimizer = OptimizerConfig(name=name, weight_decay=decay, clip_norm=1.0, freeze=freeze, schedule="constant")
+    config = ExperimentConfig(optimizer=optimizer)
+    update = Update(config, loss, init, MESH)
+    return jax.jit(update.step)(update.initial_state(0), jnp.ones((3, 2)), numbers_of(config))
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_what_is_frozen_stays_and_has_no_state(name):
+    state, metrics = updated("^source_", name)
+    before = init(jax.random.key(0))
+    np.testing.assert_array_equal(state.params["source_embedding"]["table"], before["source_embedding"]["table"])
+    assert np.all(np.asarray(state.params["projection"]["table"]) != before["projection"]["table"])
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.optimizer_state)]
+    assert any("projection" in path for path in paths)
+    assert not any("source_embedding" in path for path in paths)
+    # 6 numbers of gradient 2 * 3.
+    assert float(metrics.gradient_norm) == pytest.approx(6 * 6**0.5)
+
+
+def test_the_others_are_updated_as_if_there_was_nothing_else():
+    """Clipping too takes no notice of what is frozen."""
+    alone, _ = updated("^source_")
+    both, _ = updated("")
+    assert not np.array_equal(both.params["source_embedding"]["table"], alone.params["source_embedding"]["table"])
+    # Adam's first step has the size of the rate whatever the gradient is.
+    np.testing.assert_allclose(both.params["projection"]["table"], alone.params["projection"]["table"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("pattern", "which"), [("decoder", "of no parameter"), ("table", "of every parameter")])
+def test_nothing_and_everything_are_refused_with_names(pattern, which):
+    with pytest.raises(
+        ConfigError, match=f"'{pattern}' is found in the path {which}; paths are projection/table, source_"
+    ):
+        frozen_mask(init(jax.random.key(0)), pattern)
+    with pytest.raises(ConfigError, match="optimizer.freeze"):
+        updated(pattern)
+
+
+def test_how_many_train_is_counted():
+    params = {"a": jnp.ones((2, 3)), "b": jnp.ones(4), "c": jnp.ones(5)}
+    assert trained_share(params, "^[ab]").startswith("5 of 15 parameters train; optimizer.freeze='^[ab]' holds 2 of 3")

@@ -1,0 +1,84 @@
+"""What lies in a folder of checkpoints, seen from outside: steps, scores, sizes, damage. No array is read, no Orbax needed."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+# What selects the best checkpoint.
+METRIC = "bleu"
+# A folder of such a name is half-written or half-deleted: nobody takes it for a checkpoint, and the next training removes it.
+UNFINISHED = ".orbax-checkpoint-tmp-"
+
+
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint as files: ``bleu`` is None where none was measured, ``is_sound`` False where its score cannot be read."""
+
+    step: int
+    folder: Path
+    bleu: float | None
+    is_sound: bool
+
+    @property
+    def can_be_continued(self) -> bool:
+        """Whether a training can go on from it: averaged parameters have no optimizer state."""
+        return (self.folder / "rest").is_dir()
+
+    @property
+    def written(self) -> float:
+        """When it was complete, in seconds since 1970; of a copy too, as long as Orbax's note of it can be read."""
+        try:
+            note = json.loads((self.folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))
+            return note["commit_timestamp_nsecs"] / 1e9
+        except (OSError, ValueError, KeyError, TypeError):
+            return self.folder.stat().st_mtime
+
+
+def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
+    """The complete checkpoints of a folder, oldest first."""
+    folders = [entry for entry in directory.glob("[0-9]*") if entry.name.isdigit()]
+    return [_stored(folder) for folder in sorted(folders, key=lambda folder: int(folder.name))]
+
+
+def best_of(scores: Mapping[int, float]) -> int | None:
+    """Of the steps with their scores the best, of equals the newest; None when there is none."""
+    return max(scores, key=lambda step: (scores[step], step)) if scores else None
+
+
+def bytes_in(folder: Path) -> int:
+    """What the files in a folder hold together."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Moves the folder of a checkpoint beside the others', under a name that is free."""
+    folder = checkpoint.parent.parent
+    names = (folder / f"damaged-{checkpoint.name}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
+    target = next(name for name in names if not name.exists())
+    checkpoint.rename(target)
+    return target
+
+
+def were_set_aside(run: Path) -> list[Path]:
+    """The damaged checkpoints that ``set_aside`` moved into the folder of a run."""
+    return sorted(entry for entry in run.glob("damaged-[0-9]*") if entry.is_dir())
+
+
+def remove(checkpoint: Path) -> None:
+    """Deletes a checkpoint; when it is killed on the way nothing half-deleted is left under the name."""
+    unfinished = checkpoint.with_name(f"{checkpoint.name}{UNFINISHED}removed")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    checkpoint.rename(unfinished)
+    shutil.rmtree(unfinished)
+
+
+def _stored(folder: Path) -> StoredCheckpoint:
+    file = folder / "metrics" / "metrics"
+    try:
+        scores = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError:
+        scores = None
+    if not isinstance(scores, dict):
+        return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
+    return StoredCheckpoint(int(folder.name), folder, scores.get(METRIC), is_sound=True)

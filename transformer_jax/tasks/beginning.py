@@ -1,0 +1,40 @@
+"""How a run begins: with parameters that are drawn, or partly another run's; and which of them train."""
+
+from typing import Any
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.tasks.initial_parameters import InitialParameters, find_initial_parameters
+from transformer_jax.training.freezing import trained_share
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.update import Update
+
+
+class Beginning:
+    """The state before the first update of a run; one that ``is_resumed`` needs none, and no longer looks at ``init``.
+
+    Raises ConfigError and CheckpointError when the parameters cannot come from where ``init`` says.
+    """
+
+    def __init__(
+        self, config: ExperimentConfig, update: Update, tokenizers: TokenizerPair, *, is_resumed: bool
+    ) -> None:
+        self._update, self._seed, self._freeze = update, config.seed, config.optimizer.freeze
+        self._shapes = update.state_shapes.params
+        self._initial: InitialParameters | None = None
+        if config.init.run and not is_resumed:
+            self._initial = find_initial_parameters(config.init, self._shapes, tokenizers)
+
+    def state(self) -> TrainState:
+        """Counters and optimizer as of a new run, every leaf where it will live."""
+        state = self._update.initial_state(self._seed)
+        return state._replace(params=self._initial.put_into(state.params)) if self._initial else state
+
+    def notes(self) -> list[str]:
+        """What a reader should know of the parameters: where they come from, and how many of them train."""
+        notes = [self._initial.report()] if self._initial else []
+        return [*notes, trained_share(self._shapes, self._freeze)] if self._freeze else notes
+
+    def origin(self) -> dict[str, Any]:
+        """What ``run.json`` says about where the parameters come from; empty where they are drawn."""
+        return {"initial_parameters": self._initial.to_json()} if self._initial else {}
