@@ -5,7 +5,7 @@ from typing import NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from transformer_jax.sweeps.ranges import Value
-from transformer_jax.sweeps.study import ERROR, SharedStudy, best_of, number_of
+from transformer_jax.sweeps.study import ERROR, SharedStudy, best_of, given_point, number_of
 
 STATES = {
     TrialState.WAITING: "waiting",
@@ -49,7 +49,7 @@ def _row(trial: FrozenTrial, direction: str) -> TrialRow:
         STATES[trial.state],
         value,
         step,
-        dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {})),
+        given_point(trial),
         None if duration is None else duration.total_seconds() / 60,
         trial.user_attrs.get("folder", ""),
         trial.user_attrs.get(ERROR, ""),

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,16 @@ NUMBER, ALIVE, ERROR = "number", "alive", "error"
 SECONDS_TO_PLAN = 60.0
 
 
+def number_of(trial: Trial | FrozenTrial) -> int:
+    """Which trial it is: all attempts at one have the number of the first."""
+    return trial.user_attrs.get(NUMBER, trial.number)
+
+
+def given_point(trial: FrozenTrial) -> dict[str, Value]:
+    """What the trial is, as far as that was chosen."""
+    return dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {}))
+
+
 class SharedStudy:
     """The study of a sweep; ``grace_seconds``: for so long a worker may be silent before its trial is another's."""
 
@@ -44,9 +54,10 @@ class SharedStudy:
         last = {number_of(trial): trial for trial in attempts}
         return [last[number] for number in sorted(last)]
 
-    def claim(self) -> Trial | None:
-        """A trial that nobody trains yet, now this worker's; None when there is none."""
-        for waiting in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+    def claim(self, rank: Callable[[FrozenTrial], int] = number_of) -> Trial | None:
+        """Of the trials that nobody trains yet the first by ``rank``, now this worker's; None when there is none."""
+        waiting_trials = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        for waiting in sorted(waiting_trials, key=lambda trial: (rank(trial), trial.number)):
             if self._set_state(waiting, TrialState.RUNNING):
                 return Trial(self.study, self._id(waiting))
         return None
@@ -172,11 +183,6 @@ class SharedStudy:
                 f"--sweep: the study {self.name!r} was begun with {changed} {json.dumps(before.get(changed))}, and now it is "
                 f"{json.dumps(now[changed])}; use another --workdir (or --study) for another sweep"
             )
-
-
-def number_of(trial: Trial | FrozenTrial) -> int:
-    """Which trial it is: all attempts at one have the number of the first."""
-    return trial.user_attrs.get(NUMBER, trial.number)
 
 
 def definition(sweep: Sweep) -> str:

@@ -12,6 +12,7 @@ from optuna.trial import Trial, TrialState
 
 from transformer_jax.config import ConfigError
 from transformer_jax.run_directory import RunDirectory, RunIsBusy
+from transformer_jax.sweeps.compiled_first import CompiledFirst
 from transformer_jax.sweeps.study import SharedStudy, best_of, number_of
 from transformer_jax.sweeps.trial_folder import folder_of, validations
 
@@ -33,12 +34,13 @@ def work(study: SharedStudy, workdir: Path, train: Train) -> None:
     fails.
     """
     failures: list[str] = []
+    preference = CompiledFirst(study)
     while True:
         for number in study.take_over_orphans():
             print(f"trial {number}: its worker fell silent; it goes on from its last checkpoint", file=sys.stderr)
-        trial = study.claim()
+        trial = study.claim(preference.ranks())
         if trial is not None:
-            error = _run(study, trial, workdir, train)
+            error = _run(study, trial, workdir, train, preference)
             failures = [*failures, error] if error else []
             if len(failures) == FAILURES_IN_A_ROW:
                 raise ConfigError(f"{len(failures)} trials in a row failed, the last with: {error}")
@@ -48,7 +50,7 @@ def work(study: SharedStudy, workdir: Path, train: Train) -> None:
             return
 
 
-def _run(study: SharedStudy, trial: Trial, workdir: Path, train: Train) -> str:
+def _run(study: SharedStudy, trial: Trial, workdir: Path, train: Train, preference: CompiledFirst) -> str:
     """Trains one trial; why it failed, empty where it did not."""
     number = number_of(trial)
     folder = folder_of(workdir, number)
@@ -56,7 +58,9 @@ def _run(study: SharedStudy, trial: Trial, workdir: Path, train: Train) -> str:
         try:
             point = study.point(trial)
             print(f"trial {number}: {describe(point)}", file=sys.stderr)
-            outcome = train(study.sweep.settings(point), folder, judge=_judge(study, trial, lost))
+            config = study.sweep.settings(point)
+            preference.note(config)
+            outcome = train(config, folder, judge=_judge(study, trial, lost))
         except KeyboardInterrupt:
             study.put_back(trial)
             raise
