@@ -59,3 +59,27 @@ def draw_alignments(panels: Sequence[tuple[str, SoftAlignment]], path: Path) -> 
         words = figure.text(left / figure.get_figwidth(), 0.99, name, color=INK, va="top")
         words.set_fontproperties(font(9, weight="bold"))
     canvas.write_png(figure, path)
+
+
+def draw_totals(results: dict[str, dict], path: Path) -> None:
+    """BLEU, perplexity and tokens per second of every model, a panel each."""
+    names = list(results)
+    height = 0.24 * len(names)
+    figure = canvas.blank_figure(9.6, height + 1.1)
+    columns = (("bleu", "BLEU", "{:.1f}"), ("perplexity", "perplexity", "{:.2f}"))
+    columns += (("target_tokens_per_second", "target tokens/s of training", "{:,.0f}"),)
+    for number, (key, title, form) in enumerate(columns):
+        axes = canvas.add_panel(figure, 2.0 + 2.5 * number, 0.75, 1.9, height)
+        values = [results[name][key] for name in names]
+        axes.barh(range(len(names)), values, color=LINE_COLORS[0], height=0.6)
+        for place, value in enumerate(values):
+            axes.text(value, place, f" {form.format(value)}", va="center", fontproperties=font(7.5), color=INK)
+        axes.set_yticks(range(len(names)), names if number == 0 else [""] * len(names))
+        axes.set_xticks([])
+        axes.set_title(title, loc="left", fontproperties=font(8.5, weight="bold"), color=INK, pad=4)
+        axes.invert_yaxis()
+        axes.tick_params(length=0, labelcolor=INK, labelsize=8)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    canvas.add_title(figure, "The same training time for each", 10)
+    canvas.write_png(figure, path)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pictures import draw_alignments, draw_lines
+from pictures import draw_alignments, draw_lines, draw_totals
 from scores import EXAMPLE, bleu_by_length, describe, sentence_alignment, write_table
 
 HERE = Path(__file__).resolve().parent
@@ -78,6 +78,7 @@ def main() -> None:
     draw_lines(
         {name: result["bleu_by_length"] for name, result in results.items()}, arguments.output / "bleu_by_length.png"
     )
+    draw_totals(results, arguments.output / "totals.png")
     attentive = [name for name in names if name not in WITHOUT_ATTENTION]
     panels = [(name, *sentence_alignment(workdir(name, arguments), EXAMPLE)) for name in attentive]
     if panels:

@@ -1,0 +1,65 @@
+"""A sweep through the command line, with real trainings: stopped in the middle, and gone on with by the same command."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from run_settings import UPDATES, tiny_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = """
+from transformer_jax.sweeps.definition import Sweep
+
+def get_sweep():
+    rows = {"base": {}, "slow": {"optimizer.learning_rate": 1e-3}}
+    return Sweep(config="recipe.py", rows=rows, seeds=(0, 1), overrides={"data.seed": 0}, metric="validation/loss")
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_stopped_goes_on(tmp_path):
+    settings = tiny_settings(tmp_path / "cache", evaluate_every=4, checkpoint_every=4)
+    (tmp_path / "recipe.py").write_text(f"def get_config():\n    return {settings!r}\n")
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    command = [sys.executable, "-m", "transformer_jax", "sweep", "--sweep=sweep.py", "--workdir=out", "--workers=1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""}
+    options = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+
+    first = subprocess.Popen(command, **options)
+    await_validation(tmp_path / "out/trials/0000/metrics.jsonl", first)
+    first.send_signal(signal.SIGINT)
+    said = first.communicate(timeout=240)[0]
+    assert first.returncode == 130, said
+    assert "the same command goes on" in said
+
+    second = subprocess.run(command, **options, timeout=400, check=False)
+    assert second.returncode == 0, second.stdout
+    trials = list(csv.DictReader((tmp_path / "out/leaderboard.csv").read_text().splitlines()))
+    assert sorted((trial["row"], trial["seed"]) for trial in trials) == [
+        *(("base", "0"), ("base", "1"), ("slow", "0"), ("slow", "1"))
+    ]
+    assert {trial["state"] for trial in trials} == {"complete"}
+    losses = [float(trial["validation/loss"]) for trial in trials]
+    assert losses == sorted(losses)
+    for trial in trials:
+        records = [json.loads(line) for line in (Path(trial["folder"]) / "metrics.jsonl").read_text().splitlines()]
+        assert max(record["step"] for record in records) == UPDATES
+    starts = [len(json.loads((tmp_path / f"out/trials/{number:04d}/run.json").read_text())) for number in range(4)]
+    assert sum(starts) in (4, 5), "at most the trial that was stopped was begun twice"
+    assert (tmp_path / "out/history.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def await_validation(metrics: Path, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if metrics.is_file() and "validation/loss" in metrics.read_text():
+            return
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError(process.communicate()[0])
