@@ -70,13 +70,13 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.sweeps.study import SharedStudy
 
     sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
-    workdir = Path(values.workdir).expanduser()
+    workdir = Path(values.workdir).expanduser().absolute()
     workers = values.workers or workers_that_fit()
     if workers > 1 and has_tpu():
         raise ConfigError(f"--workers: {workers}, but a TPU host has one process; use 1 here and other hosts beside it")
     surroundings = environments(workers, gpus() if values.worker < 0 else [])
     storage = open_storage(storage_url(values.storage, workdir))
-    study = SharedStudy(sweep, storage, values.study or workdir.absolute().name, values.grace_seconds)
+    study = SharedStudy(sweep, storage, values.study or workdir.name, values.grace_seconds)
     if values.worker >= 0:
         return _be_worker(values.worker, workers, study, workdir)
     if values.retry_failed:
