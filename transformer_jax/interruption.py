@@ -14,7 +14,7 @@ class Interruption:
     """Whether a signal asked this process to stop; a second signal ends it at once. A context manager."""
 
     def __init__(self) -> None:
-        self._is_asked = False
+        self.is_asked = False
 
     def __enter__(self) -> "Interruption":
         self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
@@ -28,10 +28,10 @@ class Interruption:
 
     def stops_after(self, step: int) -> bool:
         """Whether update ``step`` is to be the last. Ask once an update: a signal may come at any moment."""
-        return self._is_asked
+        return self.is_asked
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._is_asked = True
+        self.is_asked = True
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
 
@@ -45,6 +45,8 @@ class AgreedInterruption:
 
     def __init__(self) -> None:
         self._has_asked = False
+        # Whoever asked too late for an update finds the training at its end.
+        self.is_asked = False
 
     def __enter__(self) -> "AgreedInterruption":
         self._previous = signal.signal(signal.SIGINT, self._note)

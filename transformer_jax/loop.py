@@ -44,12 +44,16 @@ Judge = Callable[[int, Mapping[str, float]], bool]
 
 
 class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line."""
+    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line.
+
+    ``is_asked_to_stop``: a signal came, though perhaps too late for an update.
+    """
 
     step: int
     reason: str
     best_bleu: float | None
     time_spent: str
+    is_asked_to_stop: bool = False
 
 
 class Trainer:
@@ -101,7 +105,9 @@ class Trainer:
                 progress.say(f"resumed at update {first}")
             reason = self._reason_to_end(first) or self._prepare_and_run(first, log, progress)
             self._save(None)
-        outcome = Outcome(int(self.state.step), reason, self.counters.best_bleu, self._goodput.line())
+        outcome = Outcome(
+            int(self.state.step), reason, self.counters.best_bleu, self._goodput.line(), self._interruption.is_asked
+        )
         write_json(self.run.outcome, outcome._asdict())
         return outcome
 
@@ -201,13 +207,13 @@ class Trainer:
         if self._is_validated(step):
             report = self._evaluate(self.config.training.validation_sentences, step)
             bleu = report.scores.bleu
-            found = {f"validation/{name}": value for name, value in headline(report).items()}
+            found = {f"validation/{name}": value for name, value in report.headline().items()}
             log.write(step, found)
             if not math.isfinite(report.loss):
                 raise TrainingDiverged(f"update {step}: the validation loss is {report.loss}; {self._remedy()}")
             is_best = self.counters.judge(bleu)
             best = "the best so far" if is_best else f"best {self.counters.best_bleu:.2f}"
-            progress.say(f"update {step}: validation {describe(report)} ({best})")
+            progress.say(f"update {step}: validation {report.line()} ({best})")
             self._is_judged = self._judge is not None and self._judge(step, found)
         log.sync()
         self._save(bleu)
@@ -279,20 +285,3 @@ class Trainer:
             f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or start anew, in another --workdir, with a "
             "lower optimizer.learning_rate or with optimizer.clip_norm"
         )
-
-
-def headline(report: EvaluationReport) -> dict[str, float]:
-    """The numbers of a report that belong into a log."""
-    scores = report.scores
-    return {
-        "bleu": scores.bleu,
-        "chrf": scores.chrf,
-        "loss": report.loss,
-        "perplexity": report.perplexity,
-        "search_tokens_per_second": report.tokens_per_second,
-    }
-
-
-def describe(report: EvaluationReport) -> str:
-    """The numbers of a report that belong into a line."""
-    return f"BLEU {report.scores.bleu:.2f}, perplexity {report.perplexity:.3f}"

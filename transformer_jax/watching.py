@@ -13,7 +13,6 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.loop import describe, headline
 from transformer_jax.reporting.metrics_log import MetricsLog, read_metrics
 from transformer_jax.run_directory import RunDirectory, locked, write_json
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -86,10 +85,10 @@ class Watcher:
         if params is None:
             return step not in self._run.checkpoint_steps()
         report, _ = self._task.evaluate(params, self._split, step=step)
-        self._log.write(step, {f"{self._split}/{name}": value for name, value in headline(report).items()})
+        self._log.write(step, {f"{self._split}/{name}": value for name, value in report.headline().items()})
         self._log.sync()
         self._found[step] = report.scores.bleu
-        self._say(f"update {step}: {self._split} {describe(report)} ({self._standing(step)})")
+        self._say(f"update {step}: {self._split} {report.line()} ({self._standing(step)})")
         return True
 
     def _params(self, step: int) -> PyTree | None:

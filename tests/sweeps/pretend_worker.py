@@ -12,9 +12,11 @@ from pathlib import Path
 from transformer_jax.sweeps.definition import load_sweep
 from transformer_jax.sweeps.storage import open_storage
 from transformer_jax.sweeps.study import SharedStudy
-from transformer_jax.sweeps.worker import work
+from transformer_jax.sweeps.worker import Worker
 
-Outcome = collections.namedtuple("Outcome", "step reason")  # as much of it as a worker reads
+Outcome = collections.namedtuple(
+    "Outcome", "step reason is_asked_to_stop", defaults=[False]
+)  # as much of it as a worker reads
 
 STEPS = 10
 
@@ -41,4 +43,4 @@ def pretend(config, folder, judge, seconds):
 if __name__ == "__main__":
     sweep, storage, workdir, seconds, grace = sys.argv[1:]
     study = SharedStudy(load_sweep(sweep), open_storage(storage), "pretended", float(grace))
-    work(study, Path(workdir), lambda config, folder, judge: pretend(config, folder, judge, float(seconds)))
+    Worker(study, Path(workdir), lambda config, folder, judge: pretend(config, folder, judge, float(seconds))).work()

@@ -87,6 +87,15 @@ def test_a_sampler_is_left_to_choose():
             'Sweep(config="configs/quickstart.py", overrides={"training.evaluate_every": 0}, seeds=(0,))',
             "training.evaluate_every: 0, so validation/bleu is never reported",
         ),
+        ('Sweep(config="configs/quickstart.py", rows={"a,b": {}})', "'a,b' has a comma in its name"),
+        (
+            'Sweep(config="configs/quickstart.py", seeds=(0,), space={"seed": Choice(1)})',
+            "both state the seed",
+        ),
+        (
+            'Sweep(config="configs/quickstart.py", space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2)',
+            "searches two or more ranges of numbers",
+        ),
         ('Sweep(config="configs/nowhere.py")', "no recipe 'configs/nowhere.py'"),
         ('Sweep(config="configs/quickstart.py", space={"model.dropout": LogUniform(0, 1)})', "0 < low < high"),
         ('{"config": "configs/quickstart.py"}', "must return a transformer_jax.sweeps.definition.Sweep"),
@@ -118,6 +127,7 @@ def test_a_range_goes_up(wrong):
 
 def test_workers_share_the_gpus_of_a_host():
     assert environments(2, []) == [{}, {}]
+    assert environments(1, ["0", "1"]) == [{}]
     assert environments(2, ["0", "1", "2", "3"]) == [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]
     shared = environments(4, ["0", "7"])
     assert [each["CUDA_VISIBLE_DEVICES"] for each in shared] == ["0", "7", "0", "7"]

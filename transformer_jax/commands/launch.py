@@ -136,6 +136,10 @@ def workload_of(command: list[str]) -> Training | Sweep:
         return Training(tuple(command), values.workdir, resolve_config(values))
     if name == "sweep":
         values = parse_flags(sweep.define_flags, arguments)
+        if values.retry_failed:
+            raise ConfigError(
+                "--retry_failed: each worker would try them once more; give it to sweep itself, then launch"
+            )
         load_sweep(values.sweep, overrides_of(values), values.rows)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += (f"--rows={','.join(values.rows)}",) if values.rows else ()

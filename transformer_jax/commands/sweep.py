@@ -1,28 +1,35 @@
 """Train one recipe in many variants: a grid, or a search for the best settings, by any number of workers.
 
 Examples:
-    transformer-jax sweep --sweep=experiments/paper_table3/sweep.py --workdir=runs/table3 --workers=2
+    transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small --workdir=runs/table3 --workers=2 --rows=base,big
     transformer-jax sweep --sweep=search.py --workdir=runs/search --storage=postgresql+psycopg://me@host/studies
 
 A sweep file is Python with a function get_sweep() that returns a Sweep:
 
     from transformer_jax.sweeps.definition import Sweep
-    from transformer_jax.sweeps.ranges import Choice, LogUniform
+    from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform, Uniform
 
     def get_sweep():
         space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
         return Sweep(config="configs/multi30k.py:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
 
+sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median, successive_halving or
+hyperband. metric: validation/bleu, validation/chrf, validation/loss or validation/perplexity. rows={"wide": {"model.d_ff": 64}}
+names lists of overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
+
 Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the
-study is a file in WORKDIR, so that has to lie on a disk they share; a database needs no shared disk. A worker that dies loses
-nothing: another takes its trial up from the last checkpoint. Ctrl-C saves and stops; the same command goes on. At the end
-WORKDIR holds leaderboard.md, .html and .csv, and pictures.
+study is a file in WORKDIR, so that has to lie on a disk they share. A database needs none. A worker that dies loses nothing on
+such a disk: another takes its trial up from the last checkpoint (without one, from its beginning). Ctrl-C saves and stops; the
+same command goes on, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
+.csv, and pictures.
 """
 
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +40,8 @@ from transformer_jax.config import ConfigError
 
 # What a command returns that a signal stopped.
 INTERRUPTED = 130
+# How a worker is told which it is, and where the study lies: an address may hold a password, which is for no list of processes.
+WORKER, STORAGE = "TRANSFORMER_JAX_SWEEP_WORKER", "TRANSFORMER_JAX_SWEEP_STORAGE"
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.devices import Environment
@@ -51,7 +60,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "workers",
         0,
-        "workers of this host, which share its GPUs (0: one a GPU, else one)",
+        "workers of this host, which share its GPUs and cores (0: one a GPU, else one)",
         flag_values=values,
         lower_bound=0,
     )
@@ -59,44 +68,49 @@ def define_flags(values: flags.FlagValues) -> None:
         "grace_seconds", 120.0, "a worker silent for so long is dead", flag_values=values, lower_bound=1.0
     )
     flags.DEFINE_boolean("retry_failed", False, "try failed trials once more", flag_values=values)
-    flags.DEFINE_integer("worker", -1, "be this one of the workers; for the command itself", flag_values=values)
 
 
 def run(values: flags.FlagValues) -> int:
-    """Trains all trials; 0, 1 when some failed or a worker did, or 130 when it was stopped before the end."""
+    """Trains all trials; 0 when all have ended, 1 when a worker did before that, 130 when it was stopped."""
+    if find_spec("optuna") is None:
+        raise ConfigError("sweep: needs Optuna; pip install 'transformer_jax[sweep]'")
     from transformer_jax.sweeps.definition import load_sweep
     from transformer_jax.sweeps.devices import environments, gpus, has_tpu, workers_that_fit
     from transformer_jax.sweeps.storage import open_storage, storage_url
     from transformer_jax.sweeps.study import SharedStudy
 
+    number = os.environ.get(WORKER)
     sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
     workdir = Path(values.workdir).expanduser().absolute()
     workers = values.workers or workers_that_fit()
     if workers > 1 and has_tpu():
         raise ConfigError(f"--workers: {workers}, but a TPU host has one process; use 1 here and other hosts beside it")
-    surroundings = environments(workers, gpus() if values.worker < 0 else [])
-    storage = open_storage(storage_url(values.storage, workdir))
-    study = SharedStudy(sweep, storage, values.study or workdir.name, values.grace_seconds)
-    if values.worker >= 0:
-        return _be_worker(values.worker, workers, study, workdir)
+    surroundings = environments(workers, gpus() if number is None else [])
+    url = os.environ.get(STORAGE) or storage_url(values.storage, workdir)
+    study = SharedStudy(sweep, open_storage(url), values.study or workdir.name, values.grace_seconds)
+    if number is not None:
+        return _be_worker(int(number), workers, study, workdir)
     if values.retry_failed:
         study.retry_failed()
+    surroundings = [each | {WORKER: str(n), STORAGE: url} for n, each in enumerate(surroundings)]
     return _coordinate(values, study, workdir, surroundings)
 
 
 def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path) -> int:
     """One worker, on its part of the cores, until all trials have ended."""
+    from transformer_jax.sweeps.coordinator import die_with_parent
     from transformer_jax.sweeps.devices import cores_of
-    from transformer_jax.sweeps.worker import work
+    from transformer_jax.sweeps.worker import Worker
     from transformer_jax.tasks.shared_programs import SharedPrograms
     from transformer_jax.training_session import run_training
 
+    die_with_parent()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores_of(number, workers, sorted(os.sched_getaffinity(0))))
     # What a training takes as "save and stop" ends a worker between trainings too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Trials that differ only in numbers compile once.
-    work(study, workdir, partial(run_training, shared=SharedPrograms()))
+    Worker(study, workdir, partial(run_training, shared=SharedPrograms())).work()
     return 0
 
 
@@ -111,6 +125,7 @@ def _coordinate(
     from transformer_jax.sweeps.leaderboard import tables, trial_table, write_leaderboard
     from transformer_jax.sweeps.overview import rows
     from transformer_jax.sweeps.pictures import draw_study
+    from transformer_jax.sweeps.storage import UNREACHABLE
 
     logs = require_writable(workdir, "--workdir") / "workers"
     command = [
@@ -121,18 +136,18 @@ def _coordinate(
         f"--sweep={values.sweep}",
         f"--workdir={values.workdir}",
     ]
-    command += [f"--storage={values.storage}", f"--study={values.study}", f"--grace_seconds={values.grace_seconds}"]
+    command += [f"--study={study.name}", f"--grace_seconds={values.grace_seconds}"]
     command += [f"--workers={len(surroundings)}", f"--rows={','.join(values.rows)}"]
     command += [f"--config.{key}={text}" for key, text in overrides_of(values)]
     print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
     with SweepProgress() as progress:
-        commands = [[*command, f"--worker={number}"] for number in range(len(surroundings))]
-        statuses = run_workers(
-            commands,
-            surroundings,
-            logs,
-            lambda: progress.show(trial_table(study.sweep, rows(study))),
-        )
+
+        def look() -> None:
+            # Where it cannot be reached the workers say so in their logs, and go on.
+            with suppress(*UNREACHABLE):
+                progress.show(trial_table(study.sweep, rows(study)))
+
+        statuses = run_workers(command, surroundings, logs, look)
     trials = rows(study)
     pictures = draw_study(study.study, study.sweep.metric, workdir)
     written = write_leaderboard(study.sweep, trials, pictures, workdir)
@@ -144,4 +159,4 @@ def _coordinate(
     if INTERRUPTED in statuses:
         print("stopped; the same command goes on", file=sys.stderr)
         return INTERRUPTED
-    return int(any(statuses) or any(trial.state != "complete" and trial.state != "pruned" for trial in trials))
+    return int(any(statuses))

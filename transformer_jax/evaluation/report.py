@@ -50,6 +50,20 @@ class EvaluationReport:
             name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
         }
 
+    def headline(self) -> dict[str, float]:
+        """Returns the numbers that belong into a log."""
+        return {
+            "bleu": self.scores.bleu,
+            "chrf": self.scores.chrf,
+            "loss": self.loss,
+            "perplexity": self.perplexity,
+            "search_tokens_per_second": self.tokens_per_second,
+        }
+
+    def line(self) -> str:
+        """Returns the numbers that belong into a line."""
+        return f"BLEU {self.scores.bleu:.2f}, perplexity {self.perplexity:.3f}"
+
     def table(self) -> str:
         """Returns the report as aligned plain text."""
         averaged = f"average of {self.averaged_checkpoints} checkpoints" if self.averaged_checkpoints > 1 else ""

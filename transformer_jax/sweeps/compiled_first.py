@@ -1,4 +1,4 @@
-"""Which trial a worker takes next: one that runs what the worker has compiled, else one that no other worker is compiling."""
+"""Which trial a worker takes next: one that was begun, one that runs what it compiled last, one that nobody else compiles."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 from transformer_jax.config import ConfigError, ExperimentConfig, structure_of
 from transformer_jax.sweeps.study import SharedStudy, given_point
 
-COMPILED, NEW, OTHERS = range(3)
+BEGUN, COMPILED, NEW, OTHERS = range(4)
 
 
 class CompiledFirst:
@@ -28,6 +28,8 @@ class CompiledFirst:
         running = [self._structure(each) for each in self._study.study.get_trials(deepcopy=False, states=states)]
 
         def rank(trial: FrozenTrial) -> int:
+            if trial.params:
+                return BEGUN
             structure = self._structure(trial)
             if structure is None or structure == self._last:
                 return COMPILED

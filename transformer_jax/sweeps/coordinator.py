@@ -1,5 +1,6 @@
 """The workers of one host: started, watched, and stopped together."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,16 +15,20 @@ from typing import IO
 from transformer_jax.sweeps.devices import Environment
 
 SECONDS_BETWEEN_LOOKS = 1.0
+STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+# Of prctl(2).
+PR_SET_PDEATHSIG = 1
 
 
 def run_workers(
-    commands: Sequence[Sequence[str]], environments: Sequence[Environment], logs: Path, look: Callable[[], None]
+    command: Sequence[str], environments: Sequence[Environment], logs: Path, look: Callable[[], None]
 ) -> list[int]:
-    """Starts the commands, calls ``look`` now and then until all have ended, and returns their exit statuses.
+    """Starts the command in each environment, calls ``look`` now and then until all have ended; their exit statuses.
 
-    What they print goes to ``logs``, a file each. SIGINT and SIGTERM are passed on, and the workers awaited: they save first.
+    What they print goes to ``logs``, a file each. SIGINT, SIGTERM and SIGHUP are passed on, and the workers awaited: they save
+    first. Workers must end with this process (``die_with_parent``), for it can be killed.
     """
-    with _log_files(logs, len(commands)) as files:
+    with _log_files(logs, len(environments)) as files:
         # In groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
         workers = [
             subprocess.Popen(
@@ -34,7 +39,7 @@ def run_workers(
                 stdin=subprocess.DEVNULL,
                 process_group=0,
             )
-            for command, environment, file in zip(commands, environments, files, strict=True)
+            for environment, file in zip(environments, files, strict=True)
         ]
         with _passed_on(workers):
             try:
@@ -42,11 +47,16 @@ def run_workers(
                     look()
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finally:
-                # However this ends, no worker outlives it.
                 for worker in workers:
                     worker.terminate()
                 statuses = [worker.wait() for worker in workers]
         return statuses
+
+
+def die_with_parent() -> None:
+    """Lets Linux send this process SIGTERM when the one that started it has ended, however that was."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def log_file(logs: Path, number: int) -> Path:
@@ -74,9 +84,10 @@ def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
         print("stopping: the workers save what they have; the same command goes on", file=sys.stderr)
         for worker in workers:
             if worker.poll() is None:
-                worker.send_signal(number)
+                # To a worker a terminal that was closed is a reason to save too.
+                worker.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
-    previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, pass_on) for number in STOPPING}
     try:
         yield
     finally:

@@ -36,8 +36,8 @@ class Sweep:
     with what the trials before found. ``metric`` is the best of those of all validations of a trial. A trial whose metric is
     worse than others' at the same update is ended early by the ``pruner``.
 
-    Keys are those of ``--config.KEY``. Raises ConfigError when an option is not one of those there are, or two exclude each
-    other; see also ``check``.
+    Whether more of a metric is better or less is known of each (``METRICS``). Keys are those of ``--config.KEY``. Raises
+    ConfigError when an option is not one of those there are, or two exclude each other; see also ``check``.
     """
 
     config: str
@@ -64,6 +64,16 @@ class Sweep:
             raise ConfigError(f"sampler={self.sampler}: needs a space to choose from, and trials=N, how often")
         if not self.is_listed and (self.rows or self.seeds):
             raise ConfigError("rows, seeds: only a grid goes through them; put a Choice into space instead")
+
+        commas = [name for name in self.rows if "," in name]
+        if commas:
+            raise ConfigError(f"rows: {commas[0]!r} has a comma in its name, which --rows needs to tell rows apart")
+        if self.seeds and SEED in self.space:
+            raise ConfigError("seeds, space: both state the seed; leave one out")
+        if self.sampler == "cma-es" and (
+            len(self.space) < 2 or any(isinstance(each, Choice) for each in self.space.values())
+        ):
+            raise ConfigError("sampler=cma-es: searches two or more ranges of numbers, no Choice; use tpe")
 
     @property
     def is_listed(self) -> bool:
@@ -118,10 +128,11 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
     if not isinstance(sweep, Sweep):
         raise ConfigError(f"{path}: get_sweep() must return a transformer_jax.sweeps.definition.Sweep, not {sweep!r}")
     try:
-        sweep = replace(
-            sweep, overrides=dict(sweep.overrides) | {key: read_value(key, text) for key, text in overrides}
-        )
         sweep = replace(sweep, rows=_chosen(sweep.rows, rows)) if rows else sweep
+        stated = {key: read_value(key, text) for key, text in overrides}
+        for key in stated:
+            _require_effect(sweep, key)
+        sweep = replace(sweep, overrides=dict(sweep.overrides) | stated)
         check(sweep)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -134,6 +145,13 @@ def _chosen(rows: Mapping[str, Mapping[str, Value]], names: Sequence[str]) -> di
         near = difflib.get_close_matches(unknown[0], rows, n=1)
         raise ConfigError(f"--rows: no row {unknown[0]!r}; {f'did you mean {near[0]}?' if near else ', '.join(rows)}")
     return {name: rows[name] for name in names}
+
+
+def _require_effect(sweep: Sweep, key: str) -> None:
+    """Raises ConfigError when what all trials are given is then set by the sweep itself in each of them."""
+    is_varied = key in sweep.axes() or (sweep.rows and all(key in row for row in sweep.rows.values()))
+    if is_varied:
+        raise ConfigError(f"--config.{key}: the sweep sets it in every trial; change the file")
 
 
 def check(sweep: Sweep) -> None:

@@ -7,18 +7,27 @@ from transformer_jax.config import ConfigError
 
 Environment = dict[str, str]
 
+# As JAX's own libtpu set-up knows them.
+GOOGLE = "0x1ae0"
+TPU_CHIPS = ("0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
+
 
 def gpus() -> list[str]:
     """The NVIDIA GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         return [name for name in given.split(",") if name.strip()]
-    return sorted(file.name.removeprefix("nvidia") for file in Path("/dev").glob("nvidia[0-9]*"))
+    # CUDA counts those that are here: in a container that was given the fourth of a host, that is number 0.
+    return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
 def has_tpu() -> bool:
-    """Whether the host has TPU chips."""
-    return any(Path("/dev").glob("accel[0-9]*")) or (Path("/dev/vfio").is_dir() and not gpus())
+    """Whether the host has TPU chips: Google's PCI devices of these numbers, v2 to v6e."""
+    for device in Path("/sys/bus/pci/devices").glob("*/device"):
+        vendor = device.with_name("vendor")
+        if vendor.is_file() and vendor.read_text().strip() == GOOGLE and device.read_text().strip() in TPU_CHIPS:
+            return True
+    return False
 
 
 def workers_that_fit() -> int:
@@ -30,9 +39,9 @@ def environments(workers: int, devices: list[str]) -> list[Environment]:
     """What each worker's environment adds: as many GPUs to each, or one GPU to several with equal parts of its memory.
 
     ``environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``. Without
-    GPUs nothing. Raises ConfigError when GPUs and workers do not divide: some would be faster than others.
+    GPUs, and for one worker, nothing. Raises ConfigError when GPUs and workers do not divide: some would be faster than others.
     """
-    if not devices:
+    if not devices or workers == 1:
         return [{} for _ in range(workers)]
     if workers > len(devices):
         if workers % len(devices):

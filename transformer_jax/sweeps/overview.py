@@ -5,7 +5,7 @@ from typing import NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from transformer_jax.sweeps.ranges import Value
-from transformer_jax.sweeps.study import ERROR, SharedStudy, best_of, given_point, number_of
+from transformer_jax.sweeps.study import ERROR, SharedStudy, best_of, given_point, is_done, number_of
 
 STATES = {
     TrialState.WAITING: "waiting",
@@ -43,14 +43,16 @@ def ranked(trials: list[TrialRow], direction: str) -> list[TrialRow]:
 
 def _row(trial: FrozenTrial, direction: str) -> TrialRow:
     step, value = best_of(trial.intermediate_values, direction) if trial.intermediate_values else (None, None)
-    duration = trial.duration
+    if is_done(trial):
+        step, value = trial.user_attrs["step"], trial.value
+    duration = None if trial.duration is None else trial.duration.total_seconds() / 60
     return TrialRow(
         number_of(trial),
         STATES[trial.state],
         value,
         step,
         given_point(trial),
-        None if duration is None else duration.total_seconds() / 60,
+        trial.user_attrs.get("minutes", duration),
         trial.user_attrs.get("folder", ""),
         trial.user_attrs.get(ERROR, ""),
         trial.user_attrs.get("found", {}),

@@ -1,6 +1,7 @@
 """How the next trial is chosen, and which are ended early: Optuna's samplers and pruners by their names."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
@@ -29,15 +30,14 @@ def make_sampler(sweep: Sweep) -> BaseSampler:
 
     Raises ConfigError when its package is missing.
     """
-    try:
-        return MAKE_SAMPLER[sweep.sampler]()
-    except ImportError:
-        raise ConfigError(f"sampler={sweep.sampler}: needs pip install cmaes") from None
+    if sweep.sampler == "cma-es" and find_spec("cmaes") is None:
+        raise ConfigError("sampler=cma-es: needs pip install cmaes")
+    return MAKE_SAMPLER[sweep.sampler]()
 
 
 def make_pruner(sweep: Sweep) -> BasePruner:
     """The pruner of the sweep."""
     if sweep.pruner == "none":
         return NopPruner()
-    training = sweep.settings({}).training
+    training = sweep.settings(sweep.points()[0]).training
     return MAKE_PRUNER[sweep.pruner](training.evaluate_every, training.num_updates)

@@ -5,10 +5,15 @@ import time
 from pathlib import Path
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from sqlalchemy.exc import SQLAlchemyError
 
 from transformer_jax.config import ConfigError
+
+UNREACHABLE = StorageInternalError, SQLAlchemyError, OSError
+"""What a study raises while its storage does not answer."""
 
 STUDY_FILE = "study.journal"
 # Seconds between attempts to open a database.
@@ -41,8 +46,10 @@ def _open_database(url: str) -> BaseStorage:
     for pause in PAUSES:
         try:
             return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
-        except ModuleNotFoundError as error:
-            needed = DRIVERS.get(error.name or "", error.name)
+        except ImportError as error:
+            # Optuna wraps what SQLAlchemy missed.
+            missing = getattr(error.__cause__ or error, "name", None) or url.partition("://")[0].partition("+")[2]
+            needed = DRIVERS.get(missing, missing)
             raise ConfigError(f"--storage: {_without_password(url)} needs a driver: pip install {needed}") from None
         # Each driver has errors of its own, and Optuna wraps some of them.
         except Exception as error:

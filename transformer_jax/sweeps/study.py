@@ -5,12 +5,8 @@ worker do, and says again and again that it lives. What a worker that fell silen
 again lets one worker do, and written down once more with the same settings and the same folder, where its checkpoints are.
 """
 
-import json
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import optuna
@@ -18,19 +14,17 @@ from optuna.exceptions import DuplicatedStudyError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.definition import Sweep
+from transformer_jax.sweeps.planning import NUMBER, await_plan, plan, require_same
 from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform, Range, Value
 from transformer_jax.sweeps.samplers import make_pruner, make_sampler
 
-DEFINITION, PLANNED = "definition", "planned"
-# What a trial carries: which it is (its number, or for one that goes on that of the first attempt), and when it last lived.
-NUMBER, ALIVE, ERROR = "number", "alive", "error"
-SECONDS_TO_PLAN = 60.0
+# What a trial carries: when its worker last said that it lives, and why it failed.
+ALIVE, ERROR = "alive", "error"
 
 
 def number_of(trial: Trial | FrozenTrial) -> int:
-    """Which trial it is: all attempts at one have the number of the first."""
+    """Which trial it is: all attempts at one have the same number."""
     return trial.user_attrs.get(NUMBER, trial.number)
 
 
@@ -39,56 +33,54 @@ def given_point(trial: FrozenTrial) -> dict[str, Value]:
     return dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {}))
 
 
+def is_done(trial: FrozenTrial) -> bool:
+    """Whether it came to its end; a failed one without a reason was failed by a worker that did not live to offer it anew."""
+    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def is_over(trial: FrozenTrial) -> bool:
+    """Whether nobody needs to train it any more."""
+    return is_done(trial) or (trial.state == TrialState.FAIL and ERROR in trial.user_attrs)
+
+
 class SharedStudy:
-    """The study of a sweep; ``grace_seconds``: for so long a worker may be silent before its trial is another's."""
+    """The study of a sweep; ``grace_seconds``: for so long a worker may be silent before its trial is another's.
+
+    Raises ConfigError when there is a study of this name that is another sweep.
+    """
 
     def __init__(self, sweep: Sweep, storage: BaseStorage, name: str, grace_seconds: float = 120.0) -> None:
         self.sweep, self.storage, self.name = sweep, storage, name
         self.grace_seconds = grace_seconds
+        self._sampler, self._pruner = make_sampler(sweep), make_pruner(sweep)
         self.study = self._join()
         self._study_id = storage.get_study_id_from_name(name)
+        # What each running trial's worker said last, and when this worker first saw that, by its own clock.
+        self._heard: dict[int, tuple[object, float]] = {}
 
     def trials(self) -> list[FrozenTrial]:
         """Of every trial, in the order of their numbers, the attempt that came to its end, else the newest."""
-        attempts = sorted(self.study.get_trials(deepcopy=False), key=lambda trial: (_is_done(trial), trial.number))
+        attempts = sorted(self.study.get_trials(deepcopy=False), key=lambda trial: (is_done(trial), trial.number))
         last = {number_of(trial): trial for trial in attempts}
         return [last[number] for number in sorted(last)]
 
-    def claim(self, rank: Callable[[FrozenTrial], int] = number_of) -> Trial | None:
-        """Of the trials that nobody trains yet the first by ``rank``, now this worker's; None when there is none."""
-        waiting_trials = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        for waiting in sorted(waiting_trials, key=lambda trial: (rank(trial), trial.number)):
-            if self._set_state(waiting, TrialState.RUNNING):
+    def claim(self, rank: Callable[[FrozenTrial], int] = number_of, but: Collection[int] = frozenset()) -> Trial | None:
+        """Of the trials that nobody trains yet the first by ``rank``, now this worker's; None when there is none.
+
+        Not those whose numbers are in ``but``.
+        """
+        newest = [trial for trial in self.trials() if trial.state == TrialState.WAITING and number_of(trial) not in but]
+        for waiting in sorted(newest, key=lambda trial: (rank(trial), number_of(trial))):
+            # A claimed trial must never look as if its worker had long been silent.
+            if self._say_alive(waiting) and self._set_state(waiting, TrialState.RUNNING):
+                # A sampler looks at the study as it was when it was opened.
+                self.study = self._opened()
                 return Trial(self.study, self._id(waiting))
         return None
 
     def point(self, trial: Trial) -> dict[str, Value]:
         """What the trial is to be: given beforehand, as in the attempt before, or chosen now."""
         return {name: suggest(trial, name, values) for name, values in self.sweep.axes().items()}
-
-    @contextmanager
-    def alive(self, trial: Trial) -> Iterator[threading.Event]:
-        """Says that the trial is being trained, until the end; the event is set once another worker took it for dead."""
-        over, lost = threading.Event(), threading.Event()
-
-        def tell() -> None:
-            while not over.wait(self.grace_seconds / 6) and not lost.is_set():
-                try:
-                    trial.set_user_attr(ALIVE, time.time())
-                except UpdateFinishedTrialError:
-                    lost.set()
-                # A server that does not answer now may answer next time, within the grace.
-                except Exception as error:
-                    print(f"the study cannot be reached ({error}); trying again", file=sys.stderr)
-
-        trial.set_user_attr(ALIVE, time.time())
-        thread = threading.Thread(target=tell, name="alive", daemon=True)
-        thread.start()
-        try:
-            yield lost
-        finally:
-            over.set()
-            thread.join()
 
     def finish(self, trial: Trial, state: TrialState, value: float | None = None, **remarks: Any) -> None:
         """Writes down how the trial ended; nothing if another worker took it for dead meanwhile."""
@@ -107,11 +99,10 @@ class SharedStudy:
         """Offers anew what workers were training that have fallen silent; the numbers of those trials."""
         taken = []
         for trial in self.trials():
-            if time.time() - _last_alive(trial) <= self.grace_seconds:
-                continue
-            # Failed without a reason, long ago: whoever failed it died before offering it anew.
-            is_lost = trial.state == TrialState.FAIL and ERROR not in trial.user_attrs
-            if is_lost or (trial.state == TrialState.RUNNING and self._set_state(trial, TrialState.FAIL)):
+            is_lost = trial.state == TrialState.FAIL and not is_over(trial)
+            if trial.state != TrialState.RUNNING and not is_lost:
+                self._heard.pop(trial.number, None)
+            elif self._is_silent(trial) and (is_lost or self._set_state(trial, TrialState.FAIL)):
                 self._offer_again(trial)
                 taken.append(number_of(trial))
         return taken
@@ -121,6 +112,22 @@ class SharedStudy:
         for trial in self.trials():
             if trial.state == TrialState.FAIL:
                 self._offer_again(trial)
+
+    def _is_silent(self, trial: FrozenTrial) -> bool:
+        """Whether nothing was heard of the trial for the whole grace; clocks of different machines are never compared."""
+        said = trial.state, trial.user_attrs.get(ALIVE)
+        before, since = self._heard.get(trial.number, (None, 0.0))
+        if said != before:
+            self._heard[trial.number] = said, time.monotonic()
+            return False
+        return time.monotonic() - since > self.grace_seconds
+
+    def _say_alive(self, trial: Trial | FrozenTrial) -> bool:
+        try:
+            self.storage.set_trial_user_attr(self._id(trial), ALIVE, time.time())
+        except UpdateFinishedTrialError:
+            return False
+        return True
 
     def _id(self, trial: Trial | FrozenTrial) -> int:
         return self.storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
@@ -133,74 +140,29 @@ class SharedStudy:
             return False
 
     def _offer_again(self, trial: FrozenTrial) -> None:
-        """The same trial once more, to be claimed."""
+        """The same trial once more, to be claimed. What it reported is in its folder, as far as that is kept."""
         again = optuna.create_trial(
             state=TrialState.WAITING,
             params=trial.params,
             distributions=trial.distributions,
-            intermediate_values=trial.intermediate_values,
             user_attrs={NUMBER: number_of(trial)},
             system_attrs=trial.system_attrs,
         )
         self.study.add_trial(again)
 
     def _join(self) -> optuna.Study:
-        """The study, created and planned by whoever comes first.
-
-        Raises ConfigError when there is one of this name that is another sweep.
-        """
-        sampler, pruner = make_sampler(self.sweep), make_pruner(self.sweep)
+        """The study, created and planned by whoever comes first; what this sweep has more than it had is added."""
         try:
-            study = optuna.create_study(
-                storage=self.storage,
-                study_name=self.name,
-                direction=self.sweep.direction,
-                sampler=sampler,
-                pruner=pruner,
-            )
+            optuna.create_study(storage=self.storage, study_name=self.name, direction=self.sweep.direction)
         except DuplicatedStudyError:
-            study = optuna.load_study(storage=self.storage, study_name=self.name, sampler=sampler, pruner=pruner)
-            _await_plan(study)
-        if PLANNED not in study.user_attrs:
-            self._plan(study)
-        self._require_same(study.user_attrs[DEFINITION])
+            await_plan(self._opened())
+        study = self._opened()
+        require_same(study, self.sweep)
+        plan(study, self.sweep)
         return study
 
-    def _plan(self, study: optuna.Study) -> None:
-        """Writes down what of all trials is not written down yet, then that all are."""
-        study.set_user_attr(DEFINITION, definition(self.sweep))
-        points = self.sweep.points()
-        for point in points[len(study.get_trials(deepcopy=False)) :]:
-            study.enqueue_trial(point)
-        study.set_user_attr(PLANNED, len(points))
-
-    def _require_same(self, there: str) -> None:
-        ours = definition(self.sweep)
-        if there != ours:
-            before, now = json.loads(there), json.loads(ours)
-            changed = next(key for key in now if before.get(key) != now[key])
-            raise ConfigError(
-                f"--sweep: the study {self.name!r} was begun with {changed} {json.dumps(before.get(changed))}, and now it is "
-                f"{json.dumps(now[changed])}; use another --workdir (or --study) for another sweep"
-            )
-
-
-def definition(sweep: Sweep) -> str:
-    """JSON of all that makes the sweep what it is."""
-    return json.dumps(
-        {
-            "config": sweep.config,
-            # Where the data lie is each machine's own affair.
-            "overrides": {key: value for key, value in sweep.overrides.items() if not key.endswith("directory")},
-            "rows": {name: dict(row) for name, row in sweep.rows.items()},
-            "axes": {name: repr(each) for name, each in sweep.axes().items()},
-            "metric": sweep.metric,
-            "sampler": sweep.sampler,
-            "pruner": sweep.pruner,
-            "trials": sweep.trials,
-        },
-        ensure_ascii=False,
-    )
+    def _opened(self) -> optuna.Study:
+        return optuna.load_study(storage=self.storage, study_name=self.name, sampler=self._sampler, pruner=self._pruner)
 
 
 def suggest(trial: Trial, name: str, values: Range) -> Value:
@@ -218,22 +180,3 @@ def best_of(values: Mapping[int, float], direction: str) -> tuple[int, float]:
     sign = 1 if direction == "maximize" else -1
     step = max(values, key=lambda step: (sign * values[step], -step))
     return step, values[step]
-
-
-def _await_plan(study: optuna.Study) -> None:
-    """Waits while another worker writes down the trials; returns anyway after a time, for it may have died over it."""
-    deadline = time.monotonic() + SECONDS_TO_PLAN
-    while PLANNED not in study.user_attrs and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-
-def _is_done(trial: FrozenTrial) -> bool:
-    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-
-
-def _last_alive(trial: FrozenTrial) -> float:
-    """When anybody last did anything with the trial, in seconds since 1970."""
-    began, ended = (
-        0.0 if each is None else each.timestamp() for each in (trial.datetime_start, trial.datetime_complete)
-    )
-    return max(trial.user_attrs.get(ALIVE, began), ended)

@@ -1,5 +1,6 @@
 """Where a trial's run lies in the folder of its sweep, and what it found."""
 
+import json
 from pathlib import Path
 
 from transformer_jax.reporting.metrics_log import read_metrics
@@ -18,3 +19,10 @@ def validations(metrics: Path) -> dict[int, dict[str, float]]:
         if values:
             found[int(record["step"])] = values
     return found
+
+
+def minutes_spent(goodput: Path) -> float | None:
+    """All the time that the starts of a run took together, in minutes; None where there is no account of it."""
+    if not goodput.is_file():
+        return None
+    return sum(json.loads(goodput.read_text(encoding="utf-8"))["seconds"].values()) / 60

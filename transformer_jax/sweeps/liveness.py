@@ -1,0 +1,39 @@
+"""Saying again and again that a trial is being trained, and learning that another worker took it for dead."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.trial import Trial
+
+from transformer_jax.sweeps.storage import UNREACHABLE
+from transformer_jax.sweeps.study import ALIVE
+
+BEATS_A_GRACE = 6
+
+
+@contextmanager
+def alive(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
+    """Says so until the end; the event is set once the trial is another worker's."""
+    over, lost = threading.Event(), threading.Event()
+
+    def tell() -> None:
+        while not over.wait(grace_seconds / BEATS_A_GRACE) and not lost.is_set():
+            try:
+                trial.set_user_attr(ALIVE, time.time())
+            except UpdateFinishedTrialError:
+                lost.set()
+            # It may answer the next time, within the grace.
+            except UNREACHABLE as error:
+                print(f"the study cannot be reached: {error}", file=sys.stderr)
+
+    thread = threading.Thread(target=tell, name="alive", daemon=True)
+    thread.start()
+    try:
+        yield lost
+    finally:
+        over.set()
+        thread.join()
