@@ -5,29 +5,11 @@
 """
 
 from rows import PAPER, SMALL, rows
+from small_budget import SMALL_BUDGET
 
 from transformer_jax.sweeps.definition import Sweep
 
 VARIANTS = ("paper", "small")
-
-# A budget for two CPU cores: every row sees the same batches as often.
-SMALL_BUDGET = {
-    # One order of the data for all: runs that differ in their seed alone share what is compiled.
-    "data.seed": 0,
-    "data.max_source_tokens": 63,
-    "data.max_target_tokens": 63,
-    "tokenizer.vocabulary_size": 4000,
-    "batching.tokens_per_update": 2048,
-    "optimizer.schedule": "cosine",
-    "optimizer.learning_rate": 1.5e-3,
-    "optimizer.warmup_updates": 100,
-    "training.num_updates": 400,
-    "training.evaluate_every": 400,
-    "training.checkpoint_every": 200,
-    "training.keep_last": 1,
-    "decoding.beam_width": 4,
-    "decoding.length_penalty": 0.6,
-}
 
 
 def get_sweep(scale: str) -> Sweep:

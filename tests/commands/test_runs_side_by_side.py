@@ -7,12 +7,13 @@ import shutil
 from contextlib import closing
 
 import numpy as np
+import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoint_tools.difference import read_parameters
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.comparing import translated_split
-from transformer_jax.config import DataError
+from transformer_jax.config import DataError, load_run_config
 from transformer_jax.run_directory import RunDirectory
 
 
@@ -35,6 +36,21 @@ def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monke
     assert main(compare) == 0
     assert main([*compare, "--config.decoding.beam_width=1"]) == 2
     assert "evaluated again" in capsys.readouterr().err
+
+
+def test_an_average_of_checkpoints_is_translated_once_and_found_again(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("evaluation-*"))
+    config = load_run_config(copy)
+    chosen = translated_split.choose_run(copy, config, "validation", "last", average=3)
+    assert translated_split.saved_translations(chosen) is None
+    made = translated_split.translate_now(chosen)
+    assert made.saved.report["averaged_checkpoints"] == 3
+    assert made.saved.stem == copy / "evaluation-validation-30-average3"
+    found = translated_split.saved_translations(chosen)
+    assert found is not None and found.saved.hypotheses == made.saved.hypotheses
+    with pytest.raises(DataError, match="4 checkpoints to average"):
+        translated_split.choose_run(copy, config, "validation", "last", average=4)
 
 
 def test_report_finds_the_best_checkpoint(run, tmp_path):

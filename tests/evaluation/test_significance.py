@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from transformer_jax.config import DataError
 from transformer_jax.evaluation.scores import score_translations
-from transformer_jax.evaluation.significance import _p_value, compare_systems, sentence_chrf
+from transformer_jax.evaluation.significance import _p_value, compare_systems, mean_bleu, sentence_chrf
 
 WORDS = ["the", "small", "dog", "runs", "over", "a", "green", "field", "while", "two", "men", "watch"]
 
@@ -96,6 +96,27 @@ def test_a_sentence_alone_has_the_score_that_sacrebleu_gives_it():
     hypotheses, references = ["a small dog", "", "far away"], ["a small dog", "two men", "far off"]
     expected = [CHRF().sentence_score(*pair) for pair in zip(hypotheses, ([each] for each in references), strict=True)]
     assert sentence_chrf(hypotheses, references) == pytest.approx([each.score for each in expected])
+
+
+def test_the_mean_of_one_system_is_its_score_and_interval():
+    expected = compare_systems(BAD, GOOD, REFERENCES, 100)[0]
+    assert mean_bleu([GOOD], REFERENCES, 100) == expected.second
+    assert mean_bleu([GOOD, GOOD], REFERENCES, 100) == expected.second
+
+
+def test_the_mean_of_systems_lies_between_them():
+    both = mean_bleu([BAD, GOOD], REFERENCES, 100)
+    bad, good = (mean_bleu([system], REFERENCES, 100) for system in (BAD, GOOD))
+    assert both.value == pytest.approx((bad.value + good.value) / 2)
+    assert bad.lower < both.lower < both.value < both.upper < good.upper
+    # Where sentences are hard for one of them and not for the other, the mean moves less than either.
+    assert both.upper - both.lower < max(bad.upper - bad.lower, good.upper - good.lower)
+
+
+def test_nothing_to_score_is_refused():
+    for systems, references in (([], ["a"]), ([[]], []), ([["a"], ["a", "b"]], ["a"])):
+        with pytest.raises(DataError, match="nothing to score"):
+            mean_bleu(systems, references)
 
 
 def test_what_cannot_be_paired_is_refused():

@@ -28,7 +28,8 @@ SAME_SCORE = 0.01
 class ChosenSplit:
     """What one side is to be: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
 
-    That is ``stem``, of checkpoint ``step`` searched for as ``config`` says; without a step it is a file as it stands.
+    That is ``stem``, of checkpoint ``step``, or of the mean of the last ``average`` up to it, searched for as ``config`` says;
+    without a step it is a file as it stands.
     """
 
     stem: Path
@@ -36,6 +37,7 @@ class ChosenSplit:
     split: str
     pairs: list[SentencePair]
     step: int | None
+    average: int = 1
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,18 @@ def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
     return ChosenSplit(saved.stem, config, split, _pairs(config, split), step=None)
 
 
-def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str) -> ChosenSplit:
-    """A split by ``checkpoint`` (``best``, ``last`` or a step) of a run, searched for as in ``config``.
+def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> ChosenSplit:
+    """A split by ``checkpoint`` (``best``, ``last`` or a step) of a run, or by the mean of the last ``average`` up to it,
+    searched for as in ``config``.
 
-    Raises CheckpointError when there is no such checkpoint, DataError when the data has no such split.
+    Raises CheckpointError when there is no such checkpoint or too few to average, DataError when the data has no such split.
     """
     checkpoints = Checkpoints(RunDirectory(workdir).checkpoints, read_only=True)
-    step = checkpoints.select(checkpoint)
+    step = checkpoints.steps_to_average(checkpoint, average)[-1]
     checkpoints.close()
     name = config.data.split_name(split)
-    stem = workdir / evaluation_stem(name, step, 1, load_run_config(workdir), config)
-    return ChosenSplit(stem, config, name, _pairs(config, name), step)
+    stem = workdir / evaluation_stem(name, step, average, load_run_config(workdir), config)
+    return ChosenSplit(stem, config, name, _pairs(config, name), step, average)
 
 
 def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
@@ -111,9 +114,11 @@ def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
 def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
     """Evaluates, and saves what evaluate would; raises ConfigError when nothing can be saved."""
     workdir = require_writable(chosen.stem.parent, "A B")
-    trained = open_trained_run(workdir, chosen.config, checkpoint=str(chosen.step))
+    trained = open_trained_run(workdir, chosen.config, checkpoint=str(chosen.step), average=chosen.average)
     task = TranslationTask(chosen.config, trained.tokenizers, trained.mesh)
-    report, hypotheses = task.evaluate(trained.params, chosen.split, step=trained.steps[-1])
+    report, hypotheses = task.evaluate(
+        trained.params, chosen.split, step=trained.steps[-1], averaged=len(trained.steps)
+    )
     return TranslatedSplit(chosen, save_evaluation(chosen.stem, report, hypotheses), load_run_config(workdir))
 
 

@@ -1,0 +1,147 @@
+"""The trials of a sweep that have ended, measured: perplexity and translations of a split, size, operations, time."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from transformer_jax.comparing.translated_split import (
+    TranslatedSplit,
+    choose_run,
+    require_saved_score,
+    saved_translations,
+    translate_now,
+)
+from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, difference, load_run_config
+from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.preflight.chips import Topology
+from transformer_jax.preflight.program import model_flops
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.sequence_types import batch_shape
+from transformer_jax.sweeps.definition import ROW, Sweep
+from transformer_jax.sweeps.trial_folder import folder_of
+
+# Where the data lie and what devices compute changes nothing of what a trial is.
+OF_THE_MACHINE = "data.directory", "data.cache_directory", "mesh."
+Shape = tuple[int, int, int]
+
+
+class Trial(NamedTuple):
+    """A row of the table with one seed.
+
+    ``update_flops`` are the operations of the matrix products of an update, padding included, the mean over an epoch;
+    ``update_seconds`` what all ``updates`` took, without compilation, waiting for data, validations and checkpoints.
+    """
+
+    row: str
+    seed: int
+    perplexity: float
+    bleu: float
+    hypotheses: list[str]
+    references: list[str]
+    parameters: int
+    updates: int
+    update_flops: float
+    update_seconds: float
+    devices: int
+    signature: str
+    commit: str
+
+
+def finished_trials(
+    sweep: Sweep, workdir: Path, split: str, average: Callable[[str], int]
+) -> tuple[list[Trial], list[str]]:
+    """Measures what has ended; and which others there are, ``["base, seed 1", ...]``.
+
+    ``average``: of how many checkpoints the last parameters of a row are the mean. Raises DataError when a folder holds another
+    trial than the sweep says.
+    """
+    found, missing = [], []
+    for point, config, folder in planned(sweep, workdir):
+        row, seed = str(point[ROW]), config.seed
+        if ended(folder):
+            require_same(folder, config, f"row {row!r} with seed {seed}")
+            found.append(measured(row, seed, folder, translated(folder, config, split, average(row))))
+        else:
+            missing.append(f"{row}, seed {seed}")
+    return found, missing
+
+
+def planned(sweep: Sweep, workdir: Path) -> Iterator[tuple[dict, ExperimentConfig, Path]]:
+    """All trials of a sweep whose trials are listed: what each is, its settings, and its folder, whether it is there or not."""
+    for number, point in enumerate(sweep.points()):
+        yield point, sweep.settings(point), folder_of(workdir, number)
+
+
+def ended(folder: Path) -> bool:
+    """Whether the training came to its end."""
+    outcome = RunDirectory(folder).outcome
+    return outcome.is_file() and json.loads(outcome.read_text(encoding="utf-8"))["reason"] in ("finished", "patience")
+
+
+def require_same(folder: Path, config: ExperimentConfig, words: str) -> None:
+    """Raises DataError unless the run was trained with these settings."""
+    for key, there, ours in difference(load_run_config(folder), config):
+        if not key.startswith(OF_THE_MACHINE):
+            problem = f"{folder} should be {words}, with {key}={ours!r}, and was trained with {there!r}"
+            raise DataError(f"--workdir: {problem}; give the --scale, --rows and --config of the sweep")
+
+
+def translated(folder: Path, config: ExperimentConfig, split: str, average: int) -> TranslatedSplit:
+    """The split as the last parameters translate it: what was saved before, or what is translated and saved now."""
+    chosen = choose_run(folder, config, split, "last", average)
+    saved = saved_translations(chosen)
+    if saved is None:
+        print(f"{folder}: translating {chosen.split} ...", file=sys.stderr, flush=True)
+        saved = translate_now(chosen)
+    return saved
+
+
+def measured(row: str, seed: int, folder: Path, side: TranslatedSplit) -> Trial:
+    """Reads what the run has written down, and counts its operations."""
+    references = [pair.target for pair in side.chosen.pairs]
+    scores = score_translations(side.saved.hypotheses, references)
+    require_saved_score(side, scores.bleu)
+    run = RunDirectory(folder)
+    start = read_json(folder / "run.json")[-1]
+    sheet = read_json(run.goodput)
+    batches = read_json(run.data_report)["batches"]["batches"]
+    shapes = tuple(
+        ((batch["rows"], batch["source_width"], batch["target_width"]), int(batch["batches"])) for batch in batches
+    )
+    return Trial(
+        row=row,
+        seed=seed,
+        perplexity=side.saved.report["perplexity"],
+        bleu=scores.bleu,
+        hypotheses=side.saved.hypotheses,
+        references=references,
+        parameters=start["parameters"],
+        updates=sheet["step"],
+        update_flops=mean_flops(replace(side.trained, seed=0, mesh=MeshConfig()), shapes),
+        update_seconds=sheet["seconds"]["step"],
+        devices=len(start["devices"]),
+        signature=scores.bleu_signature,
+        commit=start["git_commit"],
+    )
+
+
+@functools.cache
+def mean_flops(config: ExperimentConfig, shapes: Sequence[tuple[Shape, int]]) -> float:
+    """Operations of an update's matrix products, the mean over an epoch of so many batches of each shape."""
+    here = Topology("here", jax.devices()[:1], None)
+    total = sum(count * model_flops(config, here, batch_shape(*shape)) for shape, count in shapes)
+    return total / sum(count for _, count in shapes)
+
+
+def read_json(file: Path) -> dict:
+    """Raises DataError when it is not there, or is not JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: {error}; the run is damaged") from None
