@@ -1,43 +1,20 @@
 """What a study promises its workers, without trainings."""
 
-import csv
 import threading
 import time
 from dataclasses import replace
 
 import pytest
 from optuna.trial import TrialState
+from sweeps.studies import GRID, SEARCH
 
 from transformer_jax.config import ConfigError
-from transformer_jax.loop import Outcome
 from transformer_jax.sweeps.compiled_first import CompiledFirst
 from transformer_jax.sweeps.definition import Sweep
-from transformer_jax.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.sweeps.liveness import alive
-from transformer_jax.sweeps.overview import rows
-from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform, Uniform
+from transformer_jax.sweeps.ranges import LogUniform, Uniform
 from transformer_jax.sweeps.storage import open_storage
 from transformer_jax.sweeps.study import SharedStudy, best_of, number_of
-from transformer_jax.sweeps.worker import Worker
-
-GRID = Sweep(config="configs/quickstart.py", rows={"a": {}, "b": {"model.d_ff": 64}}, seeds=(3, 4))
-SEARCH = Sweep(
-    config="configs/quickstart.py",
-    space={
-        "optimizer.learning_rate": LogUniform(1e-4, 1e-2),
-        "model.num_encoder_layers": Integers(1, 3),
-        "model.dropout": Choice(0.0, 0.1),
-    },
-    sampler="tpe",
-    pruner="median",
-    trials=5,
-    metric="validation/loss",
-)
-
-
-@pytest.fixture
-def storage(tmp_path):
-    return open_storage(str(tmp_path / "study.journal"))
 
 
 def test_all_trials_are_planned_once_whoever_joins(storage):
@@ -175,38 +152,6 @@ def test_another_sweep_under_the_name_is_refused(storage):
         SharedStudy(other, storage, "s")
 
 
-def test_work_trains_all_and_says_what_failed(storage, tmp_path):
-    def pretend(config, folder, judge):
-        if config.seed == 4 and config.model.d_ff == 64:
-            raise RuntimeError("memory | ran out")
-        folder.mkdir(parents=True)
-        (folder / "metrics.jsonl").write_text(
-            '{"step": 5, "validation/bleu": 7.5, "validation/chrf": 1}\n{"step": 9, "validation/bleu": 7.0}\n{"st'
-        )
-        judge(5, {"validation/bleu": 7.5})
-        return Outcome(9, "finished", 7.5, "")
-
-    study = SharedStudy(GRID, storage, "s")
-    Worker(study, tmp_path, pretend).work()
-    found = rows(study)
-    assert [(row.state, row.value, row.step) for row in found] == [("complete", 7.5, 5)] * 3 + [("failed", None, None)]
-    table = trial_table(GRID, found)
-    assert table.headings == ("trial", "state", "row", "seed", "validation/bleu", "update", "minutes", "why it failed")
-    assert table.rows[3][-1] == "RuntimeError: memory | ran out"
-    assert seed_table(GRID, found).rows == (("a", "7.5", "7.5", "7.5", "2"), ("b", "7.5", "7.5", "7.5", "1"))
-    write_leaderboard(GRID, found, [], tmp_path)
-    lines = list(csv.DictReader((tmp_path / "leaderboard.csv").read_text().splitlines()))
-    assert [(line["trial"], line["validation/chrf"]) for line in lines] == [
-        ("0", "1"),
-        ("1", "1"),
-        ("2", "1"),
-        ("3", ""),
-    ]
-    assert "memory \\| ran out" in (tmp_path / "leaderboard.md").read_text()
-    study.retry_failed()
-    assert number_of(study.claim()) == 3
-
-
 def test_workers_share_the_trials_so_that_each_compiles_little(storage):
     """Trials of one row differ in the seed alone, given data that do not."""
     sweep = Sweep(config="configs/quickstart.py", overrides={"data.seed": 0}, rows=GRID.rows, seeds=(3, 4))
@@ -217,77 +162,6 @@ def test_workers_share_the_trials_so_that_each_compiles_little(storage):
         preferences[worker].note(sweep.settings(study.point(trial)))
         order.append(trial.number)
     assert order == [0, 2, 3, 1]
-
-
-def test_trials_that_diverge_end_no_worker(storage, tmp_path):
-    class TrainingDiverged(RuntimeError):
-        pass
-
-    def diverge(config, folder, judge):
-        raise TrainingDiverged("update 3: loss nan\nand more lines")
-
-    study = SharedStudy(GRID, storage, "s")
-    Worker(study, tmp_path, diverge).work()
-    assert [row.error for row in rows(study)] == ["TrainingDiverged: update 3: loss nan"] * 4
-
-
-def test_a_storage_that_does_not_answer_is_waited_for(storage, tmp_path, monkeypatch):
-    study = SharedStudy(GRID, storage, "s", grace_seconds=0.06)
-    broken = iter([True, False] * 50)
-
-    def sometimes(call):
-        def flaky(*arguments, **options):
-            if next(broken, False):
-                raise OSError("server closed the connection")
-            return call(*arguments, **options)
-
-        return flaky
-
-    def pretend(config, folder, judge):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.jsonl").write_text('{"step": 5, "validation/bleu": 7.5}\n')
-        judge(5, {"validation/bleu": 7.5})
-        return Outcome(5, "finished", 7.5, "")
-
-    for name in ("claim", "finish", "take_over_orphans"):
-        monkeypatch.setattr(study, name, sometimes(getattr(study, name)))
-    Worker(study, tmp_path, pretend).work()
-    assert [row.state for row in rows(study)] == ["complete"] * 4
-
-
-def test_who_is_asked_to_stop_in_the_last_validation_stops_after_it(storage, tmp_path):
-    def pretend(config, folder, judge):
-        folder.mkdir(parents=True)
-        (folder / "metrics.jsonl").write_text('{"step": 5, "validation/bleu": 7.5}\n')
-        return Outcome(5, "finished", 7.5, "", is_asked_to_stop=True)
-
-    study = SharedStudy(GRID, storage, "s")
-    with pytest.raises(KeyboardInterrupt):
-        Worker(study, tmp_path, pretend).work()
-    assert [row.state for row in rows(study)] == ["complete", "waiting", "waiting", "waiting"]
-
-
-def test_trial_after_trial_that_fails_ends_the_worker(storage, tmp_path):
-    study = SharedStudy(GRID, storage, "s")
-    with pytest.raises(ConfigError, match="3 trials in a row failed, the last with: ZeroDivisionError"):
-        Worker(study, tmp_path, lambda config, folder, judge: 1 / 0).work()
-
-
-def test_what_is_stopped_is_offered_anew_and_a_poor_trial_is_pruned(storage, tmp_path):
-    study = SharedStudy(SEARCH, storage, "s")
-    losses = iter([1.0, 1.1, 1.2, 1.3, 9.0])
-
-    def pretend(config, folder, judge):
-        folder.mkdir(parents=True, exist_ok=True)
-        loss = next(losses)
-        (folder / "metrics.jsonl").write_text(f'{{"step": 400, "validation/loss": {loss}}}\n')
-        return Outcome(400, "judged" if judge(400, {"validation/loss": loss}) else "finished", None, "")
-
-    with pytest.raises(KeyboardInterrupt):
-        Worker(study, tmp_path, lambda config, folder, judge: Outcome(3, "interrupted", None, "")).work()
-    assert [trial.state for trial in study.trials()] == [TrialState.WAITING] * 5
-    Worker(study, tmp_path, pretend).work()
-    assert [row.state for row in rows(study)] == ["complete"] * 4 + ["pruned"]
 
 
 def test_the_best_is_the_earliest_of_the_best():
