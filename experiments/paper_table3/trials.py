@@ -3,7 +3,7 @@
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -58,24 +58,21 @@ def finished_trials(
 ) -> tuple[list[Trial], list[str]]:
     """Measures what has ended; and which others there are, ``["base, seed 1", ...]``.
 
-    ``average``: of how many checkpoints the last parameters of a row are the mean. Raises DataError when a folder holds another
-    trial than the sweep says.
+    ``average``: of how many checkpoints the last parameters of a row are the mean.
     """
     found, missing = [], []
-    for point, config, folder in planned(sweep, workdir):
+    there = {
+        folder: load_run_config(folder) for folder in sorted(folder_of(workdir, 0).parent.glob("*")) if ended(folder)
+    }
+    for point in sweep.points():
+        config = sweep.settings(point)
         row, seed = str(point[ROW]), config.seed
-        if ended(folder):
-            require_same(folder, config, f"row {row!r} with seed {seed}")
+        folder = next((folder for folder, trained in there.items() if is_same(trained, config)), None)
+        if folder is not None:
             found.append(measured(row, seed, folder, translated(folder, config, split, average(row))))
         else:
             missing.append(f"{row}, seed {seed}")
     return found, missing
-
-
-def planned(sweep: Sweep, workdir: Path) -> Iterator[tuple[dict, ExperimentConfig, Path]]:
-    """All trials of a sweep whose trials are listed: what each is, its settings, and its folder, whether it is there or not."""
-    for number, point in enumerate(sweep.points()):
-        yield point, sweep.settings(point), folder_of(workdir, number)
 
 
 def ended(folder: Path) -> bool:
@@ -84,12 +81,9 @@ def ended(folder: Path) -> bool:
     return outcome.is_file() and json.loads(outcome.read_text(encoding="utf-8"))["reason"] in ("finished", "patience")
 
 
-def require_same(folder: Path, config: ExperimentConfig, words: str) -> None:
-    """Raises DataError unless the run was trained with these settings."""
-    for key, there, ours in difference(load_run_config(folder), config):
-        if not key.startswith(OF_THE_MACHINE):
-            problem = f"{folder} should be {words}, with {key}={ours!r}, and was trained with {there!r}"
-            raise DataError(f"--workdir: {problem}; give the --scale, --rows and --config of the sweep")
+def is_same(trained: ExperimentConfig, config: ExperimentConfig) -> bool:
+    """Whether a run with the one settings is a run with the other."""
+    return all(key.startswith(OF_THE_MACHINE) for key, _, _ in difference(trained, config))
 
 
 def translated(folder: Path, config: ExperimentConfig, split: str, average: int) -> TranslatedSplit:
