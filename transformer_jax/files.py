@@ -1,9 +1,11 @@
-"""Writing files so that nobody ever reads half of one."""
+"""Files of which nobody ever reads half: written at once, or a line at a time."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -21,6 +23,24 @@ def write_whole(path: Path, content: str | bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file that grows by a JSON object a line; a last line cut short by a kill is left out.
+
+    Raises DataError when there is no such file, and, with the number of the line, at a line that is damaged.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    records = []
+    # Whatever follows the last newline was being written when the process died.
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            records += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError:
+            raise DataError(f"{path}, line {number}: not a record of metrics; take the line out to go on") from None
+    return records
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoint_folder import best_of
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.loop import describe, headline
@@ -107,7 +108,7 @@ class Watcher:
 
     def _standing(self, step: int) -> str:
         """Whether it is the best so far, else which is and whether it can still be had."""
-        best = max(self._found, key=lambda each: (self._found[each], each))
+        best = best_of(self._found)
         if best == step:
             return "the best so far"
         is_gone = best not in self._run.checkpoint_steps()

@@ -9,7 +9,8 @@ from run_settings import tiny_config
 from run_steps import copy_until, train
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints import CheckpointError, Checkpoints
+from transformer_jax.checkpoint_folder import CheckpointError
+from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.evaluation.scores import score_translations

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoint_choice import chosen_step
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -69,9 +69,7 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
 
     Raises CheckpointError when there is no such checkpoint, DataError when the data has no such split.
     """
-    checkpoints = Checkpoints(RunDirectory(workdir).checkpoints, read_only=True)
-    step = checkpoints.select(checkpoint)
-    checkpoints.close()
+    step = chosen_step(RunDirectory(workdir), checkpoint)
     name = config.data.split_name(split)
     stem = workdir / evaluation_stem(name, step, 1, load_run_config(workdir), config)
     return ChosenSplit(stem, config, name, _pairs(config, name), step)

@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 
 import jax
 
-from transformer_jax.checkpoints import CheckpointError, Checkpoints
+from transformer_jax.checkpoint_folder import CheckpointError
+from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import (
