@@ -94,7 +94,7 @@ def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     for run in runs:
         for saved in run.evaluations:
             scores = [f"{score:.2f}" for score in (saved.bleu, saved.bleu_lowercase, saved.chrf)]
-            rows.append((run.name, saved.split, f"{saved.step:,}", *scores, saved.file))
+            rows.append((run.name, saved.split, saved.parameters, *scores, saved.file))
     headings = ("run", "split", "checkpoint", "BLEU", "BLEU lower-case", "chrF", "file")
     return Table(headings, tuple(rows), of_text=frozenset({0, 1, 6}))
 

@@ -12,17 +12,16 @@ from transformer_jax.checkpoint_folder import best_of
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.run_directory import RunDirectory
-from transformer_jax.tasks.saved_evaluations import saved_reports
+from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
 
 
 @dataclass(frozen=True)
 class SavedScores:
-    """A saved evaluation: of which split and checkpoint, averaged or searched otherwise (``file``), and its scores."""
+    """A saved evaluation: of which split and ``parameters``, searched otherwise (``file``), and its scores."""
 
     file: str
     split: str
-    step: int
-    averaged: int
+    parameters: str
     bleu: float
     chrf: float
     bleu_lowercase: float
@@ -96,8 +95,7 @@ def summarise(folder: Path, name: str) -> RunSummary:
             SavedScores(
                 file=file.name,
                 split=report["split"],
-                step=report["checkpoint_step"],
-                averaged=report["averaged_checkpoints"],
+                parameters=whose_parameters(report),
                 bleu=report["scores"]["bleu"],
                 chrf=report["scores"]["chrf"],
                 bleu_lowercase=report["scores"]["bleu_lowercase"],

@@ -16,6 +16,7 @@ from transformer_jax.tasks.saved_evaluations import (
     read_evaluation,
     save_evaluation,
     stem_of,
+    whose_parameters,
 )
 from transformer_jax.tasks.trained_run import open_trained_run
 from transformer_jax.tasks.translation import TranslationTask
@@ -49,9 +50,8 @@ class TranslatedSplit:
     def description(self) -> str:
         """Which parameters, how searched, and from which file: for the reader of a report."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
-        averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
-        return f"checkpoint {report['checkpoint_step']:,}{averaged}; {search}; {self.saved.stem}.txt"
+        return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
 
 
 def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
@@ -125,4 +125,4 @@ def require_saved_score(side: TranslatedSplit, bleu: float) -> None:
 
 def _pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
     """The raw text of a split from where the run's data lie."""
-    return list(open_corpus(config.data, config.seed).pairs(split))
+    return list(open_corpus(config.data, config.data_seed).pairs(split))
