@@ -98,12 +98,14 @@ def _diff(values: flags.FlagValues, runs: list[str]) -> None:
     )
     from transformer_jax.run_directory import RunDirectory
 
-    (left, of_left), (right, of_right) = map(split_checkpoint, runs)
+    (left, of_left), (right, of_right) = (split_checkpoint(run, "RUN") for run in runs)
     folders = RunDirectory(left), RunDirectory(right)
     for folder in folders:
         folder.require_run("RUN")
     require_same_kind(*folders)
-    (left_step, left_params), (right_step, right_params) = map(read_parameters, folders, (of_left, of_right))
+    (left_step, left_params), (right_step, right_params) = map(
+        read_parameters, folders, (of_left or "best", of_right or "best")
+    )
     found = compare_parameters(left_params, right_params)
     print(difference_table(found, f"{left}:{left_step}", f"{right}:{right_step}"))
     print("\n" + difference_text(difference(load_run_config(left), load_run_config(right)), left, right))
