@@ -2,6 +2,7 @@
 
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from transformer_jax.config import ConfigError, DataError
 def write_whole(path: Path, content: str | bytes) -> None:
     """Replaces a file at once: a reader, or whoever comes after a kill, finds the old one or the new one.
 
-    Makes the folder if need be. Text is written as UTF-8. The content is on disk before it has the name.
+    Several processes may do so at once, also on several hosts: the last one wins. Makes the folder if need be. Text is written
+    as UTF-8. The content is on disk before it has the name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with partial.open("wb") as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
