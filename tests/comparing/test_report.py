@@ -129,3 +129,5 @@ def test_help_shows_the_arguments_and_an_example(capsys):
     assert printed.startswith("Usage: transformer-jax report RUN ... [--flag=value ...]")
     assert "transformer-jax report runs/small runs/large" in printed
     assert "repeat this option" not in printed
+    assert "Arguments:\n  RUN ...\n      run directories, or folders" in printed
+    assert "Flags:\n  --metrics=VALUE\n" in printed
