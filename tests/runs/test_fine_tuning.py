@@ -133,6 +133,6 @@ def test_frozen_parameters_that_are_not_there_are_told_before_tokenizers_are_tra
     settings = tiny_settings(cache)
     settings["optimizer"]["freeze"] = "nowhere"
     settings["mesh"]["data"] = -1
-    monkeypatch.setattr("transformer_jax.training_session.tokenizers_for_training", None)
+    monkeypatch.setattr("transformer_jax.training_session.SharedPrograms", None)
     with pytest.raises(ConfigError, match="optimizer.freeze: 'nowhere' is found in the path of no parameter"):
         session(from_dict(settings), tmp_path / "run")
