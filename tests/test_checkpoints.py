@@ -6,8 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.checkpoints import CheckpointError, Checkpoints, on_host
+from transformer_jax.checkpoint_choice import best_step, chosen_step, scored_checkpoints, steps_to_average
+from transformer_jax.checkpoint_folder import CheckpointError
+from transformer_jax.checkpoints import Checkpoints, on_host
 from transformer_jax.config import ExperimentConfig, MeshConfig, numbers_of
+from transformer_jax.run_directory import RunDirectory
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
@@ -39,11 +42,11 @@ def test_the_last_and_the_best_are_kept(tmp_path):
         checkpoints.save(state_at(step), {"counters": {"step": step}}, bleu)
         checkpoints.wait()
     assert checkpoints.steps() == [2, 4, 5]
-    assert checkpoints.best_step() == 2
-    assert [checkpoints.select(which) for which in ("best", "last", "4")] == [2, 5, 4]
+    run = RunDirectory(tmp_path)
+    assert [chosen_step(run, which) for which in ("best", "last", "4")] == [2, 5, 4]
     assert checkpoints.progress(4) == {"counters": {"step": 4}}
     with pytest.raises(CheckpointError, match=r"no checkpoint '3'; there are best, last, \[2, 4, 5\]"):
-        checkpoints.select("3")
+        chosen_step(run, "3")
     checkpoints.close()
 
 
@@ -68,12 +71,12 @@ def test_parameters_are_averaged(tmp_path):
         checkpoints.save(state_at(step), {})
     checkpoints.wait()
     like = state_at(0).params
-    assert checkpoints.steps_to_average("last", 3) == [2, 4, 9]
+    assert steps_to_average(RunDirectory(tmp_path), "last", 3) == [2, 4, 9]
     average = checkpoints.restore_average([2, 4, 9], like)
     expected = np.asarray(like["source_embedding"]["table"]) + 5
     np.testing.assert_allclose(average["source_embedding"]["table"], expected, rtol=1e-6)
     with pytest.raises(CheckpointError, match=r"4 checkpoints to average, but up to 9 there are \[2, 4, 9\]"):
-        checkpoints.steps_to_average("last", 4)
+        steps_to_average(RunDirectory(tmp_path), "last", 4)
     checkpoints.close()
 
 
@@ -84,7 +87,7 @@ def test_parameters_alone_are_read_without_knowing_the_model(tmp_path):
     checkpoints.save_params(5, params, {"average_of": [4, 5]})
     checkpoints.wait()
     assert checkpoints.steps() == [1, 5]
-    assert checkpoints.select("best") == 5
+    assert chosen_step(RunDirectory(tmp_path), "best") == 5
     assert checkpoints.shapes(5, "rest") == {}
     assert checkpoints.shapes(1, "rest")["key_data"].shape == (2,)
     shapes = checkpoints.shapes(5)
@@ -146,10 +149,8 @@ def test_a_model_that_fits_no_checkpoint_moves_none(tmp_path):
 
 
 def test_nothing_to_restore_is_said(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
-        checkpoints.select("best")
-    checkpoints.close()
+        chosen_step(RunDirectory(tmp_path), "best")
 
 
 def test_a_half_written_checkpoint_is_never_seen(tmp_path):
@@ -185,6 +186,6 @@ def test_of_equal_scores_the_newest_is_best(tmp_path):
         checkpoints.save(state_at(step), {}, bleu=bleu)
     checkpoints.wait()
     assert judged == [True, True, True, False]
-    assert checkpoints.best_step() == 3
+    assert best_step(scored_checkpoints(RunDirectory(tmp_path))) == 3
     assert counters.evaluations_without_gain == 2
     checkpoints.close()

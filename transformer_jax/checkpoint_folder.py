@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer_jax.config import DataError
+
 # What selects the best checkpoint.
 METRIC = "bleu"
 # A folder of such a name is half-written or half-deleted: nobody takes it for a checkpoint, and the next training removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
+
+
+class CheckpointError(DataError):
+    """There is no checkpoint that serves. The message names the folder and what is there."""
 
 
 class StoredCheckpoint(NamedTuple):
@@ -41,9 +47,9 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
     return [_stored(folder) for folder in sorted(folders, key=lambda folder: int(folder.name))]
 
 
-def best_of(scores: Mapping[int, float]) -> int | None:
-    """Of the steps with their scores the best, of equals the newest; None when there is none."""
-    return max(scores, key=lambda step: (scores[step], step)) if scores else None
+def best_of(scores: Mapping[int, float]) -> int:
+    """Of at least one step with its score the best, of equals the newest."""
+    return max(scores, key=lambda step: (scores[step], step))
 
 
 def bytes_in(folder: Path) -> int:
@@ -74,9 +80,11 @@ def remove(checkpoint: Path) -> None:
 
 
 def _stored(folder: Path) -> StoredCheckpoint:
-    file = folder / "metrics" / "metrics"
     try:
-        scores = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        scores = json.loads((folder / "metrics" / "metrics").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        # It was not scored, or is being deleted.
+        scores = {}
     except ValueError:
         scores = None
     if not isinstance(scores, dict):

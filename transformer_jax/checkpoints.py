@@ -13,17 +13,12 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoint_folder import METRIC, best_of, set_aside, stored_checkpoints
-from transformer_jax.config import DataError
+from transformer_jax.checkpoint_folder import METRIC, CheckpointError, set_aside, stored_checkpoints
 from transformer_jax.processes import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.training.state import TrainState
 
 Progress = dict[str, Any]
 """JSON that travels with a state: the loop's counters, the config, the tokenizers, digests of the data."""
-
-
-class CheckpointError(DataError):
-    """There is no checkpoint that serves. The message names the folder and what is there."""
 
 
 class Checkpoints:
@@ -101,43 +96,6 @@ class Checkpoints:
         """Steps of the checkpoints, oldest first."""
         steps = sorted(self._manager.all_steps())
         return steps if self._options.read_only else from_first(lambda: steps)
-
-    def best_step(self) -> int | None:
-        """The step with the highest validation BLEU, None when none was scored."""
-        scored = {step: self._manager.metrics(step) for step in self.steps()}
-        return best_of({step: metrics[METRIC] for step, metrics in scored.items() if metrics})
-
-    def select(self, which: str) -> int:
-        """The step that ``best``, ``last`` or a number means.
-
-        Raises CheckpointError when there is none.
-        """
-        steps = self.steps()
-        if not steps:
-            raise CheckpointError(f"{self._directory}: no checkpoint yet")
-        if which == "last":
-            return steps[-1]
-        if which == "best":
-            best = self.best_step()
-            return steps[-1] if best is None else best
-        if which.isdigit() and int(which) in steps:
-            return int(which)
-        raise CheckpointError(f"{self._directory}: no checkpoint {which!r}; there are best, last, {steps}")
-
-    def steps_to_average(self, which: str, count: int) -> list[int]:
-        """The ``count`` newest steps up to the one that ``which`` means, oldest first; step 0, untrained, is never among them.
-
-        Raises CheckpointError when there are fewer.
-        """
-        newest = self.select(which)
-        if count == 1:
-            return [newest]
-        trained = [step for step in self.steps() if 0 < step <= newest]
-        if len(trained) < count:
-            raise CheckpointError(
-                f"{self._directory}: {count} checkpoints to average, but up to {newest} there are {trained}"
-            )
-        return trained[-count:]
 
     def restore(self, step: int, like: TrainState) -> tuple[TrainState, Progress]:
         """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs).

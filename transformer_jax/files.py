@@ -1,18 +1,22 @@
-"""Writing files so that nobody ever reads half of one."""
+"""Files of which nobody ever reads half: written at once, or a line at a time."""
 
+import json
 import os
+import uuid
 from pathlib import Path
+from typing import Any
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Replaces a file at once: a reader, or whoever comes after a kill, finds the old one or the new one.
 
-    Makes the folder if need be. Text is written as UTF-8. The content is on disk before it has the name.
+    Several processes may do so at once, also on several hosts: the last one wins. Makes the folder if need be. Text is written
+    as UTF-8. The content is on disk before it has the name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with partial.open("wb") as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -21,6 +25,24 @@ def write_whole(path: Path, content: str | bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file that grows by a JSON object a line; a last line cut short by a kill is left out.
+
+    Raises DataError when there is no such file, and, with the number of the line, at a line that is damaged.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    records = []
+    # Whatever follows the last newline was being written when the process died.
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            records += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError:
+            raise DataError(f"{path}, line {number}: not a record of metrics; take the line out to go on") from None
+    return records
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:

@@ -27,7 +27,6 @@ from transformer_jax.processes import (
 from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.objective import TranslationObjective
-from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.freezing import frozen_mask
@@ -89,7 +88,8 @@ def run_training(
             require_writable(run.path, "--workdir")
             lock.enter_context(run.locked())
         require_shared_folder(run.path)
-        task = (shared or SharedPrograms()).task_of(config, tokenizers_for_training(config, run), mesh)
+        shared = shared or SharedPrograms()
+        task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
         trainer = Trainer(config, run, task, mesh, profiled if is_first() else None, judge)
         return _train(trainer, task, run, started)
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import jax
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoint_folder import best_of
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.reporting.metrics_log import MetricsLog, read_metrics
 from transformer_jax.run_directory import RunDirectory, locked, write_json
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -37,8 +39,11 @@ def watch(
     Appends ``SPLIT/bleu`` and the rest to ``metrics.jsonl`` and TensorBoard events in ``folder``, after every checkpoint: what
     is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the training deletes before
     or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps with another search.
-    Raises ConfigError when ``folder`` holds scores of another search, or somebody else is writing them.
+    Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of another
+    search, or somebody else is writing them.
     """
+    # Reading one pair tells.
+    next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
         _require_same_search(folder / "settings.json", {"split": split, "decoding": asdict(config.decoding)})
@@ -106,7 +111,7 @@ class Watcher:
 
     def _standing(self, step: int) -> str:
         """Whether it is the best so far, else which is and whether it can still be had."""
-        best = max(self._found, key=lambda each: (self._found[each], each))
+        best = best_of(self._found)
         if best == step:
             return "the best so far"
         is_gone = best not in self._run.checkpoint_steps()

@@ -4,14 +4,13 @@ import csv
 import json
 import re
 import shutil
-from contextlib import closing
 
 import numpy as np
 import pytest
 
 from transformer_jax.__main__ import main
+from transformer_jax.checkpoint_choice import best_step, scored_checkpoints
 from transformer_jax.checkpoint_tools.difference import read_parameters
-from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.comparing import translated_split
 from transformer_jax.config import DataError, load_run_config
 from transformer_jax.run_directory import RunDirectory
@@ -96,8 +95,7 @@ def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, cap
     assert "0 arrays differ, " in capsys.readouterr().out
     assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:30"]) == 0
     assert "\n\nNo difference between" in capsys.readouterr().out
-    with closing(Checkpoints(copy / "checkpoints", read_only=True)) as checkpoints:
-        best = checkpoints.best_step()
+    best = best_step(scored_checkpoints(RunDirectory(copy)))
     left = {str(best), "30"}
     with RunDirectory(copy).locked():
         assert main(["checkpoint", "prune", str(copy)]) == 2
@@ -107,5 +105,4 @@ def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, cap
     assert main(["checkpoint", "prune", str(copy)]) == 0
     assert capsys.readouterr().out.count("\ndeleted") == 4 - len(left)
     assert {each.name for each in (copy / "checkpoints").iterdir()} == left
-    with closing(Checkpoints(copy / "checkpoints", read_only=True)) as checkpoints:
-        assert checkpoints.best_step() == best
+    assert best_step(scored_checkpoints(RunDirectory(copy))) == best

@@ -88,8 +88,11 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["evaluate", "--workdir={run}", "--config.data.source=reverse"], "only decoding, mesh, data.directory and"),
         (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
         (["translate", "--workdir={run}", "--ensemble={run}:7"], "there are best, last, "),
-        (["translate", "--workdir={run}", "--ensemble={run}:bst"], "--ensemble: {run}:bst does not exist"),
-        (["evaluate", "--workdir={run}", "--ensemble={run},"], "--ensemble: one of the runs is empty"),
+        (
+            ["translate", "--workdir={run}", "--ensemble={run}:bst"],
+            "--ensemble: {run}:bst: there is no such folder, and 'bst' is not",
+        ),
+        (["evaluate", "--workdir={run}", "--ensemble={run},"], "--ensemble: the name of a run is empty"),
         (["translate", "--workdir={run}/tokenizer"], "is not a run directory"),
         (["translate", "--workdir={run}/nowhere"], "does not exist"),
         (["attention", "--workdir={run}", "--text= "], "--text: is empty"),

@@ -34,7 +34,14 @@ def make_run(tmp_path) -> Callable[..., Path]:
 def save_translations() -> Callable[..., SavedEvaluation]:
     """Writes what evaluate would."""
 
-    def save(run: Path, split: str, step: int, hypotheses: Sequence[str], references: Sequence[str]) -> SavedEvaluation:
+    def save(
+        run: Path,
+        split: str,
+        step: int,
+        hypotheses: Sequence[str],
+        references: Sequence[str],
+        ensemble: tuple[str, ...] = (),
+    ) -> SavedEvaluation:
         report = EvaluationReport(
             split=split,
             checkpoint_step=step,
@@ -44,7 +51,8 @@ def save_translations() -> Callable[..., SavedEvaluation]:
             tokens_per_second=10.0,
             num_sentences=len(hypotheses),
             decoding=DecodingConfig(),
+            ensemble=ensemble,
         )
-        return save_evaluation(run / f"evaluation-{split}-{step}", report, hypotheses)
+        return save_evaluation(run / f"evaluation-{split}-{step}{'-ensemble' if ensemble else ''}", report, hypotheses)
 
     return save

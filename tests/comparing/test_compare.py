@@ -8,6 +8,8 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.comparing.comparison import SentenceComparison, most_different
+from transformer_jax.config import from_dict
+from transformer_jax.data.corpora import open_corpus
 
 LETTERS = list("abcdefghij")
 GENERATOR = np.random.default_rng(0)
@@ -67,6 +69,23 @@ def test_the_better_one_is_found_and_the_sentences_that_say_so(sides, tmp_path, 
     assert f"{first} has the higher chrF on 1 of 20 sentences." in markdown
     assert "| seed | 0 | 1 |" in markdown or "| bad/evaluation-test-7.txt | 0 |" in markdown
     assert "<h2>Scores</h2>" in (output / "compare.html").read_text()
+
+
+def test_an_ensemble_is_described_as_one(sides, save_translations, tmp_path):
+    together = save_translations(sides[0].parent, "test", 7, GOOD, REFERENCES, ensemble=("runs/b:7", "runs/c:9"))
+    assert compare([sides[0], together.stem.with_name(f"{together.stem.name}.json")], tmp_path / "out") == 0
+    made_by = (tmp_path / "out" / "compare.md").read_text().partition("Translations")[2]
+    assert made_by.count("checkpoint 7; beam") == 1
+    assert "checkpoint 7, with runs/b:7 and runs/c:9; beam" in made_by
+
+
+def test_the_references_are_those_that_evaluate_reads(make_run, save_translations, tmp_path):
+    data = {"source": "copy", "generated_pairs": 20}
+    lines = [pair.target for pair in open_corpus(from_dict({"data": data}).data, 5).pairs("train")]
+    runs = [make_run(f"run{seed}", {"seed": seed, "data": {**data, "seed": 5}}) for seed in (1, 2)]
+    files = [save_translations(run, "train", 7, lines, lines).stem.with_suffix(".txt") for run in runs]
+    assert compare(files, tmp_path / "out") == 0
+    assert [row["reference"] for row in read_rows(tmp_path / "out" / "compare-sentences.csv")] == lines
 
 
 def test_the_same_seed_gives_the_same_files(sides, tmp_path):

@@ -42,6 +42,7 @@ def test_scores_of_a_split_are_those_of_the_best_checkpoint_alone(make_run, save
     lines = ["a b c d e", "f g h i j"]
     for step, hypotheses in ((2, lines), (3, lines[::-1])):
         save_translations(runs[0], "test", step, hypotheses, lines)
+    save_translations(runs[0], "test", 2, lines[::-1], lines, ensemble=("runs/b:7",))
     (runs[0] / "evaluation-notes.json").write_text("{}")
     summaries = [summarise(run, run.name) for run in runs]
     best = replace(summaries[0], best_checkpoint=runs[0] / "checkpoints" / "2")
@@ -51,7 +52,11 @@ def test_scores_of_a_split_are_those_of_the_best_checkpoint_alone(make_run, save
     assert results_table(summaries).headings[-1] == "time"
     assert report_csv([best]).split("\r\n")[1].split(",")[10:12] == ["100.00000000000004", "100.0"]
     evaluations = run_report(summaries, None).sections[-1].blocks[0]
-    assert [row[:4] for row in evaluations.rows] == [("a", "test", "2", "100.00"), ("a", "test", "3", "0.00")]
+    assert [row[:4] for row in evaluations.rows] == [
+        ("a", "test", "2, with runs/b:7", "0.00"),
+        ("a", "test", "2", "100.00"),
+        ("a", "test", "3", "0.00"),
+    ]
 
 
 def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
@@ -124,3 +129,5 @@ def test_help_shows_the_arguments_and_an_example(capsys):
     assert printed.startswith("Usage: transformer-jax report RUN ... [--flag=value ...]")
     assert "transformer-jax report runs/small runs/large" in printed
     assert "repeat this option" not in printed
+    assert "Arguments:\n  RUN ...\n      run directories, or folders" in printed
+    assert "Flags:\n  --metrics=VALUE\n" in printed

@@ -13,9 +13,9 @@ from run_settings import tiny_config, tiny_settings
 from run_steps import session, train, trainer
 
 from transformer_jax.checkpoint_tools.difference import read_parameters
-from transformer_jax.commands.train import require_same_run
-from transformer_jax.config import ConfigError, ExperimentConfig, from_dict
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.commands.train import require_same_run, with_own_beginning
+from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
+from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.training.parameter_names import named_leaves
 
@@ -54,6 +54,12 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     assert "optimizer.freeze='^encoder_|embedding' holds 13 of 31 arrays" in told
     assert json.loads((run / "run.json").read_text())[0]["initial_parameters"]["step"] == 0
     shutil.rmtree(other)
+    for init in (InitConfig(), replace(config.init, run=str(tmp_path / "moved"))):
+        resumed = replace(config, init=init)
+        require_same_run(resumed, str(run))
+        assert with_own_beginning(resumed, str(run)) == config
+    with pytest.raises(ConfigError, match="init.leave_out: the run has '', this command 'embedding'"):
+        require_same_run(replace(config, init=replace(config.init, leave_out="embedding")), str(run))
     assert train(config, run).step == 3
     before = read_parameters(RunDirectory(source), "last")[1]
     after = read_parameters(RunDirectory(run), "3")[1]
@@ -109,6 +115,14 @@ def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, t
     assert new != old
 
 
+def test_a_run_that_drew_its_parameters_does_not_go_on_with_those_of_another(cache, tmp_path):
+    config = tuned(cache, tmp_path / "other")
+    (tmp_path / "checkpoints" / "3" / "rest").mkdir(parents=True)
+    write_json(RunDirectory(tmp_path).config, to_json(replace(config, init=InitConfig())))
+    with pytest.raises(ConfigError, match="init.run: the run has '', this command"):
+        require_same_run(config, str(tmp_path))
+
+
 def test_a_run_that_is_not_there_is_told_at_once(cache, tmp_path):
     config = tuned(cache, tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"init.run: .*nowhere does not exist"):
@@ -119,6 +133,6 @@ def test_frozen_parameters_that_are_not_there_are_told_before_tokenizers_are_tra
     settings = tiny_settings(cache)
     settings["optimizer"]["freeze"] = "nowhere"
     settings["mesh"]["data"] = -1
-    monkeypatch.setattr("transformer_jax.training_session.tokenizers_for_training", None)
+    monkeypatch.setattr("transformer_jax.training_session.SharedPrograms", None)
     with pytest.raises(ConfigError, match="optimizer.freeze: 'nowhere' is found in the path of no parameter"):
         session(from_dict(settings), tmp_path / "run")

@@ -8,9 +8,11 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax import training_session
-from transformer_jax.config import ExperimentConfig, from_dict
+from transformer_jax.config import ExperimentConfig, from_dict, to_json
+from transformer_jax.data.listed_tokenizer import WordTokenizer
+from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.loop import Trainer
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import KEPT, SharedPrograms
@@ -37,7 +39,7 @@ def trial(cache: Path, changes: dict) -> ExperimentConfig:
     settings["batching"]["num_buckets"] = 1
     settings["optimizer"] |= {"name": "adamw", "weight_decay": 0.1, "clip_norm": 1.0}
     for key, value in changes.items():
-        settings[key] = {**settings[key], **value} if isinstance(value, dict) else value
+        settings[key] = {**settings.get(key, {}), **value} if isinstance(value, dict) else value
     return from_dict(settings)
 
 
@@ -113,13 +115,41 @@ def test_a_task_is_shared_where_structure_and_data_are_the_same(cache, tmp_path)
     assert task({}) is not first
 
 
-def test_a_session_takes_what_others_compiled(cache, tmp_path):
+def test_tokenizers_are_trained_once_for_one_text(cache, tmp_path):
+    shared = SharedPrograms()
+
+    def tokenizers(changes: dict, folder: str = "new"):
+        return shared.tokenizers_of(trial(cache, changes), RunDirectory(tmp_path / folder))
+
+    first = tokenizers({})
+    assert tokenizers({"seed": 9, "optimizer": {"b1": 0.1}, "data": {"max_source_tokens": 30}}) is first
+    for changes in (
+        {"data": {"seed": 2}},
+        {"data": {"seed": -1}},
+        {"data": {"generated_words": 9}},
+        {"tokenizer": {"vocabulary_size": 40}},
+    ):
+        assert tokenizers(changes) is not first
+    # A run that has checkpoints keeps its own, and one that adopts another's takes those.
+    other = WordTokenizer.train(["x y z"], 64)
+    save_tokenizers(TokenizerPair(other, other), tmp_path / "begun" / "tokenizer")
+    (tmp_path / "begun" / "checkpoints" / "3").mkdir(parents=True)
+    write_json(tmp_path / "begun" / "config.json", to_json(trial(cache, {})))
+    for found in (tokenizers({}, "begun"), tokenizers({"init": {"run": str(tmp_path / "begun")}})):
+        assert found.source.fingerprint() == other.fingerprint() != first.source.fingerprint()
+
+
+def test_a_session_takes_what_others_learned_and_compiled(cache, tmp_path):
     class AskedError(Exception):
         pass
 
     class Asked(SharedPrograms):
-        def task_of(self, config, tokenizers, mesh):
-            raise AskedError
+        def tokenizers_of(self, config, run):
+            return shared.tokenizers_of(config, run)
 
-    with pytest.raises(AskedError):
+        def task_of(self, config, tokenizers, mesh):
+            raise AskedError(tokenizers is shared.tokenizers_of(config, RunDirectory(tmp_path)))
+
+    shared = SharedPrograms()
+    with pytest.raises(AskedError, match="True"):
         training_session.run_training(trial(cache, {"mesh": {"data": -1}}), str(tmp_path), shared=Asked())

@@ -9,8 +9,9 @@ from run_settings import tiny_config
 from run_steps import copy_until, train
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints import CheckpointError, Checkpoints
-from transformer_jax.config import ConfigError, MeshConfig
+from transformer_jax.checkpoint_folder import CheckpointError
+from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.config import ConfigError, DataError, MeshConfig
 from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.reporting.metrics_log import read_metrics
@@ -156,6 +157,13 @@ def test_the_best_is_the_watchers_where_the_training_scored_none(whole, config, 
     assert open_trained_run(folder, here, checkpoint="last").steps == (6,)
     shutil.rmtree(folder / "checkpoints" / "3")
     assert open_trained_run(folder, here).steps == (6,)
+
+
+def test_a_split_that_is_not_there_is_told_before_waiting(whole, config, tmp_path):
+    folder = copy_until(-1, whole, tmp_path / "run")
+    with pytest.raises(DataError, match="has no split 'tset'"):
+        watched(folder, config, split="tset")
+    assert not RunDirectory(folder).watched("tset").exists()
 
 
 def test_what_a_watcher_cannot_do_is_refused(whole, capsys):

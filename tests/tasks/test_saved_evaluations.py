@@ -13,7 +13,9 @@ from transformer_jax.tasks.saved_evaluations import (
     save_evaluation,
     saved_reports,
     stem_of,
+    whose_parameters,
 )
+from transformer_jax.tasks.trained_ensemble import ensemble_ending
 
 # Only "\n" ends a line.
 LINES = ["a b\rc", "", "d\u2028e"]
@@ -29,6 +31,25 @@ def test_names_say_what_was_searched_otherwise():
     assert evaluation_stem("test", 30, 1, trained, trained) == "evaluation-test-30"
     name = evaluation_stem("a/b", 30, 3, trained, used)
     assert name == "evaluation-a-b-30-average3-beam_width=1-length_penalty=0.2"
+
+
+def test_names_say_who_took_part_and_no_two_ensembles_share_one(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert ensemble_ending("runs/a", ()) == ""
+    assert ensemble_ending("runs/a", ("runs/b/:10", f"{tmp_path}/runs/c:4000")) == "-ensemble+b-10+c-4000"
+    folders = ("trials/0003", "t1/trials/0003", "t2/trials/0003", "t2/trials/0004", "t1/trials/../../t2/trials/0003")
+    names = [ensemble_ending("trials/0001", (f"{folder}:30",)) for folder in folders]
+    assert names[0] == "-ensemble+0003-30"
+    assert len(set(names)) == 4
+    assert names[4] == names[2]
+    assert all(name.startswith("-ensemble+0003~") and len(name) < 40 for name in (names[1], names[2]))
+
+
+def test_whose_parameters_were_scored():
+    report = {"checkpoint_step": 2434, "averaged_checkpoints": 1}
+    assert whose_parameters(report) == "2,434"
+    together = report | {"averaged_checkpoints": 3, "ensemble": ["runs/b:24", "runs/c:40"]}
+    assert whose_parameters(together) == "2,434, average of 3, with runs/b:24 and runs/c:40"
 
 
 def test_what_is_written_comes_back(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from transformer_jax.checkpoint_choice import chosen_step, steps_to_average
 from transformer_jax.checkpoints import Checkpoints, on_host
 from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
@@ -46,10 +47,9 @@ def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str
 
     Raises ConfigError when one is stated twice, CheckpointError when one is not there or there are too few.
     """
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        if not stated:
-            return checkpoints.steps_to_average(which, count)
-        steps = sorted(checkpoints.select(text.strip()) for text in stated)
+    if not stated:
+        return steps_to_average(run, which, count)
+    steps = sorted(chosen_step(run, text.strip()) for text in stated)
     if len(set(steps)) < len(steps):
         raise ConfigError(f"--steps: {', '.join(stated)} has one twice; each counts once")
     return steps

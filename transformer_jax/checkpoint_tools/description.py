@@ -4,7 +4,8 @@ import hashlib
 import json
 from contextlib import closing
 
-from transformer_jax.checkpoint_folder import bytes_in, stored_checkpoints
+from transformer_jax.checkpoint_choice import chosen_step, scored_checkpoints
+from transformer_jax.checkpoint_folder import bytes_in
 from transformer_jax.checkpoint_tools.byte_counts import bytes_text
 from transformer_jax.checkpoint_tools.listing import marks_of, time_text
 from transformer_jax.checkpoint_tools.parameter_table import amount_of, parameter_table
@@ -19,11 +20,11 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
 
     Raises CheckpointError when there is no such checkpoint, or it cannot be read.
     """
+    step = chosen_step(run, which)
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        step = checkpoints.select(which)
         params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
         progress = checkpoints.progress(step)
-    stored = stored_checkpoints(run.checkpoints)
+    stored = scored_checkpoints(run)
     here = next(each for each in stored if each.step == step)
     marks = marks_of(stored)[step]
     rows = [

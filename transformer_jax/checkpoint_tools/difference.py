@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import AnyArray
+from transformer_jax.checkpoint_choice import chosen_step
 from transformer_jax.checkpoints import Checkpoints, on_host
 from transformer_jax.config import ConfigError, load_run_config
 from transformer_jax.evaluation.text_table import aligned_table
@@ -62,8 +63,8 @@ def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyAr
 
     Raises CheckpointError when there is no such checkpoint, or it cannot be read.
     """
+    step = chosen_step(run, which)
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        step = checkpoints.select(which)
         return step, named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
 
 

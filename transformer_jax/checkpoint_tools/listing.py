@@ -2,7 +2,8 @@
 
 import time
 
-from transformer_jax.checkpoint_folder import StoredCheckpoint, best_of, bytes_in, stored_checkpoints, were_set_aside
+from transformer_jax.checkpoint_choice import best_step, scored_checkpoints
+from transformer_jax.checkpoint_folder import StoredCheckpoint, bytes_in, were_set_aside
 from transformer_jax.checkpoint_tools.byte_counts import bytes_text
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.run_directory import RunDirectory
@@ -12,7 +13,7 @@ HEAD = ("update", "validation BLEU", "size", "written", "")
 
 def checkpoint_table(run: RunDirectory) -> str:
     """Every checkpoint with its score, size and time, which is best and last; then those set aside because they are damaged."""
-    stored = stored_checkpoints(run.checkpoints)
+    stored = scored_checkpoints(run)
     marks = marks_of(stored)
     rows = [HEAD]
     for each in stored:
@@ -31,7 +32,7 @@ def checkpoint_table(run: RunDirectory) -> str:
 def marks_of(stored: list[StoredCheckpoint]) -> dict[int, str]:
     """What is to be said about each: ``{630: "", 3775: "best, last"}``."""
     sound = [each for each in stored if each.is_sound]
-    best = best_of({each.step: each.bleu for each in sound if each.bleu is not None})
+    best = best_step(stored)
     last = sound[-1].step if sound else None
     marks = {}
     for each in stored:

@@ -15,6 +15,8 @@ apart the others are, and the settings that differ.
 average: a new run directory with the mean of several checkpoints, for evaluate, translate and train --init_from. It has no
 optimizer state, so no training goes on from it.
 prune: deletes all but the last and the best, unless a training runs there.
+
+The best is that with the highest validation BLEU: the training's own, or what evaluate --watch found where it measured none.
 """
 
 import difflib
@@ -96,12 +98,14 @@ def _diff(values: flags.FlagValues, runs: list[str]) -> None:
     )
     from transformer_jax.run_directory import RunDirectory
 
-    (left, of_left), (right, of_right) = map(split_checkpoint, runs)
+    (left, of_left), (right, of_right) = (split_checkpoint(run, "RUN") for run in runs)
     folders = RunDirectory(left), RunDirectory(right)
     for folder in folders:
         folder.require_run("RUN")
     require_same_kind(*folders)
-    (left_step, left_params), (right_step, right_params) = map(read_parameters, folders, (of_left, of_right))
+    (left_step, left_params), (right_step, right_params) = map(
+        read_parameters, folders, (of_left or "best", of_right or "best")
+    )
     found = compare_parameters(left_params, right_params)
     print(difference_table(found, f"{left}:{left_step}", f"{right}:{right_step}"))
     print("\n" + difference_text(difference(load_run_config(left), load_run_config(right)), left, right))
@@ -125,7 +129,8 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _prune(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoint_folder import bytes_in, remove, stored_checkpoints
+    from transformer_jax.checkpoint_choice import scored_checkpoints
+    from transformer_jax.checkpoint_folder import bytes_in, remove
     from transformer_jax.checkpoint_tools.byte_counts import bytes_text
     from transformer_jax.checkpoint_tools.listing import count_text
     from transformer_jax.checkpoint_tools.pruning import to_remove
@@ -134,7 +139,7 @@ def _prune(values: flags.FlagValues, runs: list[str]) -> None:
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
     with run_directory.locked(f"prune: a training is running in {run_directory.path}; prune when it has ended"):
-        stored = stored_checkpoints(run_directory.checkpoints)
+        stored = scored_checkpoints(run_directory)
         removed = to_remove(stored, values.keep_last, values.keep_best)
         freed = sum(bytes_in(each.folder) for each in removed)
         for each in removed:

@@ -10,7 +10,8 @@ Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json an
 Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
 else is the run's. With --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the
 mean of their probabilities. They must share their tokenizers; search, devices and data are those of --workdir, and the names of
-the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json.
+the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than
+beside --workdir has a digest of its path.
 
 With --watch every checkpoint of a training that goes on elsewhere is scored as it comes, on the whole of --split (there:
 validation), so that the training can do without (--config.training.evaluate_every=0). Give this process a device of its own:
@@ -79,7 +80,7 @@ def run(values: flags.FlagValues) -> int:
         return 0
 
     name = evaluation_stem(report.split, step, averaged, load_run_config(values.workdir), config)
-    stem = folder / f"{name}{ensemble_ending(report.ensemble)}"
+    stem = folder / f"{name}{ensemble_ending(values.workdir, report.ensemble)}"
     save_evaluation(stem, report, hypotheses)
     if values.json:
         print(json.dumps(report.to_json(), ensure_ascii=False))

@@ -30,19 +30,22 @@ def overview() -> str:
 
 
 def command_help(name: str, module: CommandModule) -> str:
-    """The docstring of a command, then its flags with their defaults."""
+    """The docstring of a command, then its arguments, then its flags with their defaults."""
     values = flags.FlagValues()
     module.define_flags(values)
-    described = [_describe(values[flag]) for flag in sorted(values)]
+    arguments = [_describe(values[ARGUMENTS_FLAG])] if ARGUMENTS_FLAG in values else []
+    described = [_describe(values[flag]) for flag in sorted(set(values) - {ARGUMENTS_FLAG})]
     described.append(("--help", "show this and exit"))
-    arguments = f" {values[ARGUMENTS_FLAG].help.partition(':')[0]}" if ARGUMENTS_FLAG in values else ""
-    usage = f"Usage: transformer-jax {name}{arguments} [--flag=value ...]"
-    parts = [
-        usage,
-        inspect.cleandoc(module.__doc__ or ""),
-        "Flags:\n" + "\n".join(_paragraph(*item) for item in described),
+    usage = " ".join(["Usage: transformer-jax", name, *(head for head, _ in arguments), "[--flag=value ...]"])
+    parts = [usage, inspect.cleandoc(module.__doc__ or "")]
+    parts += [
+        f"{title}:\n{_listed(items)}" for title, items in (("Arguments", arguments), ("Flags", described)) if items
     ]
     return "\n\n".join(parts)
+
+
+def _listed(items: list[tuple[str, str]]) -> str:
+    return "\n".join(_paragraph(*item) for item in items)
 
 
 def _describe(flag: flags.Flag) -> tuple[str, str]:

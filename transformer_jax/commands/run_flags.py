@@ -72,25 +72,32 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
 
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
     for text in values.ensemble:
-        folder, _, checkpoint = text.rpartition(":")
-        if not (folder and (checkpoint in ("best", "last") or checkpoint.isdigit())):
-            folder, checkpoint = text, values.checkpoint
-        if not folder:
-            raise ConfigError("--ensemble: one of the runs is empty; write RUN[:CHECKPOINT],RUN[:CHECKPOINT]")
+        folder, checkpoint = split_checkpoint(text, "--ensemble")
         RunDirectory(folder).require_run("--ensemble")
         own = _on_any_devices(load_run_config(folder))
         try:
             own = replace(own, decoding=config.decoding, mesh=config.mesh)
         except ConfigError as error:
             raise ConfigError(f"--ensemble: {folder}: {error}") from None
-        chosen.append(ChosenRun(folder, own, checkpoint))
+        chosen.append(ChosenRun(folder, own, checkpoint or values.checkpoint))
     return chosen
 
 
-def split_checkpoint(text: str) -> tuple[str, str]:
-    """``runs/a:last`` is ``("runs/a", "last")``; the best checkpoint where none is stated."""
-    run, colon, checkpoint = text.rpartition(":")
-    return (run, checkpoint) if colon and not Path(text).expanduser().is_dir() else (text, "best")
+def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
+    """``runs/a:last`` is ``("runs/a", "last")``, unless a folder has that name; None where no checkpoint is stated.
+
+    Raises ConfigError, which names ``flag``, when there is no run, or the checkpoint is none that could be.
+    """
+    is_whole = ":" not in text or Path(text).expanduser().is_dir()
+    run, checkpoint = (text, None) if is_whole else text.rpartition(":")[::2]
+    if not run.strip():
+        raise ConfigError(f"{flag}: the name of a run is empty; write RUN or RUN:CHECKPOINT")
+    if checkpoint is not None and checkpoint not in ("best", "last") and not checkpoint.isdigit():
+        raise ConfigError(
+            f"{flag}: {text}: there is no such folder, and {checkpoint!r} is not a checkpoint: best, last or the number of an "
+            "update"
+        )
+    return run, checkpoint
 
 
 def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:

@@ -14,6 +14,7 @@ called otherwise and what is drawn all the same, --config.optimizer.freeze what 
 paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in run.json:
     transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=captions --workdir=runs/captions \
         --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
+Once it has a checkpoint the run goes on without --init_from too, or with the folder to which the other run was moved.
 
 With --distributed several processes train together, and all their devices are one mesh: one process a host on TPU pods and
 Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand, two processes:
@@ -65,13 +66,12 @@ def define_flags(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Trains; 0 when finished, out of patience, or stopped by a signal with everything saved; 1 when the loss diverged."""
     if values.init_from is not None:
-        source, checkpoint = split_checkpoint(values.init_from)
-        if not source:
-            raise ConfigError("--init_from: is empty; give the folder of a run")
-        values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint}"]
+        source, checkpoint = split_checkpoint(values.init_from, "--init_from")
+        values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
     config = resolve_config(values)
     config = replace(config, init=config.init.absolute())
     require_same_run(config, values.workdir)
+    config = with_own_beginning(config, values.workdir)
     from transformer_jax.reporting.profiling import ProfiledSteps
     from transformer_jax.training_session import train
 
@@ -103,8 +103,8 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
             f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name} that says of what; put it back, or use "
             "another folder"
         )
-    changes = difference(load_run_config(workdir), config)
-    clashes = [change for change in changes if not _may_change(change[0], config)]
+    saved = load_run_config(workdir)
+    clashes = [change for change in difference(saved, config) if not _may_change(change[0], saved, config)]
     if clashes:
         lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
         text = "\n".join(lines)
@@ -113,7 +113,18 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         )
 
 
-def _may_change(key: str, config: ExperimentConfig) -> bool:
+def with_own_beginning(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
+    """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
+    from transformer_jax.run_directory import RunDirectory
+
+    has_begun = RunDirectory(workdir).has_checkpoints()
+    return replace(config, init=load_run_config(workdir).init) if has_begun else config
+
+
+def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
+    if key.startswith("init."):
+        # A run that goes on no longer looks at the other: that may be gone, or lie elsewhere now.
+        return bool(saved.init.run) and (not config.init.run or key == "init.run")
     if key == "training.num_updates":
         # The cosine ends at the last update, so with it every rate depends on how many there are.
         return config.optimizer.schedule != "cosine"

@@ -3,6 +3,7 @@
 import textwrap
 
 from transformer_jax.comparing.document import Section, Table
+from transformer_jax.evaluation.text_table import aligned_table
 
 WIDTH = 100
 
@@ -19,13 +20,5 @@ def section_text(section: Section) -> str:
 
 def to_text(table: Table) -> str:
     """Aligned columns, two spaces apart, headings first."""
-    rows = [table.headings, *table.rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(table, row, widths) for row in rows)
-
-
-def _line(table: Table, row: tuple[str, ...], widths: list[int]) -> str:
-    cells = enumerate(zip(row, widths, strict=True))
-    return "  ".join(
-        f"{text:<{width}}" if table.is_text(n) else f"{text:>{width}}" for n, (text, width) in cells
-    ).rstrip()
+    alignment = "".join("l" if table.is_text(column) else "r" for column in range(len(table.headings)))
+    return aligned_table([table.headings, *table.rows], alignment)

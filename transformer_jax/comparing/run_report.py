@@ -54,13 +54,18 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         Section("Results", (results_table(runs), MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (shown,)),
-        Section("Best checkpoints", (paths,)),
+        Section("Best checkpoints", (paths, *damage(runs))),
     ]
     evaluations = _evaluations_table(runs)
     if evaluations.rows:
         sections.append(Section("Evaluations", (evaluations,)))
     title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     return Document(title, tuple(sections))
+
+
+def damage(runs: Sequence[RunSummary]) -> list[str]:
+    """A sentence about each checkpoint whose score cannot be read, so that nobody knows whether it is the best."""
+    return [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
 
 
 def report_csv(runs: Sequence[RunSummary]) -> str:
@@ -89,7 +94,7 @@ def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     for run in runs:
         for saved in run.evaluations:
             scores = [f"{score:.2f}" for score in (saved.bleu, saved.bleu_lowercase, saved.chrf)]
-            rows.append((run.name, saved.split, f"{saved.step:,}", *scores, saved.file))
+            rows.append((run.name, saved.split, saved.parameters, *scores, saved.file))
     headings = ("run", "split", "checkpoint", "BLEU", "BLEU lower-case", "chrF", "file")
     return Table(headings, tuple(rows), of_text=frozenset({0, 1, 6}))
 

@@ -7,21 +7,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoint_choice import BLEU, best_step, scored_checkpoints, watched_validations
+from transformer_jax.checkpoint_folder import best_of
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.run_directory import RunDirectory
-from transformer_jax.tasks.saved_evaluations import saved_reports
+from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
 
 
 @dataclass(frozen=True)
 class SavedScores:
-    """A saved evaluation: of which split and checkpoint, averaged or searched otherwise (``file``), and its scores."""
+    """A saved evaluation: of which split and ``parameters``, searched otherwise (``file``), and its scores."""
 
     file: str
     split: str
-    step: int
-    averaged: int
+    parameters: str
     bleu: float
     chrf: float
     bleu_lowercase: float
@@ -32,8 +32,9 @@ class RunSummary:
     """A run. What is not known (yet) is None.
 
     ``bleu``, ``chrf`` and ``perplexity`` are of the validation with the highest BLEU, after ``best_update``; of equals the
-    later. ``best_checkpoint`` is the folder of the best checkpoint that is kept. ``tokens_per_second`` is the median of what
-    was logged; ``seconds`` all time that ``goodput.json`` accounts for.
+    later; where the training made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best
+    checkpoint that is kept, ``damaged`` are those whose score cannot be read. ``tokens_per_second`` is the median of what was
+    logged; ``seconds`` all time that ``goodput.json`` accounts for.
     """
 
     name: str
@@ -49,6 +50,7 @@ class RunSummary:
     tokens_per_second: float | None
     seconds: float | None
     best_checkpoint: Path | None
+    damaged: tuple[Path, ...]
     evaluations: tuple[SavedScores, ...]
 
     @property
@@ -69,15 +71,16 @@ def summarise(folder: Path, name: str) -> RunSummary:
     """
     run = RunDirectory(folder)
     records = read_metrics(run.metrics)
-    judged = [record for record in records if record.get("validation/bleu") is not None]
-    best = max(judged, key=lambda record: (record["validation/bleu"], record["step"]), default={})
+    best = _best_validation(records) or _best_validation(watched_validations(run))
+    stored = scored_checkpoints(run)
+    step = best_step(stored)
     tokens = _last(records, "train/target_tokens")
     speeds = _values(records, "speed/target_tokens_per_second")
     return RunSummary(
         name=name,
         folder=folder,
         config=load_run_config(folder),
-        bleu=best.get("validation/bleu"),
+        bleu=best.get(BLEU),
         chrf=best.get("validation/chrf"),
         perplexity=best.get("validation/perplexity"),
         best_update=best.get("step"),
@@ -86,13 +89,13 @@ def summarise(folder: Path, name: str) -> RunSummary:
         parameters=_parameters(folder),
         tokens_per_second=median(speeds) if speeds else None,
         seconds=_seconds(run.goodput),
-        best_checkpoint=_best_checkpoint(run),
+        best_checkpoint=None if step is None else run.checkpoints / str(step),
+        damaged=tuple(each.folder for each in stored if not each.is_sound),
         evaluations=tuple(
             SavedScores(
                 file=file.name,
                 split=report["split"],
-                step=report["checkpoint_step"],
-                averaged=report["averaged_checkpoints"],
+                parameters=whose_parameters(report),
                 bleu=report["scores"]["bleu"],
                 chrf=report["scores"]["chrf"],
                 bleu_lowercase=report["scores"]["bleu_lowercase"],
@@ -102,21 +105,18 @@ def summarise(folder: Path, name: str) -> RunSummary:
     )
 
 
+def _best_validation(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The record with the highest BLEU, an empty one where there is none."""
+    judged = {record["step"]: record for record in records if record.get(BLEU) is not None}
+    return judged[best_of({step: record[BLEU] for step, record in judged.items()})] if judged else {}
+
+
 def _values(records: Sequence[dict[str, Any]], key: str) -> list[float]:
     return [record[key] for record in records if record.get(key) is not None]
 
 
 def _last(records: Sequence[dict[str, Any]], key: str) -> float | None:
     return next(reversed(_values(records, key)), None)
-
-
-def _best_checkpoint(run: RunDirectory) -> Path | None:
-    if not run.has_checkpoints():
-        return None
-    checkpoints = Checkpoints(run.checkpoints, read_only=True)
-    step = checkpoints.best_step()
-    checkpoints.close()
-    return None if step is None else run.checkpoints / str(step)
 
 
 def _parameters(folder: Path) -> int | None:

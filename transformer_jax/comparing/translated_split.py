@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoint_choice import steps_to_average
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -16,6 +16,7 @@ from transformer_jax.tasks.saved_evaluations import (
     read_evaluation,
     save_evaluation,
     stem_of,
+    whose_parameters,
 )
 from transformer_jax.tasks.trained_run import open_trained_run
 from transformer_jax.tasks.translation import TranslationTask
@@ -51,9 +52,8 @@ class TranslatedSplit:
     def description(self) -> str:
         """Which parameters, how searched, and from which file: for the reader of a report."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
-        averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
-        return f"checkpoint {report['checkpoint_step']:,}{averaged}; {search}; {self.saved.stem}.txt"
+        return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
 
 
 def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
@@ -72,9 +72,7 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
 
     Raises CheckpointError when there is no such checkpoint or too few to average, DataError when the data has no such split.
     """
-    checkpoints = Checkpoints(RunDirectory(workdir).checkpoints, read_only=True)
-    step = checkpoints.steps_to_average(checkpoint, average)[-1]
-    checkpoints.close()
+    step = steps_to_average(RunDirectory(workdir), checkpoint, average)[-1]
     name = config.data.split_name(split)
     stem = workdir / evaluation_stem(name, step, average, load_run_config(workdir), config)
     return ChosenSplit(stem, config, name, _pairs(config, name), step, average)
@@ -132,4 +130,4 @@ def require_saved_score(side: TranslatedSplit, bleu: float) -> None:
 
 def _pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
     """The raw text of a split from where the run's data lie."""
-    return list(open_corpus(config.data, config.seed).pairs(split))
+    return list(open_corpus(config.data, config.data_seed).pairs(split))

@@ -9,8 +9,7 @@ from typing import Any
 
 from tensorboardX import SummaryWriter
 
-from transformer_jax.config import DataError
-from transformer_jax.files import write_whole
+from transformer_jax.files import read_records, write_whole
 
 
 class MetricsLog:
@@ -50,21 +49,8 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a ``metrics.jsonl``; a last line cut short by a kill is left out.
-
-    Raises DataError, with the number of the line, at one that is damaged.
-    """
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    # Whatever follows the last newline was being written when the process died.
-    records = []
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            records += [json.loads(line)] if line else []
-        except json.JSONDecodeError:
-            raise DataError(f"{path}, line {number}: not a record of metrics; take the line out to go on") from None
-    return records
+    """The records of a ``metrics.jsonl``, none where there is no such file yet; raises DataError when it is damaged."""
+    return read_records(path) if path.is_file() else []
 
 
 def _cut_after(path: Path, step: int) -> None:

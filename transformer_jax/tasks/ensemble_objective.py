@@ -31,7 +31,7 @@ class EnsembleObjective:
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column
             logits = [contract("BTD,VD->BTV", *each) for each in zip(hidden, matrices, dtypes, strict=True)]
-            return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, 0.0)
+            return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
 
         sums = jax.lax.map(loss_of_column, _columns(factors, batch))
         return jax.tree.map(jnp.sum, sums)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoint_choice import chosen_step
 from transformer_jax.checkpoints import Checkpoints, on_host
 from transformer_jax.config import ConfigError, InitConfig
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -69,10 +70,11 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when embeddings would be taken that
     belong to other tokenizers; CheckpointError when there is no such checkpoint.
     """
-    RunDirectory(init.run).require_run("init.run")
+    source = RunDirectory(init.run)
+    source.require_run("init.run")
+    # Of several processes one looks: a training may be adding checkpoints.
+    step = from_first(lambda: chosen_step(source, init.checkpoint))
     with closing(_checkpoints(init)) as checkpoints:
-        # Of several processes one looks: a training may be adding checkpoints.
-        step = from_first(lambda: checkpoints.select(init.checkpoint))
         saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
         data = checkpoints.progress(step)["data"]
     match = match_parameters(saved, {name: leaf.shape for name, leaf in named_leaves(like).items()}, init)

@@ -1,14 +1,15 @@
 """The tokenizers of a run: in its folder, and in every checkpoint."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import jax
 
-from transformer_jax.checkpoints import CheckpointError, Checkpoints
+from transformer_jax.checkpoint_folder import CheckpointError
+from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import (
@@ -22,8 +23,22 @@ from transformer_jax.processes import from_first
 from transformer_jax.run_directory import RunDirectory
 
 
-def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> TokenizerPair:
-    """The tokenizers of a run that has checkpoints; else new ones, of its training split, which are not saved yet.
+def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+    """Trained on the training split, and not saved yet."""
+    corpus = open_corpus(config.data, config.data_seed)
+    return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
+
+
+def what_they_learn(config: ExperimentConfig) -> tuple[Hashable, ...]:
+    """Equal for settings that make ``new_tokenizers`` train the same: those of tokenizers, the text, what draws from it."""
+    corpus = open_corpus(config.data, config.data_seed)
+    return config.tokenizer, corpus.fingerprint(config.data.train_split), config.data_seed
+
+
+def tokenizers_for_training(
+    config: ExperimentConfig, run: RunDirectory, train_new: Callable[[ExperimentConfig], TokenizerPair] = new_tokenizers
+) -> TokenizerPair:
+    """The tokenizers of a run that has checkpoints; else new ones, from ``train_new``.
 
     Where its parameters come from another run, so do its tokenizers, unless ``init.tokenizer`` says otherwise. What lies in a
     folder without checkpoints may belong to other settings, or to data that were mended since. Of several processes one finds
@@ -35,8 +50,7 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory) -> Toke
             return _tokenizers_of_run(run)
         if config.init.run and config.init.tokenizer == "adopt":
             return _adopted_tokenizers(config)
-        corpus = open_corpus(config.data, config.data_seed)
-        return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
+        return train_new(config)
 
     return _of_first(find_or_train)
 

@@ -73,6 +73,15 @@ def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             continue
 
 
+def whose_parameters(report: dict[str, Any]) -> str:
+    """Which checkpoint a report is of, averaged or with whom: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
+    averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
+    # Reports of older versions are never of several runs.
+    members = report.get("ensemble")
+    together = f", with {' and '.join(members)}" if members else ""
+    return f"{report['checkpoint_step']:,}{averaged}{together}"
+
+
 def stem_of(file: Path) -> Path:
     """The path without ``.json`` or ``.txt``: a setting such as ``length_penalty=0.6`` may hold a dot too."""
     return file.with_name(file.name.removesuffix(".json").removesuffix(".txt"))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from transformer_jax.config import ConfigError
+from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.models.ensemble import Ensemble, joined_params
 from transformer_jax.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -35,11 +36,19 @@ def other_members(chosen: Sequence[ChosenRun], runs: Sequence[TrainedRun]) -> tu
     return tuple(f"{each.workdir}:{run.steps[-1]}" for each, run in pairs)
 
 
-def ensemble_ending(others: Sequence[str]) -> str:
-    """What the names of results end with: ``-ensemble+b-2434+c-4000``; nothing where there are no others."""
+def ensemble_ending(workdir: str | Path, others: Sequence[str]) -> str:
+    """What the names of results in ``workdir`` end with: ``-ensemble+b-2434+c-4000``; nothing where there are no others.
+
+    A run that does not lie beside ``workdir`` gets a digest of its path, ``+b~0f3a9c21-2434``: another may be called so too.
+    """
+    beside = Path(workdir).expanduser().resolve().parent
     members = [member.rpartition(":") for member in others]
-    names = [f"+{Path(folder).expanduser().absolute().name}-{step}" for folder, _, step in members]
+    names = [f"+{_name(Path(folder).expanduser().resolve(), beside)}-{step}" for folder, _, step in members]
     return f"-ensemble{''.join(names)}" if names else ""
+
+
+def _name(run: Path, beside: Path) -> str:
+    return run.name if run.parent == beside else f"{run.name}~{digest([str(run)])[:8]}"
 
 
 def _require_same_tokenizers(chosen: Sequence[ChosenRun]) -> None:

@@ -1,5 +1,6 @@
 """A trained model from its run directory, and nothing but its run directory."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +9,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoint_choice import steps_to_average
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -54,22 +56,8 @@ def open_trained_run(
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
     model = build_model(config.model, *sizes, Devices(attention_of(config.model, mesh)))
     like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
-    checkpoints = Checkpoints(run.checkpoints, read_only=True)
     # Of several processes one looks: a training may be adding checkpoints.
-    steps = from_first(lambda: checkpoints.steps_to_average(_resolved(run, checkpoints, checkpoint), average))
-    params = checkpoints.restore_average(steps, like)
-    checkpoints.close()
+    steps = from_first(lambda: steps_to_average(run, checkpoint, average))
+    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+        params = checkpoints.restore_average(steps, like)
     return TrainedRun(config, tokenizers, model, params, mesh, tuple(steps))
-
-
-def _resolved(run: RunDirectory, checkpoints: Checkpoints, which: str) -> str:
-    """``which``, or the number of the best checkpoint where only ``evaluate --watch`` knows it."""
-    log = run.watched("validation") / "metrics.jsonl"
-    if which != "best" or checkpoints.best_step() is not None or not log.is_file():
-        return which
-    # Imported here because translating needs no TensorBoard.
-    from transformer_jax.reporting.metrics_log import read_metrics
-
-    present = checkpoints.steps()
-    scores = {record["step"]: record["validation/bleu"] for record in read_metrics(log) if record["step"] in present}
-    return str(max(scores, key=lambda step: (scores[step], step))) if scores else which

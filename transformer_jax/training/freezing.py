@@ -38,9 +38,10 @@ def frozen(optimizer: optax.GradientTransformation, pattern: str) -> optax.Gradi
 
 
 def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., Any]:
-    """``loss(params, ...)`` whose gradient is 0 for the parameters that ``pattern`` chooses, and is not computed for them.
+    """``loss(params, ...)`` whose gradient is 0 for the parameters that ``pattern`` chooses: so its norm is that of the others.
 
-    So the gradient's norm is that of what is trained.
+    Nor is it computed for them, except under ``model.scan_layers`` where only some layers are frozen: layers are stacked there,
+    and the gradient of the stack is computed whole before the part of the frozen ones is dropped.
     """
 
     def loss_of_trained(params: PyTree, *rest: Any) -> Any:

@@ -1,10 +1,9 @@
 """Metrics of one or several runs against the update, from their ``metrics.jsonl``."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from transformer_jax.config.errors import DataError
+from transformer_jax.files import read_records
 from transformer_jax.visualization import canvas
 from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 
@@ -71,7 +71,7 @@ def draw_curves(
 
 def present_keys(metrics: Path, keys: Sequence[str]) -> list[str]:
     """Those of ``keys`` that the file has a value of."""
-    records = _records(metrics)
+    records = read_records(metrics)
     return [key for key in keys if any(record.get(key) is not None for record in records)]
 
 
@@ -81,7 +81,7 @@ def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, Series
     An unfinished last line, which a killed run leaves, is passed over too.
     """
     values: dict[str, dict[float, float]] = {key: {} for key in keys}
-    records = _records(file)
+    records = read_records(file)
     for record in records:
         for key in keys:
             if x_key in record and record.get(key) is not None:
@@ -91,24 +91,6 @@ def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, Series
             found = ", ".join(dict.fromkeys(name for record in records for name in record)) or "no records"
             raise DataError(f"{file}: no record has both {x_key!r} and {key!r}; it has {found}")
     return {key: ([*sorted(points)], [points[x] for x in sorted(points)]) for key, points in values.items()}
-
-
-def _records(file: Path) -> list[dict[str, Any]]:
-    """The records of a ``metrics.jsonl``, without an unfinished last line."""
-    if not file.is_file():
-        raise DataError(f"{file}: no such file; it should be the metrics.jsonl of a run directory")
-    lines = file.read_text(encoding="utf-8").split("\n")
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise DataError(f"{file}, line {number}: not a JSON record: {error}") from error
-    return records
 
 
 def _line(index: int, series: Series) -> Line2D:
