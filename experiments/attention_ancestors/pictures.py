@@ -1,7 +1,10 @@
 """The pictures of this experiment."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
+
+from matplotlib.axes import Axes
 
 from transformer_jax.tasks.soft_alignment import SoftAlignment
 from transformer_jax.visualization import canvas
@@ -11,6 +14,8 @@ from transformer_jax.visualization.curves import LINE_COLORS
 CELL = 0.17
 MARGIN, TITLE = 0.15, 0.3
 LETTER = 0.06
+# Panels in a row of the picture.
+ABREAST = 4
 
 
 def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
@@ -37,28 +42,34 @@ def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
 
 
 def draw_alignments(panels: Sequence[tuple[str, SoftAlignment]], path: Path) -> None:
-    """Weights of the same pair in several models, side by side: a row for each target piece, a column for each source piece."""
-    sizes = [alignment.weights.shape for _, alignment in panels]
+    """Weights of the same pair in several models, four beside each other: a row for each target piece, a column for each source
+    piece.
+    """
     beside, above = (
         LETTER * max(len(piece) for _, alignment in panels for piece in getattr(alignment, side)) + 0.1
         for side in ("target_pieces", "source_pieces")
     )
-    widths = [beside + columns * CELL + MARGIN for _, columns in sizes]
-    tallest = max(rows for rows, _ in sizes) * CELL
-    figure = canvas.blank_figure(MARGIN + sum(widths), TITLE + above + tallest + MARGIN)
-    for number, ((name, alignment), (rows, columns)) in enumerate(zip(panels, sizes, strict=True)):
-        left = MARGIN + sum(widths[:number]) + beside
-        axes = canvas.add_panel(figure, left, TITLE + above, columns * CELL, rows * CELL)
-        axes.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        axes.xaxis.tick_top()
-        axes.set_xticks(range(columns), alignment.source_pieces, rotation=90)
-        axes.set_yticks(range(rows), alignment.target_pieces)
-        axes.tick_params(length=0, labelcolor=INK, labelsize=6.5, pad=1)
-        for spine in axes.spines.values():
-            spine.set_color(HAIRLINE)
-        words = figure.text(left / figure.get_figwidth(), 0.99, name, color=INK, va="top")
+    rows, columns = (max(alignment.weights.shape[axis] for _, alignment in panels) for axis in (0, 1))
+    width, height = beside + columns * CELL + MARGIN, TITLE + above + rows * CELL + MARGIN
+    figure = canvas.blank_figure(MARGIN + width * min(len(panels), ABREAST), height * math.ceil(len(panels) / ABREAST))
+    for number, (name, alignment) in enumerate(panels):
+        left, top = MARGIN + width * (number % ABREAST) + beside, height * (number // ABREAST)
+        draw_weights(canvas.add_panel(figure, left, top + TITLE + above, columns * CELL, rows * CELL), alignment)
+        words = figure.text(left / figure.get_figwidth(), 1 - (top + 0.03) / figure.get_figheight(), name, va="top")
         words.set_fontproperties(font(9, weight="bold"))
+        words.set_color(INK)
     canvas.write_png(figure, path)
+
+
+def draw_weights(axes: Axes, alignment: SoftAlignment) -> None:
+    """One model's."""
+    axes.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(alignment.weights.shape[1]), alignment.source_pieces, rotation=90)
+    axes.set_yticks(range(alignment.weights.shape[0]), alignment.target_pieces)
+    axes.tick_params(length=0, labelcolor=INK, labelsize=6.5, pad=1)
+    for spine in axes.spines.values():
+        spine.set_color(HAIRLINE)
 
 
 def draw_totals(results: dict[str, dict], path: Path) -> None:
