@@ -4,8 +4,8 @@
     transformer-jax train --config=configs/variants.py:tf_demo --config.data.directory=multi30k --workdir=runs/tf_demo
 
 Both on Multi30k, which the first was written for (see multi30k.py). Neither was run at its own size. What their choices cost
-was measured at a common size and rate, with five minutes of training each (experiments/attention_ancestors): BLEU on test_2016
-is 31.77 for the paper's model, 31.11 for keras_en2de, 28.56 for tf_demo.
+together was measured at a common size and rate, with five minutes of training each (experiments/attention_ancestors): BLEU on
+test_2016 is 31.77 for the paper's model, 31.11 for keras_en2de, 28.56 for tf_demo.
 """
 
 import multi30k

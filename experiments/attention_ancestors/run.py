@@ -1,6 +1,6 @@
 """What did attention buy? The recurrent encoder-decoders and the Transformer under one budget of training time.
 
-    python experiments/attention_ancestors/run.py --data=multi30k --runs=runs/ancestors --minutes=20
+    python experiments/attention_ancestors/run.py --data=multi30k --runs=runs/ancestors --minutes=12
 
 Trains each model with the same tokenizer and the same batches for as many updates as fit into the budget, evaluates the best
 checkpoint on the test split, and writes results.json, table.md and pictures to ``--output``. What is finished in ``--runs`` is

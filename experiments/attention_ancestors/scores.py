@@ -52,7 +52,7 @@ def describe(run: Path, report: dict, budget: dict) -> dict:
 
 
 def sentence_alignment(run: Path, pair: tuple[str, str]) -> tuple[SoftAlignment]:
-    """Cross attention of a trained model on one pair, the mean over the heads of the layer but one."""
+    """Cross attention of a trained model on one pair, the mean over the heads of the last layer but one."""
     trained = open_trained_run(run, load_run_config(run))
     return tuple(soft_alignments(trained, [pair[0]], [pair[1]]))
 

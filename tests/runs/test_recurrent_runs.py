@@ -76,7 +76,7 @@ def test_split_over_devices_it_is_the_same_training(cache, tmp_path):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("whole", ["sutskever", "bahdanau", "luong_local_p"], indirect=True)
+@pytest.mark.parametrize("whole", ["sutskever", "bahdanau", "luong_local_p", "location_sensitive"], indirect=True)
 def test_the_commands_know_no_model(whole, tmp_path, capsys):
     flags = [f"--workdir={whole.folder}", "--checkpoint=last"]
     (tmp_path / "in.txt").write_text("a b c\n\nd e\n")
@@ -84,6 +84,8 @@ def test_the_commands_know_no_model(whole, tmp_path, capsys):
     assert main(["translate", *flags, *files, "--n_best=2"]) == 0
     numbers = [line.partition("\t")[0] for line in (tmp_path / "out.txt").read_text().splitlines()]
     assert numbers == ["1", "1", "2", "3", "3"]
+    assert main(["translate", *flags, *files, "--config.decoding.beam_width=1"]) == 0
+    assert (tmp_path / "out.txt").read_text().count("\n") == 3
     assert main(["evaluate", *flags, "--split=validation"]) == 0
     assert "500 sentences, none left out" in capsys.readouterr().out
 
