@@ -142,7 +142,6 @@ def workload_of(command: list[str]) -> Training | Sweep:
             )
         load_sweep(values.sweep, overrides_of(values), values.rows)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
-        more += (f"--rows={','.join(values.rows)}",) if values.rows else ()
-        more += tuple(f"--config.{key}={text}" for key, text in overrides_of(values))
+        more += tuple(sweep.flags_of_trials(values))
         return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")

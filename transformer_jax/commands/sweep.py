@@ -70,6 +70,12 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("retry_failed", False, "try failed trials once more", flag_values=values)
 
 
+def flags_of_trials(values: flags.FlagValues) -> list[str]:
+    """The flags that say which trials there are and what all of them are given, as they are written."""
+    rows = [f"--rows={','.join(values.rows)}"] if values.rows else []
+    return [*rows, *(f"--config.{key}={text}" for key, text in overrides_of(values))]
+
+
 def run(values: flags.FlagValues) -> int:
     """Trains all trials; 0 when all have ended, though some failed, 1 when some have not, 130 when it was stopped."""
     if find_spec("optuna") is None:
@@ -137,8 +143,7 @@ def _coordinate(
         f"--workdir={values.workdir}",
     ]
     command += [f"--study={study.name}", f"--grace_seconds={values.grace_seconds}"]
-    command += [f"--workers={len(surroundings)}", f"--rows={','.join(values.rows)}"]
-    command += [f"--config.{key}={text}" for key, text in overrides_of(values)]
+    command += [f"--workers={len(surroundings)}", *flags_of_trials(values)]
     print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
     with SweepProgress() as progress:
 

@@ -11,9 +11,7 @@ def text_table(rows: Sequence[tuple[str, str, str]]) -> str:
         BLEU  41.02  cased
         chrF   9.10
     """
-    name_width = max((len(name) for name, _, _ in rows), default=0)
-    value_width = max((len(value) for _, value, _ in rows), default=0)
-    return "\n".join(f"{name:<{name_width}}  {value:>{value_width}}  {remark}".rstrip() for name, value, remark in rows)
+    return aligned_table(rows, "lrl")
 
 
 def aligned_table(rows: Sequence[Sequence[str]], alignment: str) -> str:

@@ -2,7 +2,7 @@
 
 import difflib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -108,10 +108,8 @@ class Sweep:
 
         Raises ConfigError when they exclude each other.
         """
-        stated = dict(self.overrides)
-        if ROW in point and self.rows:
-            stated |= self.rows[str(point[ROW])]
-        stated |= {key: value for key, value in point.items() if key != ROW or not self.rows}
+        row = self.rows[str(point[ROW])] if ROW in point else {}
+        stated = {**self.overrides, **row, **{key: value for key, value in point.items() if key != ROW}}
         return resolve(self.config, [(key, str(value)) for key, value in stated.items()])
 
 
@@ -161,24 +159,18 @@ def check(sweep: Sweep) -> None:
             raise ConfigError(f"space, {key}: a grid goes through a Choice; {values} needs another sampler")
         for value in values.ends():
             _require_type(key, value)
-    for name, problem in _problems(sweep):
-        raise ConfigError(f"{name}: {problem}")
+    # Where trials are not listed, one end at a time beside what the recipe states.
+    ends = [{key: value} for key, values in sweep.space.items() for value in values.ends()]
+    for point in sweep.points() if sweep.is_listed else [{}, *ends]:
+        try:
+            training = sweep.settings(point).training
+            if not training.evaluate_every:
+                raise ConfigError(f"training.evaluate_every: 0, so {sweep.metric} is never reported; set it")
+        except ConfigError as error:
+            raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
 
 
 def _require_type(key: str, value: Any) -> None:
     """Raises ConfigError unless the setting exists and may be ``value``: 0.5 layers are none."""
     if type(read_value(key, str(value))) is not type(value) and not (type_of(key) is float and type(value) is int):
         raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {type_of(key).__name__}")
-
-
-def _problems(sweep: Sweep) -> Iterator[tuple[str, ConfigError]]:
-    """What is wrong with which trial. Where trials are not listed, one end at a time beside what the recipe states."""
-    tried = sweep.points() if sweep.is_listed else [{}]
-    tried += [] if sweep.is_listed else [{key: value} for key, each in sweep.space.items() for value in each.ends()]
-    for point in tried:
-        try:
-            training = sweep.settings(point).training
-            if not training.evaluate_every:
-                raise ConfigError(f"training.evaluate_every: 0, so {sweep.metric} is never reported; set it")
-        except ConfigError as error:
-            yield f"trial {point}" if point else "overrides", error

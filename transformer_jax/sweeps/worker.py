@@ -13,7 +13,7 @@ from optuna.trial import Trial, TrialState
 from transformer_jax.config import ConfigError
 from transformer_jax.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.sweeps.compiled_first import CompiledFirst
-from transformer_jax.sweeps.liveness import alive
+from transformer_jax.sweeps.liveness import BEATS_A_GRACE, alive
 from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over, number_of
 from transformer_jax.sweeps.trial_folder import folder_of, minutes_spent, validations
@@ -58,8 +58,7 @@ class Worker:
                 trial = self._study.claim(self._preference.ranks(), self._busy_now())
                 is_over_now = trial is None and all(is_over(each) for each in self._study.trials())
             except UNREACHABLE as error:
-                say(f"the study cannot be reached: {error}")
-                time.sleep(self._study.grace_seconds / 6)
+                self._wait_for_study(error)
                 continue
             if is_over_now:
                 return
@@ -153,9 +152,12 @@ class Worker:
             try:
                 return tell()
             except UNREACHABLE as error:
-                say(f"the study cannot be reached: {error}")
-                time.sleep(self._study.grace_seconds / 6)
+                self._wait_for_study(error)
         return tell()
+
+    def _wait_for_study(self, error: Exception) -> None:
+        say(f"the study cannot be reached: {error}")
+        time.sleep(self._study.grace_seconds / BEATS_A_GRACE)
 
 
 def _is_its_own(error: Exception) -> bool:
