@@ -14,24 +14,32 @@ from transformer_jax import training_session
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ExperimentConfig, to_json
-from transformer_jax.loop import Outcome, Trainer
+from transformer_jax.loop import Trainer
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training_record import Outcome, TrainingDiverged, TrainingRecord
 
 SPEEDS = ("speed/", "validation/search_tokens_per_second")
 
 
-def trainer(config: ExperimentConfig, folder: Path, devices: int = 1) -> Trainer:
+def record_of(config: ExperimentConfig, folder: Path, devices: int = 1) -> TrainingRecord:
     run = RunDirectory(folder)
     mesh = make_mesh(config.mesh, jax.devices()[:devices])
-    return Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
+    return TrainingRecord(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
+
+
+def train_alone(record: TrainingRecord) -> Outcome:
+    (ending,) = Trainer([record]).train()
+    if isinstance(ending, TrainingDiverged):
+        raise ending
+    return ending
 
 
 def train(config: ExperimentConfig, folder: Path, devices: int = 1) -> Outcome:
-    return trainer(config, folder, devices).train()
+    return train_alone(record_of(config, folder, devices))
 
 
 def metrics_of(folder: Path) -> list[dict]:
@@ -42,7 +50,7 @@ def metrics_of(folder: Path) -> list[dict]:
 
 def parameters_of(folder: Path, config: ExperimentConfig, step: int) -> list[np.ndarray]:
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    like = trainer(config, folder).update.state_shapes
+    like = record_of(config, folder).task.update.state_shapes
     state, _ = checkpoints.restore(step, like)
     checkpoints.close()
     return jax.tree.leaves(jax.device_get(state))

@@ -1,287 +1,192 @@
-"""The training loop: the only place where data, step, checkpoints and evaluation meet."""
+"""The training loop: the only place where data and steps meet, of one model or of several that train side by side."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import asdict
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 
 import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh
 
-from transformer_jax.checkpoints import Checkpoints, Progress
-from transformer_jax.config import ConfigError, ExperimentConfig, numbers_of, to_json
-from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.evaluation.report import EvaluationReport
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import numbers_of
 from transformer_jax.interruption import interruption
-from transformer_jax.processes import first_goes_first, is_first
-from transformer_jax.reporting.goodput import Goodput
-from transformer_jax.reporting.metrics_log import MetricsLog
+from transformer_jax.processes import is_first
 from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
 from transformer_jax.reporting.progress import TrainingProgress
-from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.beginning import Beginning
-from transformer_jax.tasks.divergence import find_non_finite
-from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
-from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.compiled_step import CompiledStep
-from transformer_jax.training.counters import Counters, Stopwatch
-from transformer_jax.training.sharding import put_batch, put_numbers
-from transformer_jax.training.state import TrainState, count_parameters
-from transformer_jax.training.step import StepMetrics
-
-REHEARSAL_SENTENCES = 8
-
-
-class TrainingDiverged(RuntimeError):
-    """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
-
-
-Judge = Callable[[int, Mapping[str, float]], bool]
-"""Told what every validation found, by update and under its name in the log; True ends the training there."""
-
-
-class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line.
-
-    ``is_asked_to_stop``: a signal came, though perhaps too late for an update.
-    """
-
-    step: int
-    reason: str
-    best_bleu: float | None
-    time_spent: str
-    is_asked_to_stop: bool = False
+from transformer_jax.training.side_by_side import Alone, SideBySide, side_by_side
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import StepFunction, StepMetrics
+from transformer_jax.training_record import Outcome, Say, TrainingDiverged, TrainingRecord
 
 
 class Trainer:
-    """One training run, from wherever its newest checkpoint is to its end."""
+    """Makes the updates of the trainings of ``records``, from wherever their newest checkpoints are to their ends.
 
-    def __init__(
-        self,
-        config: ExperimentConfig,
-        run: RunDirectory,
-        task: TranslationTask,
-        mesh: Mesh,
-        profiled: ProfiledSteps | None = None,
-        judge: Judge | None = None,
-    ) -> None:
-        self.config, self.run, self.task, self.mesh = config, run, task, mesh
-        self._judge = judge
-        self._is_judged = False
-        self.update = task.update
-        self._schedule = self.update.schedule(numbers_of(config))
-        self._numbers = put_numbers(numbers_of(config), mesh)
-        self.state: TrainState
-        self.counters = Counters()
-        training = config.training
-        self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
-        is_resumed = bool(self._checkpoints.steps())
-        self._beginning = Beginning(config, self.update, task.tokenizers, is_resumed=is_resumed)
-        self._profiler = Profiler(profiled, run.profile)
-        self._goodput: Goodput
+    Several have the same structure, the same task and the same number of updates behind them; they see the same batches.
+    """
+
+    def __init__(self, records: Sequence[TrainingRecord], profiled: ProfiledSteps | None = None) -> None:
+        self._records = records
+        self._task = records[0].task
+        self._profiler = Profiler(profiled, records[0].run.profile)
         self._interruption = interruption()
         self._is_alone = jax.process_count() == 1
+        # How the trainings ended that have, by their places in ``records``.
+        self._endings: dict[int, str | TrainingDiverged] = {}
+        # Of which trainings an update is made, and what makes it.
+        self._places: list[int]
+        self._joined: Alone | SideBySide
+        self._compiled: CompiledStep
+        self._until_recompiled: ExitStack
+        self._states: PyTree
+        self._numbers: PyTree
+        self._progress: TrainingProgress
 
-    def train(self, started: float | None = None) -> Outcome:
-        """Trains to the end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
+    def train(self, started: float | None = None) -> list[Outcome | TrainingDiverged]:
+        """Trains each to its end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
 
         ``started``: when the command did, by ``time.perf_counter``, for the account of its time.
-        Raises TrainingDiverged when the loss or the gradient is not finite; the checkpoints stay as they were.
+        TrainingDiverged when a loss or gradient was not finite: the checkpoints stay as they were, and the others go on.
         """
-        first, complaints = self._restore()
-        with first_goes_first():
-            self._goodput = Goodput(self.run.goodput, first, started)
-            # Only now: a command that is refused leaves settings and tokenizers as they were.
-            self._describe_run()
-            log = MetricsLog(self.run.metrics, first)
-        progress = TrainingProgress(self.config.training.num_updates, first, is_quiet=not is_first())
-        with log, closing(self._checkpoints), progress, self._profiler, self._interruption:
-            for note in [*complaints, *self._beginning.notes()]:
-                progress.say(note)
-            if first:
-                progress.say(f"resumed at update {first}")
-            reason = self._reason_to_end(first) or self._prepare_and_run(first, log, progress)
-            self._save(None)
-        outcome = Outcome(
-            int(self.state.step), reason, self.counters.best_bleu, self._goodput.line(), self._interruption.is_asked
-        )
-        write_json(self.run.outcome, outcome._asdict())
-        return outcome
+        notes = [record.open(started) for record in self._records]
+        updates = max(record.config.training.num_updates for record in self._records)
+        self._progress = TrainingProgress(updates, self._records[0].first, is_quiet=not is_first())
+        with ExitStack() as stack:
+            for record in self._records:
+                stack.enter_context(record)
+            for part in (self._progress, self._profiler, self._interruption):
+                stack.enter_context(part)
+            for place, each in enumerate(notes):
+                for note in each:
+                    self._say(place)(note)
+            self._prepare_and_run()
+        return [self._outcome(place) for place in range(len(self._records))]
 
-    def _prepare_and_run(self, first: int, log: MetricsLog, progress: TrainingProgress) -> str:
+    def _outcome(self, place: int) -> Outcome | TrainingDiverged:
+        ending = self._endings[place]
+        if isinstance(ending, TrainingDiverged):
+            return ending
+        return self._records[place].conclude(ending, self._interruption.is_asked)
+
+    def _prepare_and_run(self) -> None:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
-        compiled = CompiledStep(self.update.lower, self.task.batch_shapes(first))
-        batches = self.task.training_batches(first)
-        with closing(compiled):
-            if not self._checkpoints.steps():
-                self.state = self._beginning.state()
-            if first == 0:
-                self._rehearse(progress)
-            return self._run(compiled, batches, log, progress)
+        first = self._records[0].first
+        for place, record in enumerate(self._records):
+            if reason := record.reason_to_end(first):
+                self._endings[place] = reason
+        if not self._live():
+            return
+        with ExitStack() as self._until_recompiled:
+            self._compile_for(self._live(), first)
+            batches = self._task.training_batches(first)
+            for place in self._places:
+                self._records[place].begin(self._say(place), self._spend)
+            self._join([self._records[place].state for place in self._places])
+            self._run(batches)
 
-    def _run(
-        self, compiled: CompiledStep, batches: Iterator[Batch], log: MetricsLog, progress: TrainingProgress
-    ) -> str:
+    def _run(self, batches: Iterator[Batch]) -> None:
         """Dispatches update n, then reads what update n - 1 reported, so that the device never waits for the reader."""
-        training = self.config.training
-        step = int(self.state.step)
-        watch = Stopwatch()
+        step = self._records[0].first
         pending: StepMetrics | None = None
-        self._goodput.turn_to("step")
-        while True:
-            with self._goodput.spend("data_wait"):
+        for place in self._places:
+            self._records[place].turn_to_updates()
+        while self._live():
+            with self._spend("data_wait"):
                 rows = next(batches)
-            batch = put_batch(rows, self.mesh)
+            batch = self._joined.put_batch(rows)
             # What one process reads early the others must too, in case it says that the training diverged.
-            if pending is not None and self._is_alone and not compiled.is_ready(batch):
-                self._record(step, pending, log, progress, watch)
+            if pending is not None and self._is_alone and not self._compiled.is_ready(batch):
+                self._add(step, pending)
                 pending = None
-            with watch.pause(), self._goodput.spend("compile"):
-                if not compiled.is_announced(batch):
-                    shapes = f"{batch.source.ids.shape} and {batch.target.ids.shape}"
-                    progress.say(
-                        f"update {step + 1}: compiling once more, for a batch of {shapes} that was not planned"
-                    )
-                train_step = compiled.for_batch(batch)
+            train_step = self._step_for(batch, step + 1)
             self._profiler.before(step + 1)
-            self.state, metrics = train_step(self.state, batch, self._numbers)
+            self._states, metrics = train_step(self._states, batch, self._numbers)
             if pending is not None:
-                self._record(step, pending, log, progress, watch)
+                self._add(step, pending)
             step, pending = step + 1, metrics
-            is_boundary = self._is_validated(step) or step % training.checkpoint_every == 0
             if self._profiler.wants(step):
-                jax.block_until_ready(self.state)
+                jax.block_until_ready(self._states)
                 self._profiler.stop()
-            interrupted = self._interruption.stops_after(step)
-            if is_boundary or interrupted or step == training.num_updates:
-                self._record(step, pending, log, progress, watch)
+            is_interrupted = self._interruption.stops_after(step)
+            if is_interrupted or any(self._records[place].is_boundary(step) for place in self._live()):
+                self._add(step, pending)
                 pending = None
-                with watch.pause():
-                    self._at_boundary(step, log, progress)
-                if reason := "interrupted" if interrupted else self._reason_to_end(step):
-                    return reason
+                self._at_boundary(step, is_interrupted)
 
-    def _reason_to_end(self, step: int) -> str | None:
-        """Why there is no update after ``step``, None when there is one."""
-        if step >= self.config.training.num_updates:
-            return "finished"
-        if self._is_judged:
-            return "judged"
-        patience = self.config.training.patience
-        return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
+    def _step_for(self, batch: Batch, step: int) -> StepFunction:
+        with self._spend("compile"):
+            if not self._compiled.is_announced(batch):
+                shapes = f"{batch.source.ids.shape} and {batch.target.ids.shape}"
+                self._progress.say(f"update {step}: compiling once more, for a batch of {shapes} that was not planned")
+            return self._compiled.for_batch(batch)
 
-    def _record(
-        self, step: int, metrics: StepMetrics, log: MetricsLog, progress: TrainingProgress, watch: Stopwatch
-    ) -> None:
-        """Reads what update ``step`` reported; every ``log_every`` updates tells it."""
+    def _add(self, step: int, metrics: StepMetrics) -> None:
+        """Reads what update ``step`` reported."""
         metrics = jax.device_get(metrics)
-        if not metrics.finite:
-            self._explain_divergence(step, metrics)
-        self.counters.add(metrics)
-        watch.tokens += float(metrics.sums.tokens)
-        progress.advance(step)
-        if step % self.config.training.log_every == 0:
-            rate = watch.rate()
-            window = self.counters.take_window()
-            progress.show(step, window["train/loss"], rate)
-            window |= {
-                "train/gradient_norm": float(metrics.gradient_norm),
-                "train/learning_rate": float(self._schedule(step)),
-                "train/target_tokens": self.counters.total_tokens,
-                "speed/target_tokens_per_second": rate,
-            }
-            log.write(step, window)
-            self._goodput.write(step)
-            watch.restart()
+        told = []
+        for place in self._live():
+            record, of_one = self._records[place], self._joined.report_of(metrics, self._places.index(place))
+            with self._diverging(place):
+                if not of_one.finite:
+                    record.state = self._state_of(place)
+                if line := record.add(step, of_one):
+                    told.append(line)
+        self._progress.advance(step)
+        if told:
+            losses, rates = zip(*told, strict=True)
+            self._progress.show(step, sum(losses) / len(told), sum(rates))
 
-    def _is_validated(self, step: int) -> bool:
-        """Whether the training itself searches and scores after ``step``."""
-        training = self.config.training
-        return training.evaluate_every > 0 and (step % training.evaluate_every == 0 or step == training.num_updates)
+    def _at_boundary(self, step: int, is_interrupted: bool) -> None:
+        for place in self._live():
+            record = self._records[place]
+            if not is_interrupted and not record.is_boundary(step):
+                continue
+            with self._diverging(place):
+                record.state = self._state_of(place)
+                record.at_boundary(step, self._say(place), self._spend)
+                if reason := "interrupted" if is_interrupted else record.reason_to_end(step):
+                    self._endings[place] = reason
+        live = self._live()
+        # Compiling costs more than to carry on with a few that have ended.
+        if live and len(live) <= len(self._places) // 2:
+            states = [self._state_of(place) for place in live]
+            self._compile_for(live, step)
+            self._join(states)
 
-    def _at_boundary(self, step: int, log: MetricsLog, progress: TrainingProgress) -> None:
-        bleu = None
-        if self._is_validated(step):
-            report = self._evaluate(self.config.training.validation_sentences, step)
-            bleu = report.scores.bleu
-            found = {f"validation/{name}": value for name, value in report.headline().items()}
-            log.write(step, found)
-            if not math.isfinite(report.loss):
-                raise TrainingDiverged(f"update {step}: the validation loss is {report.loss}; {self._remedy()}")
-            is_best = self.counters.judge(bleu)
-            best = "the best so far" if is_best else f"best {self.counters.best_bleu:.2f}"
-            progress.say(f"update {step}: validation {report.line()} ({best})")
-            self._is_judged = self._judge is not None and self._judge(step, found)
-        log.sync()
-        self._save(bleu)
+    def _compile_for(self, places: list[int], first: int) -> None:
+        """From now on the updates are those of the trainings at ``places``."""
+        self._until_recompiled.close()
+        self._places = places
+        self._joined = side_by_side(self._task.update, len(places))
+        self._compiled = CompiledStep(self._joined.lower, self._task.batch_shapes(first))
+        self._until_recompiled.enter_context(closing(self._compiled))
 
-    def _evaluate(self, limit: int, step: int) -> EvaluationReport:
-        with self._goodput.spend("evaluation"):
-            return self.task.evaluate(self.state.params, "validation", limit=limit, step=step)[0]
+    def _join(self, states: list[TrainState]) -> None:
+        self._states = self._joined.join(states)
+        self._numbers = self._joined.put_numbers([numbers_of(self._records[place].config) for place in self._places])
 
-    def _rehearse(self, progress: TrainingProgress) -> None:
-        """Does once, before any time is spent, all that is done on the way, so that nothing of it fails first after hours."""
-        done = "saving done"
-        if self.config.training.evaluate_every:
-            perplexity = self._evaluate(REHEARSAL_SENTENCES, step=0).perplexity
-            done = f"evaluation, search and saving done (untrained: perplexity {perplexity:,.0f})"
-        self._save(None)
-        self._checkpoints.wait()
-        progress.say(f"rehearsal of {done}")
+    def _live(self) -> list[int]:
+        return [place for place in range(len(self._records)) if place not in self._endings]
 
-    def _restore(self) -> tuple[int, list[str]]:
-        """Takes up the newest checkpoint, if there is one: the updates it has, and what is wrong with newer ones."""
-        if not self._checkpoints.steps():
-            return 0, []
-        self.state, progress, complaints = self._checkpoints.restore_newest(self.update.state_shapes)
-        self._require_same_data(progress["data"])
-        self.counters = Counters(**progress["counters"])
-        return int(self.state.step), complaints
+    def _state_of(self, place: int) -> TrainState:
+        return self._joined.state_of(self._states, self._places.index(place))
 
-    def _describe_run(self) -> None:
-        """Writes what the run is: settings, tokenizers, a report on the data, and who started it where."""
-        self.run.outcome.unlink(missing_ok=True)
-        write_json(self.run.config, to_json(self.config))
-        save_tokenizers(self.task.tokenizers, self.run.tokenizer)
-        write_json(self.run.data_report, self.task.data_report())
-        devices = [str(device) for device in self.mesh.devices.flat]
-        parameters = count_parameters(self.update.state_shapes.params)
-        self.run.write_run(devices, self.config.seed, parameters, **self._beginning.origin())
+    def _say(self, place: int) -> Say:
+        """Prints a line above the bar; of several trainings it tells which it is about."""
+        name = f"[{self._records[place].run.path.name}] " if len(self._records) > 1 else ""
+        return lambda message: self._progress.say(name + message)
 
-    def _identity(self) -> Progress:
-        """What a checkpoint says about where it comes from, and needs to be of use."""
-        tokenizer = tokenizers_to_json(self.task.tokenizers)
-        return {"config": to_json(self.config), "data": self.task.data_identity, "tokenizer": tokenizer}
+    @contextmanager
+    def _spend(self, kind: str) -> Iterator[None]:
+        """All wait together, whichever it is for."""
+        with ExitStack() as stack:
+            for place in self._live():
+                stack.enter_context(self._records[place].spend(kind))
+            yield
 
-    def _require_same_data(self, saved: dict[str, str]) -> None:
-        for name, digest in self.task.data_identity.items():
-            if saved[name] != digest:
-                raise ConfigError(
-                    f"--workdir: {self.run.path}: the {name} changed since its checkpoints were written; use another "
-                    "folder, or the data they were trained on"
-                )
-
-    def _save(self, bleu: float | None) -> None:
-        with self._goodput.spend("checkpoint"):
-            self._checkpoints.save(self.state, {**self._identity(), "counters": asdict(self.counters)}, bleu)
-        self._goodput.saved()
-        self._goodput.write(int(self.state.step))
-
-    def _explain_divergence(self, step: int, metrics: StepMetrics) -> None:
-        """Repeats update ``step``, whose batch and key follow from its number, and says where it went wrong."""
-        batch: Batch = put_batch(next(self.task.training_batches(step - 1)), self.mesh)
-        key = self.state._replace(step=jnp.asarray(step - 1, self.state.step.dtype)).dropout_key()
-        where = find_non_finite(self.task, self.state.params, batch, key, self._numbers)
-        raise TrainingDiverged(
-            f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
-            f"that is not finite: {where or 'none when the update was repeated'}. {self._remedy()}"
-        )
-
-    def _remedy(self) -> str:
-        return (
-            f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or start anew, in another --workdir, with a "
-            "lower optimizer.learning_rate or with optimizer.clip_norm"
-        )
+    @contextmanager
+    def _diverging(self, place: int) -> Iterator[None]:
+        try:
+            yield
+        except TrainingDiverged as error:
+            self._endings[place] = error

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
-from transformer_jax.loop import Judge, Outcome, Trainer, TrainingDiverged
+from transformer_jax.loop import Trainer
 from transformer_jax.processes import (
     first_goes_first,
     is_first,
@@ -28,9 +29,9 @@ from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.shared_programs import SharedPrograms
-from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training_record import Judge, Outcome, TrainingDiverged, TrainingRecord
 from transformer_jax.visualization.curves import draw_curves, present_keys
 
 CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
@@ -90,21 +91,53 @@ def run_training(
         require_shared_folder(run.path)
         shared = shared or SharedPrograms()
         task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
-        trainer = Trainer(config, run, task, mesh, profiled if is_first() else None, judge)
-        return _train(trainer, task, run, started)
+        record = TrainingRecord(config, run, task, mesh, judge)
+        (ending,) = _train([record], profiled if is_first() else None, started)
+    if isinstance(ending, TrainingDiverged):
+        raise ending
+    return ending
 
 
-def _train(trainer: Trainer, task: TranslationTask, run: RunDirectory, started: float) -> Outcome:
+def run_side_by_side(
+    configs: Sequence[ExperimentConfig], workdirs: Sequence[Path], judges: Sequence[Judge], shared: SharedPrograms
+) -> list[Outcome | TrainingDiverged]:
+    """Several trainings as one program, in one process, spread over all its devices, each model on one of them.
+
+    Each is written down in its folder as if it were alone, and ends there, or goes on alone. They have the same structure and
+    data, and the same number of updates behind them.
+
+    Raises ConfigError and DataError, before any update, when one of them cannot begin.
+    """
+    started = time.perf_counter()
+    require_tensorflow()
+    start_jax(configs[0].data.cache_directory)
+    mesh = make_mesh(configs[0].mesh, jax.devices()[:1])
+    records = []
+    with ExitStack() as locks:
+        for config, workdir, judge in zip(map(with_absolute_directory, configs), workdirs, judges, strict=True):
+            run = RunDirectory(workdir)
+            require_writable(run.path, "--workdir")
+            locks.enter_context(run.locked())
+            task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
+            records.append(TrainingRecord(config, run, task, mesh, judge))
+        return _train(records, None, started)
+
+
+def _train(
+    records: Sequence[TrainingRecord], profiled: ProfiledSteps | None, started: float
+) -> list[Outcome | TrainingDiverged]:
+    task = records[0].task
     same = task.data_identity, task.plan.shapes
     require_same(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
     )
     say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
-    outcome = trainer.train(started)
-    keys = present_keys(run.metrics, CURVES)
-    if keys and is_first():
-        draw_curves(run.metrics, keys, run.curves)
-    return outcome
+    endings = Trainer(records, profiled).train(started)
+    for run in (record.run for record in records):
+        keys = present_keys(run.metrics, CURVES)
+        if keys and is_first():
+            draw_curves(run.metrics, keys, run.curves)
+    return endings
 
 
 def require_freezable(config: ExperimentConfig, mesh: Mesh) -> None:

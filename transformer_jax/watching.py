@@ -52,7 +52,7 @@ def watch(
         while not run.has_checkpoints():
             pause()
         # What was measured beyond the newest checkpoint belongs to a training that was taken back or begun anew.
-        with MetricsLog(folder / "metrics.jsonl", run.checkpoint_steps()[-1]) as log:
+        with closing(MetricsLog(folder / "metrics.jsonl", run.checkpoint_steps()[-1])) as log:
             Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
 
 

@@ -10,15 +10,16 @@ from run_settings import tiny_config, tiny_settings
 from run_steps import (
     session,
     train,
-    trainer,
+    record_of,
+    train_alone,
 )
 
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.loop import Trainer, TrainingDiverged
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.run_directory import RunDirectory
+from transformer_jax.training_record import TrainingDiverged, TrainingRecord
 
 
 def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
@@ -38,7 +39,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
     settings["batching"]["accumulation_steps"] = parts
     config = from_dict(settings)
     train(replace(config, training=replace(config.training, num_updates=3)), tmp_path)
-    broken = trainer(config, tmp_path)
+    broken = record_of(config, tmp_path)
     original = broken.task.objective.training_model
 
     def poisoned_model(rates):
@@ -58,7 +59,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
     with pytest.raises(
         TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
     ):
-        broken.train()
+        train_alone(broken)
     assert train(config, tmp_path).reason == "finished"
 
 
@@ -89,10 +90,10 @@ def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path):
     before = (tmp_path / "config.json").read_text()
     settings = tiny_settings(cache, num_updates=9)
     settings["data"]["directory"] = str(tmp_path)
-    changed = trainer(from_dict(settings), tmp_path)
+    changed = record_of(from_dict(settings), tmp_path)
     changed.task.data_identity = {**changed.task.data_identity, "training data": "another"}
     with pytest.raises(ConfigError, match="the training data changed"):
-        changed.train()
+        train_alone(changed)
     assert (tmp_path / "config.json").read_text() == before
     (tmp_path / "config.json").unlink()
     with pytest.raises(ConfigError, match=r"holds checkpoints but no config\.json"):
@@ -101,13 +102,13 @@ def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path):
 
 def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path, monkeypatch):
     config = tiny_config(cache, num_updates=6, evaluate_every=3)
-    original = Trainer._evaluate
+    original = TrainingRecord._evaluate
 
-    def broken(self, limit, step):
-        report = original(self, limit, step)
+    def broken(self, limit, step, spend):
+        report = original(self, limit, step, spend)
         return replace(report, loss=float("nan")) if step == 3 else report
 
-    monkeypatch.setattr(Trainer, "_evaluate", broken)
+    monkeypatch.setattr(TrainingRecord, "_evaluate", broken)
     with pytest.raises(TrainingDiverged, match="update 3: the validation loss is nan"):
         train(config, tmp_path)
     checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)

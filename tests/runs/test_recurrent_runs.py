@@ -8,15 +8,10 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from run_steps import copy_until
+from run_steps import copy_until, record_of, train_alone
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, resolve, to_dict
-from transformer_jax.loop import Trainer
-from transformer_jax.run_directory import RunDirectory
-from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.tasks.translation import TranslationTask
-from transformer_jax.training.sharding import make_mesh
 
 RECIPE = Path(__file__).resolve().parents[2] / "configs" / "seq2seq.py"
 MODELS = (
@@ -40,10 +35,9 @@ def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
 
 
 def trained_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> list:
-    run, mesh = RunDirectory(folder), make_mesh(config.mesh, jax.devices()[:devices])
-    trainer = Trainer(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
-    assert trainer.train().step == config.training.num_updates
-    return jax.tree.leaves(jax.device_get(trainer.state))
+    record = record_of(config, folder, devices)
+    assert train_alone(record).step == config.training.num_updates
+    return jax.tree.leaves(jax.device_get(record.state))
 
 
 class Whole(NamedTuple):

@@ -21,7 +21,7 @@ from run_steps import (
 
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.reporting.metrics_log import read_metrics
-from transformer_jax.loop import Trainer
+from transformer_jax.training_record import TrainingRecord
 from transformer_jax.run_directory import write_json
 
 
@@ -58,14 +58,14 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache):
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
     config = tiny_config(cache)
-    original = Trainer._record
+    original = TrainingRecord.add
 
     def interrupting(self, step, *rest):
-        original(self, step, *rest)
         if step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, step, *rest)
 
-    monkeypatch.setattr(Trainer, "_record", interrupting)
+    monkeypatch.setattr(TrainingRecord, "add", interrupting)
     outcome = train(config, tmp_path)
     assert outcome.reason == "interrupted"
     assert 4 <= outcome.step < 12

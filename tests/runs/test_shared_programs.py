@@ -6,17 +6,18 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
+from run_steps import train_alone
 
 from transformer_jax import training_session
 from transformer_jax.config import ExperimentConfig, from_dict, to_json
 from transformer_jax.data.listed_tokenizer import WordTokenizer
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
-from transformer_jax.loop import Trainer
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import KEPT, SharedPrograms
 from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training_record import TrainingRecord
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 TRIALS = [
@@ -46,9 +47,9 @@ def trial(cache: Path, changes: dict) -> ExperimentConfig:
 def trained(config: ExperimentConfig, folder: Path, shared: SharedPrograms) -> list[np.ndarray]:
     """The state at the end."""
     run, mesh = RunDirectory(folder), make_mesh(config.mesh, jax.devices()[:1])
-    trainer = Trainer(config, run, shared.task_of(config, tokenizers_for_training(config, run), mesh), mesh)
-    assert trainer.train().step == config.training.num_updates
-    return jax.tree.leaves(jax.device_get(trainer.state))
+    record = TrainingRecord(config, run, shared.task_of(config, tokenizers_for_training(config, run), mesh), mesh)
+    assert train_alone(record).step == config.training.num_updates
+    return jax.tree.leaves(jax.device_get(record.state))
 
 
 @pytest.fixture

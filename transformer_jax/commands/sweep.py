@@ -20,7 +20,8 @@ names lists of overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
 Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the
 study is a file in WORKDIR, so that has to lie on a disk they share. A database needs none. A worker that dies loses nothing on
 such a disk: another takes its trial up from the last checkpoint (without one, from its beginning). Ctrl-C saves and stops; the
-same command goes on, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
+same command goes on, and one with more rows, seeds or trials adds them. --pack=8 trains up to eight trials at a time, of those
+that differ in numbers alone (rates, warm-up, smoothing, with data.seed the seed): one program, spread over the worker's devices. At the end WORKDIR holds leaderboard.md, .html and
 .csv, and pictures.
 """
 
@@ -64,6 +65,13 @@ def define_flags(values: flags.FlagValues) -> None:
         flag_values=values,
         lower_bound=0,
     )
+    flags.DEFINE_integer(
+        "pack",
+        1,
+        "train up to so many trials at a time as one program, those that differ in numbers alone",
+        flag_values=values,
+        lower_bound=1,
+    )
     flags.DEFINE_float(
         "grace_seconds", 120.0, "a worker silent for so long is dead", flag_values=values, lower_bound=1.0
     )
@@ -80,13 +88,15 @@ def run(values: flags.FlagValues) -> int:
     """Trains all trials; 0 when all have ended, though some failed, 1 when some have not, 130 when it was stopped."""
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install 'transformer_jax[sweep]'")
-    from transformer_jax.sweeps.definition import load_sweep
+    from transformer_jax.sweeps.definition import load_sweep, require_alike
     from transformer_jax.sweeps.devices import environments, gpus, has_tpu, workers_that_fit
     from transformer_jax.sweeps.storage import open_storage, storage_url
     from transformer_jax.sweeps.study import SharedStudy
 
     number = os.environ.get(WORKER)
     sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
+    if values.pack > 1:
+        require_alike(sweep)
     workdir = Path(values.workdir).expanduser().absolute()
     workers = values.workers or workers_that_fit()
     if workers > 1 and has_tpu():
@@ -95,20 +105,20 @@ def run(values: flags.FlagValues) -> int:
     url = os.environ.get(STORAGE) or storage_url(values.storage, workdir)
     study = SharedStudy(sweep, open_storage(url), values.study or workdir.name, values.grace_seconds)
     if number is not None:
-        return _be_worker(int(number), workers, study, workdir)
+        return _be_worker(int(number), workers, study, workdir, values.pack)
     if values.retry_failed:
         study.retry_failed()
     surroundings = [each | {WORKER: str(n), STORAGE: url} for n, each in enumerate(surroundings)]
     return _coordinate(values, study, workdir, surroundings)
 
 
-def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path) -> int:
+def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, pack: int) -> int:
     """One worker, on its part of the cores, until all trials have ended."""
     from transformer_jax.sweeps.coordinator import die_with_parent
     from transformer_jax.sweeps.devices import cores_of
     from transformer_jax.sweeps.worker import Worker
     from transformer_jax.tasks.shared_programs import SharedPrograms
-    from transformer_jax.training_session import run_training
+    from transformer_jax.training_session import run_side_by_side, run_training
 
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
@@ -116,7 +126,9 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path) -
     # What a training takes as "save and stop" ends a worker between trainings too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Trials that differ only in numbers compile once.
-    Worker(study, workdir, partial(run_training, shared=SharedPrograms())).work()
+    shared = SharedPrograms()
+    together = partial(run_side_by_side, shared=shared)
+    Worker(study, workdir, partial(run_training, shared=shared), together, pack).work()
     return 0
 
 
@@ -143,7 +155,7 @@ def _coordinate(
         f"--workdir={values.workdir}",
     ]
     command += [f"--study={study.name}", f"--grace_seconds={values.grace_seconds}"]
-    command += [f"--workers={len(surroundings)}", *flags_of_trials(values)]
+    command += [f"--workers={len(surroundings)}", f"--pack={values.pack}", *flags_of_trials(values)]
     print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
     with SweepProgress() as progress:
 

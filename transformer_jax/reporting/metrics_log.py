@@ -4,7 +4,6 @@ import json
 import math
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tensorboardX import SummaryWriter
@@ -16,22 +15,13 @@ class MetricsLog:
     """Appends to ``metrics.jsonl`` and to TensorBoard events in the same folder.
 
     Opened at ``step`` it first takes out the lines that a killed run had written beyond it, so that a resumed run leaves the
-    file that an uninterrupted one would have left. A context manager.
+    file that an uninterrupted one would have left.
     """
 
     def __init__(self, path: Path, step: int) -> None:
         _cut_after(path, step)
         self._file = path.open("a", encoding="utf-8")
         self._events = SummaryWriter(str(path.parent), purge_step=step + 1)
-
-    def __enter__(self) -> "MetricsLog":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        self._events.close()
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
@@ -46,6 +36,11 @@ class MetricsLog:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._events.flush()
+
+    def close(self) -> None:
+        """Nothing is written after this."""
+        self._file.close()
+        self._events.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from optuna.trial import FrozenTrial, TrialState
 
 from transformer_jax.config import ConfigError, ExperimentConfig, structure_of
-from transformer_jax.sweeps.study import SharedStudy, given_point
+from transformer_jax.sweeps.study import SharedStudy, given_point, number_of
 
 BEGUN, COMPILED, NEW, OTHERS = range(4)
 
@@ -36,6 +36,12 @@ class CompiledFirst:
             return OTHERS if structure in running else NEW
 
         return rank
+
+    def unlike(self, config: ExperimentConfig) -> set[int]:
+        """The numbers of the trials that wait and are known to compile something else."""
+        structure = structure_of(config)
+        waiting = self._study.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        return {number_of(each) for each in waiting if self._structure(each) not in (None, structure)}
 
     def _structure(self, trial: FrozenTrial) -> ExperimentConfig | None:
         """What the trial compiles; None where that is not known yet, or not possible."""

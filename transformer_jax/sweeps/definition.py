@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from transformer_jax.config import ConfigError, ExperimentConfig, resolve
+from transformer_jax.config import ConfigError, ExperimentConfig, resolve, structure_of
 from transformer_jax.config.keys import type_of
 from transformer_jax.config.overrides import read_value
 from transformer_jax.config.python_files import call_in_file
@@ -168,6 +168,16 @@ def check(sweep: Sweep) -> None:
                 raise ConfigError(f"training.evaluate_every: 0, so {sweep.metric} is never reported; set it")
         except ConfigError as error:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
+
+
+def require_alike(sweep: Sweep) -> None:
+    """Raises ConfigError when no two of the listed trials could train as one program, side by side."""
+    if not sweep.is_listed:
+        return
+    structures = [structure_of(sweep.settings(point)) for point in sweep.points()]
+    if len(structures) > 1 and len(set(structures)) == len(structures):
+        hint = "; with data.seed=0 all seeds read the data in one order" if sweep.seeds else ""
+        raise ConfigError(f"--pack: no two trials differ in numbers alone{hint}")
 
 
 def _require_type(key: str, value: Any) -> None:

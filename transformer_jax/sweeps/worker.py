@@ -1,25 +1,27 @@
-"""One worker of a sweep: claims trials and trains them, one after another, until all have ended."""
+"""One worker of a sweep: claims trials and trains them until all have ended."""
 
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import Trial, TrialState
 
 from transformer_jax.config import ConfigError
 from transformer_jax.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.sweeps.compiled_first import CompiledFirst
+from transformer_jax.sweeps.claiming import Claimed, Claims
 from transformer_jax.sweeps.liveness import BEATS_A_GRACE, alive
 from transformer_jax.sweeps.storage import UNREACHABLE
-from transformer_jax.sweeps.study import SharedStudy, best_of, is_over, number_of
-from transformer_jax.sweeps.trial_folder import folder_of, minutes_spent, validations
+from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
+from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
 if TYPE_CHECKING:
-    from transformer_jax.loop import Judge, Outcome
+    from transformer_jax.training_record import Judge, Outcome
 
 SECONDS_BETWEEN_LOOKS = 1.0
 FAILURES_IN_A_ROW = 3
@@ -27,108 +29,130 @@ FAILURES_IN_A_ROW = 3
 Train = Callable[..., Any]
 """``train(config, workdir, judge=judge) -> Outcome``: trains in the folder, or goes on there; ``run_training`` is one."""
 
+TrainTogether = Callable[..., Any]
+"""``train(configs, workdirs, judges)``: the same for several, and what each ended with; ``run_side_by_side`` is one."""
 
-class Failure(NamedTuple):
-    """Why a trial failed; ``is_its_own``: because of what the trial is, so that others need not fail too."""
+Ending = Any
+"""An Outcome, or the exception that ended a training."""
 
-    reason: str
-    is_its_own: bool
+
+class NothingFound(RuntimeError):
+    """A training ended without a value of the metric."""
 
 
 class Worker:
-    """Trains the trials of a study in folders below ``workdir``."""
+    """Trains the trials of a study in folders below ``workdir``; with ``together`` up to ``pack`` of them at a time."""
 
-    def __init__(self, study: SharedStudy, workdir: Path, train: Train) -> None:
-        self._study, self._workdir, self._train = study, workdir, train
-        self._preference = CompiledFirst(study)
-        # Trials whose folders another process is using, and until when to leave them alone.
-        self._busy: dict[int, float] = {}
+    def __init__(
+        self, study: SharedStudy, workdir: Path, train: Train, together: TrainTogether | None = None, pack: int = 1
+    ) -> None:
+        self._study, self._train, self._together = study, train, together
+        self._claims = Claims(study, workdir, pack if together else 1)
+        self._failures_in_a_row = 0
 
     def work(self) -> None:
         """Trains what is left, and what others leave by dying; returns when all trials have ended.
 
-        Raises KeyboardInterrupt when it is stopped, with its trial saved and offered anew; ConfigError when trial after trial
+        Raises KeyboardInterrupt when it is stopped, with its trials saved and offered anew; ConfigError when trial after trial
         fails for reasons that are not its own.
         """
-        failures = 0
         while True:
             try:
                 for number in self._study.take_over_orphans():
                     say(f"trial {number}: its worker fell silent; it goes on from its last checkpoint, if that is here")
-                trial = self._study.claim(self._preference.ranks(), self._busy_now())
-                is_over_now = trial is None and all(is_over(each) for each in self._study.trials())
+                claimed = self._claims.take(self._fail)
+                is_over_now = not claimed and all(is_over(each) for each in self._study.trials())
             except UNREACHABLE as error:
                 self._wait_for_study(error)
                 continue
             if is_over_now:
                 return
-            if trial is None:
+            if claimed:
+                self._run(claimed)
+            else:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
-                continue
-            failure = self._run(trial)
-            failures = failures + 1 if failure and not failure.is_its_own else 0
-            if failure and failures == FAILURES_IN_A_ROW:
-                raise ConfigError(f"{failures} trials in a row failed, the last with: {failure.reason}")
 
-    def _busy_now(self) -> set[int]:
-        return {number for number, until in self._busy.items() if time.monotonic() < until}
+    def _run(self, claimed: Sequence[Claimed]) -> None:
+        """Trains these to their ends."""
+        with ExitStack() as beating:
+            beats = [beating.enter_context(alive(each.trial, self._study.grace_seconds)) for each in claimed]
+            for each in claimed:
+                say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
+            judges = [self._judge(each, lost) for each, lost in zip(claimed, beats, strict=True)]
+            endings = self._endings(claimed, judges)
+        if not endings:
+            return
+        outcomes = [ending for ending in endings if not isinstance(ending, Exception)]
+        for each, ending in zip(claimed, endings, strict=True):
+            if isinstance(ending, Exception):
+                self._fail(each.trial, ending)
+            else:
+                self._conclude(each, ending, share=1 / len(claimed))
+        if any(outcome.reason == "interrupted" or outcome.is_asked_to_stop for outcome in outcomes):
+            raise KeyboardInterrupt
 
-    def _run(self, trial: Trial) -> Failure | None:
-        """Trains one trial; why it failed, None where it did not."""
-        number = number_of(trial)
-        folder = folder_of(self._workdir, number)
-        with alive(trial, self._study.grace_seconds) as lost:
-            try:
-                point = self._study.point(trial)
-                say(f"trial {number}: {describe(point)}")
-                config = self._study.sweep.settings(point)
-                self._preference.note(config)
-                outcome = self._train(config, folder, judge=self._judge(trial, lost, folder))
-            except KeyboardInterrupt:
-                self._patiently(lambda: self._study.put_back(trial))
-                raise
-            except RunIsBusy as error:
-                # Its worker was silent, not dead.
-                say(str(error))
-                self._busy[number] = time.monotonic() + self._study.grace_seconds
-                self._patiently(lambda: self._study.put_back(trial))
-                return None
-            # Whatever ends one trial, a loss that is no number or memory that runs out, need not end the others.
-            except Exception as error:
-                traceback.print_exc()
-                return self._fail(trial, f"{type(error).__name__}: {error}", _is_its_own(error))
-        return self._conclude(trial, folder, outcome)
+    def _endings(self, claimed: Sequence[Claimed], judges: Sequence["Judge"]) -> Sequence[Ending]:
+        """What became of each; nothing, of none, where they are left for later."""
+        try:
+            if len(claimed) == 1:
+                return [self._train(claimed[0].config, claimed[0].folder, judge=judges[0])]
+            assert self._together is not None
+            return self._together([each.config for each in claimed], [each.folder for each in claimed], judges)
+        except KeyboardInterrupt:
+            self._put_back(claimed)
+            raise
+        except RunIsBusy as error:
+            say(str(error))
+            for each in claimed:
+                self._claims.leave_for_now(each.number)
+        # Whatever ends one trial, a loss that is no number or memory that runs out, need not end the others.
+        except Exception as error:
+            traceback.print_exc()
+            if len(claimed) == 1:
+                return [error]
+            say(f"{len(claimed)} trials could not train together; they are trained one after another")
+            for each in claimed:
+                self._claims.train_alone(each.number)
+        self._put_back(claimed)
+        return []
 
-    def _conclude(self, trial: Trial, folder: Path, outcome: "Outcome") -> Failure | None:
-        study = self._study
+    def _put_back(self, claimed: Sequence[Claimed]) -> None:
+        for each in claimed:
+            self._patiently(partial(self._study.put_back, each.trial))
+
+    def _conclude(self, claimed: Claimed, outcome: "Outcome", share: float) -> None:
+        """``share``: the part of the time of the training that this trial cost."""
+        study, trial = self._study, claimed.trial
         if outcome.reason == "interrupted":
             self._patiently(lambda: study.put_back(trial))
-            raise KeyboardInterrupt
-        found = validations(RunDirectory(folder).metrics)
+            return
+        run = RunDirectory(claimed.folder)
+        found = validations(run.metrics)
         values = {step: each[study.sweep.metric] for step, each in found.items() if study.sweep.metric in each}
         if not values:
-            failure = self._fail(trial, f"no validation found a finite {study.sweep.metric}", is_its_own=True)
-        else:
-            step, value = best_of(values, study.sweep.direction)
-            state = TrialState.PRUNED if outcome.reason == "judged" else TrialState.COMPLETE
-            remarks: dict[str, Any] = {"step": step, "folder": str(folder), "found": found[step]}
-            remarks["minutes"] = minutes_spent(RunDirectory(folder).goodput)
-            self._patiently(lambda: study.finish(trial, state, value, **remarks))
-            failure = None
-        if outcome.is_asked_to_stop:
-            raise KeyboardInterrupt
-        return failure
+            self._fail(trial, NothingFound(f"no validation found a finite {study.sweep.metric}"))
+            return
+        step, value = best_of(values, study.sweep.direction)
+        state = TrialState.PRUNED if outcome.reason == "judged" else TrialState.COMPLETE
+        remarks: dict[str, Any] = {"step": step, "folder": str(claimed.folder), "found": found[step]}
+        minutes = minutes_spent(run.goodput)
+        remarks["minutes"] = None if minutes is None else minutes * share
+        self._patiently(lambda: study.finish(trial, state, value, **remarks))
+        self._failures_in_a_row = 0
 
-    def _fail(self, trial: Trial, reason: str, is_its_own: bool) -> Failure:
+    def _fail(self, trial: Trial, error: Exception) -> None:
+        """Raises ConfigError when too many failed one after another, of what others must fail of too."""
         # Of a message of many lines, which compilers write, the first says enough.
-        short = reason.strip().split("\n")[0][:200]
-        self._patiently(lambda: self._study.finish(trial, TrialState.FAIL, error=short))
-        return Failure(short, is_its_own)
+        reason = f"{type(error).__name__}: {error}".strip().split("\n")[0][:200]
+        self._patiently(lambda: self._study.finish(trial, TrialState.FAIL, error=reason))
+        self._failures_in_a_row = 0 if _is_its_own(error) else self._failures_in_a_row + 1
+        if self._failures_in_a_row == FAILURES_IN_A_ROW:
+            raise ConfigError(f"{FAILURES_IN_A_ROW} trials in a row failed, the last with: {reason}")
 
-    def _judge(self, trial: Trial, lost: Event, folder: Path) -> "Judge":
+    def _judge(self, claimed: Claimed, lost: Event) -> "Judge":
         """Tells the study what validations find; ends the trial where it is behind the others, or another worker's by now."""
-        metric = self._study.sweep.metric
-        earlier = validations(RunDirectory(folder).metrics)
+        metric, trial = self._study.sweep.metric, claimed.trial
+        earlier = validations(RunDirectory(claimed.folder).metrics)
         to_report = {step: each[metric] for step, each in earlier.items() if metric in each}
 
         def judge(step: int, found: Mapping[str, float]) -> bool:
@@ -162,7 +186,7 @@ class Worker:
 
 def _is_its_own(error: Exception) -> bool:
     """Whether others need not fail in the same way: a rate that was too high, settings that exclude each other."""
-    return isinstance(error, ConfigError) or type(error).__name__ == "TrainingDiverged"
+    return isinstance(error, ConfigError | NothingFound) or type(error).__name__ == "TrainingDiverged"
 
 
 def describe(point: Mapping[str, object]) -> str:

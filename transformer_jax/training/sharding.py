@@ -120,6 +120,8 @@ def rows_in_place(mesh: Mesh) -> Callable[[Array], Array]:
 
     Without it the compiler may move hidden states from device to device instead of gathering a layer's parameters.
     """
+    if mesh.size == 1:
+        return lambda rows: rows
     return partial(lax.with_sharding_constraint, shardings=batch_sharding(mesh))
 
 

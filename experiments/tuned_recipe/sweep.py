@@ -1,0 +1,42 @@
+"""What does a search of twenty trials gain? ``:search`` looks for the numbers of a recipe, ``:confirm`` trains old and new thrice.
+
+    transformer-jax sweep --sweep=experiments/tuned_recipe/sweep.py:search --workdir=runs/search --workers=2 \\
+        --config.data.directory=multi30k
+    transformer-jax sweep --sweep=experiments/tuned_recipe/sweep.py:confirm --workdir=runs/confirm --workers=2 \\
+        --config.data.directory=multi30k
+"""
+
+from transformer_jax.sweeps.definition import Sweep
+from transformer_jax.sweeps.ranges import Integers, LogUniform, Uniform
+
+VARIANTS = ("search", "confirm")
+
+RECIPE = "configs/multi30k.py:tiny_minutes"
+# The recipe before the search, but for what it shares with ``tiny_hour``.
+BEFORE = {
+    "optimizer.learning_rate": 2.5e-3,
+    "optimizer.warmup_updates": 100,
+    "optimizer.b2": 0.98,
+    "model.dropout": 0.2,
+    "model.embedding_dropout": 0.1,
+    "training.label_smoothing": 0.1,
+}
+FOUND: dict[str, float | int] = {}
+# Rates that are 0 would be another program: what is off is not there at all.
+SPACE = {
+    "optimizer.learning_rate": LogUniform(5e-4, 1e-2),
+    "optimizer.warmup_updates": Integers(20, 400),
+    "optimizer.b2": Uniform(0.95, 0.999),
+    "model.dropout": Uniform(0.01, 0.3),
+    "model.embedding_dropout": Uniform(0.01, 0.3),
+    "training.label_smoothing": Uniform(0.01, 0.2),
+}
+
+
+def get_sweep(variant: str) -> Sweep:
+    """The search on the first 256 validation sentences, or old and new with three seeds on all of them."""
+    if variant == "search":
+        often = {"training.evaluate_every": 200, "training.validation_sentences": 256}
+        return Sweep(config=RECIPE, overrides=often, space=SPACE, sampler="tpe", pruner="median", trials=20)
+    rows = {"before": BEFORE, "found": FOUND}
+    return Sweep(config=RECIPE, overrides={"data.seed": 0}, rows=rows, seeds=(1, 2, 3))

@@ -1,0 +1,131 @@
+"""Trainings that run as one program: each comes out as it would alone, and ends for itself."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_settings import tiny_settings
+from run_steps import metrics_of, train
+
+from transformer_jax.checkpoint_tools.difference import read_parameters
+from transformer_jax.config import ExperimentConfig, from_dict, numbers_of
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.shared_programs import SharedPrograms
+from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.side_by_side import _of_each
+from transformer_jax.training_record import TrainingDiverged, TrainingRecord
+from transformer_jax.training_session import run_side_by_side
+
+MEMBERS = [
+    {"seed": 4},
+    {"seed": 5, "optimizer": {"learning_rate": 3e-3}, "training": {"label_smoothing": 0.3}},
+    {"seed": 6, "model": {"dropout": 0.4}, "training": {"num_updates": 9, "evaluate_every": 3}},
+    {"seed": 7, "optimizer": {"b1": 0.7, "epsilon": 1e-6, "warmup_updates": 2}},
+]
+
+
+def member(cache: Path, changes: dict) -> ExperimentConfig:
+    settings = tiny_settings(cache, num_updates=4, evaluate_every=2, checkpoint_every=2, log_every=1)
+    settings["data"]["seed"] = 1
+    settings["batching"]["num_buckets"] = 2
+    for key, value in changes.items():
+        settings[key] = {**settings.get(key, {}), **value} if isinstance(value, dict) else value
+    return from_dict(settings)
+
+
+def together(cache, folder: Path, changes=MEMBERS, judges=None):
+    configs = [member(cache, each) for each in changes]
+    folders = [folder / str(place) for place in range(len(changes))]
+    judges = judges or [lambda step, found: False] * len(changes)
+    return run_side_by_side(configs, folders, judges, SharedPrograms())
+
+
+def parameters(folder: Path, step: int) -> list[np.ndarray]:
+    assert RunDirectory(folder).checkpoint_steps()[-1] == step
+    return list(read_parameters(RunDirectory(folder), "last")[1].values())
+
+
+def assert_same(one: Path, two: Path, step: int) -> None:
+    for left, right in zip(parameters(one, step), parameters(two, step), strict=True):
+        np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)
+    for left, right in zip(metrics_of(one), metrics_of(two), strict=True):
+        losses = [{key: value for key, value in each.items() if "loss" in key} for each in (left, right)]
+        assert left.keys() == right.keys()
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def alone(cache, tmp_path_factory) -> Path:
+    """Every member trained by itself, on one device."""
+    folder = tmp_path_factory.mktemp("alone")
+    for place, changes in enumerate(MEMBERS):
+        train(member(cache, changes), folder / str(place))
+    return folder
+
+
+def test_each_comes_out_as_it_would_alone_and_goes_on_when_others_have_ended(cache, alone, tmp_path):
+    endings = together(cache, tmp_path)
+    assert [(ending.step, ending.reason) for ending in endings] == [(4, "finished")] * 2 + [(9, "finished"), (4, "finished")]
+    for place, ending in enumerate(endings):
+        assert_same(tmp_path / str(place), alone / str(place), ending.step)
+        assert json.loads((tmp_path / str(place) / "outcome.json").read_text())["step"] == ending.step
+    first, second = (parameters(tmp_path / str(place), 4) for place in (0, 1))
+    assert not np.array_equal(first[0], second[0])
+
+
+def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatch):
+    original = TrainingRecord.add
+
+    def interrupting(self, step, *rest):
+        if step == 3 and self.run.path.name == "0":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, step, *rest)
+
+    monkeypatch.setattr(TrainingRecord, "add", interrupting)
+    first = together(cache, tmp_path)
+    monkeypatch.undo()
+    assert {ending.reason for ending in first} == {"interrupted"}
+    assert len({ending.step for ending in first}) == 1
+    for place, ending in enumerate(together(cache, tmp_path)):
+        assert ending.reason == "finished"
+        assert_same(tmp_path / str(place), alone / str(place), ending.step)
+
+
+def test_one_that_diverges_or_is_judged_ends_by_itself(cache, alone, tmp_path, capfd):
+    changes = [{**MEMBERS[0], "optimizer": {"learning_rate": 1e38}}, MEMBERS[1], MEMBERS[2]]
+    judges = [lambda step, found: False, lambda step, found: step == 2, lambda step, found: False]
+    endings = together(cache, tmp_path, changes, judges)
+    assert isinstance(endings[0], TrainingDiverged)
+    assert "gradient norm" in str(endings[0])
+    assert not (tmp_path / "0" / "outcome.json").exists()
+    assert [(ending.step, ending.reason) for ending in endings[1:]] == [(2, "judged"), (9, "finished")]
+    assert_same(tmp_path / "2", alone / "2", 9)
+    assert "[2] update 9: validation" in capfd.readouterr().err
+
+
+def test_several_on_one_device_are_updated_at_once(cache):
+    """As where there is no CPU: by ``vmap``."""
+    config = member(cache, {})
+    task = SharedPrograms().task_of(config, tokenizers_for_training(config, RunDirectory(cache / "none")), one_device())
+    batch = next(task.training_batches(0))
+    numbers = jax.tree.map(jnp.float32, numbers_of(config))
+    states = [task.update.initial_state(seed) for seed in (1, 2, 3)]
+    alone = [jax.jit(task.update.step)(state, batch, numbers) for state in states]
+    joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    same = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), numbers)
+    for platform in ("gpu", "cpu"):
+        found = jax.jit(_of_each(task.update.step, platform))(joined, batch, same)
+        for one, several in zip(
+            jax.tree.leaves(jax.tree.map(lambda *each: jnp.stack(each), *alone)), jax.tree.leaves(found), strict=True
+        ):
+            np.testing.assert_allclose(one, several, rtol=2e-3, atol=2e-5)
+
+
+def one_device():
+    return make_mesh(member(Path(), {}).mesh, jax.devices()[:1])

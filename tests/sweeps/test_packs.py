@@ -1,0 +1,131 @@
+"""Which trials a worker trains at a time, and what it does when that does not go well; trainings pretend."""
+
+import json
+
+import pytest
+from sweeps.studies import GRID, SEARCH
+
+from transformer_jax.config import ConfigError
+from transformer_jax.run_directory import RunIsBusy
+from transformer_jax.sweeps.definition import Sweep, require_alike
+from transformer_jax.sweeps.overview import rows
+from transformer_jax.sweeps.study import SharedStudy
+from transformer_jax.sweeps.worker import Worker
+from transformer_jax.training_record import Outcome, TrainingDiverged
+
+ALIKE = Sweep(
+    config="configs/quickstart.py",
+    rows={"a": {}, "b": {"model.d_ff": 64}},
+    seeds=(0, 1, 2, 3, 4),
+    overrides={"data.seed": 0},
+    metric="validation/loss",
+)
+
+
+class Pretended:
+    """Writes down which trials were trained together."""
+
+    def __init__(self) -> None:
+        self.packs: list[list[int]] = []
+
+    def alone(self, config, folder, judge):
+        return self.together([config], [folder], [judge])[0]
+
+    def together(self, configs, folders, judges):
+        self.packs.append([int(folder.name) for folder in folders])
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "metrics.jsonl").write_text('{"step": 5, "validation/loss": 1.5}\n')
+            (folder / "goodput.json").write_text(json.dumps({"seconds": {"step": 60.0}}))
+        return [self.ending(folder.name) for folder in folders]
+
+    def ending(self, name):
+        return Outcome(5, "finished", None, "")
+
+
+def work(sweep, storage, folder, pretended, pack=4):
+    study = SharedStudy(sweep, storage, "s")
+    Worker(study, folder, pretended.alone, pretended.together, pack).work()
+    return rows(study)
+
+
+def test_trials_that_differ_in_numbers_go_together_and_share_the_minutes(storage, tmp_path):
+    pretended = Pretended()
+    found = work(ALIKE, storage, tmp_path, pretended)
+    assert pretended.packs == [[0, 1, 2, 3], [4], [5, 6, 7, 8], [9]]
+    assert [row.state for row in found] == ["complete"] * 10
+    assert [row.minutes for row in found] == [*[0.25] * 4, 1.0] * 2
+
+
+def test_trials_with_other_checkpoints_or_of_another_structure_do_not(storage, tmp_path):
+    (tmp_path / "trials" / "0002" / "checkpoints" / "7").mkdir(parents=True)
+    pretended = Pretended()
+    work(ALIKE, storage, tmp_path, pretended)
+    assert [2] in pretended.packs
+    assert sorted(number for pack in pretended.packs for number in pack) == list(range(10))
+    assert all(max(pack) < 5 or min(pack) >= 5 for pack in pretended.packs)
+
+
+def test_a_search_goes_together_where_its_choices_allow(storage, tmp_path):
+    pretended = Pretended()
+    found = work(SEARCH, storage, tmp_path, pretended, pack=5)
+    assert sorted(number for pack in pretended.packs for number in pack) == list(range(5))
+    layers = {row.number: row.point["model.num_encoder_layers"] for row in found}
+    assert all(len({layers[number] for number in pack}) == 1 for pack in pretended.packs)
+
+
+def test_of_several_each_ends_by_itself(storage, tmp_path):
+    pretended = Pretended()
+    pretended.ending = lambda name: (
+        TrainingDiverged("update 3: loss nan") if name == "0001" else Outcome(5, "finished", None, "")
+    )
+    found = work(ALIKE, storage, tmp_path, pretended)
+    assert [row.number for row in found if row.state == "failed"] == [1]
+    assert found[1].error == "TrainingDiverged: update 3: loss nan"
+
+
+def test_what_cannot_go_together_is_trained_one_after_another(storage, tmp_path):
+    pretended = Pretended()
+    original = pretended.together
+
+    def together(configs, folders, judges):
+        if len(folders) > 1:
+            raise RuntimeError("RESOURCE_EXHAUSTED")
+        return original(configs, folders, judges)
+
+    pretended.together = together
+    assert [row.state for row in work(ALIKE, storage, tmp_path, pretended)] == ["complete"] * 10
+    assert pretended.packs == [[number] for number in range(10)]
+
+
+def test_what_is_stopped_together_is_offered_anew(storage, tmp_path):
+    pretended = Pretended()
+    pretended.ending = lambda name: Outcome(3, "interrupted", None, "")
+    study = SharedStudy(ALIKE, storage, "s")
+    with pytest.raises(KeyboardInterrupt):
+        Worker(study, tmp_path, pretended.alone, pretended.together, 4).work()
+    assert [row.state for row in rows(study)] == ["waiting"] * 10
+
+
+def test_a_folder_that_is_in_use_is_left_for_a_while(storage, tmp_path):
+    pretended = Pretended()
+    original, refused = pretended.together, []
+
+    def together(configs, folders, judges):
+        if not refused:
+            refused.append(len(folders))
+            raise RunIsBusy("another process is training")
+        return original(configs, folders, judges)
+
+    pretended.together = together
+    study = SharedStudy(ALIKE, storage, "s", grace_seconds=0.3)
+    Worker(study, tmp_path, pretended.alone, together, 4).work()
+    assert refused == [4]
+    assert [row.state for row in rows(study)] == ["complete"] * 10
+
+
+def test_a_sweep_without_two_that_are_alike_is_refused():
+    require_alike(ALIKE)
+    require_alike(SEARCH)
+    with pytest.raises(ConfigError, match="no two trials differ in numbers alone; with data.seed=0 all seeds read"):
+        require_alike(GRID)

@@ -1,0 +1,91 @@
+"""What a worker takes up next: one trial, or as many as can train side by side."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from optuna.trial import Trial
+
+from transformer_jax.config import ConfigError, ExperimentConfig, structure_of
+from transformer_jax.run_directory import RunDirectory
+from transformer_jax.sweeps.compiled_first import CompiledFirst
+from transformer_jax.sweeps.study import SharedStudy, number_of
+from transformer_jax.sweeps.trial_folder import folder_of
+
+
+class Claimed(NamedTuple):
+    """A trial that is this worker's, with its settings and where its run lies."""
+
+    trial: Trial
+    number: int
+    config: ExperimentConfig
+    folder: Path
+
+
+Fail = Callable[[Trial, Exception], None]
+"""Writes down that a trial cannot be trained."""
+
+
+class Claims:
+    """The choices of one worker, by what it trained last; ``pack``: how many at a time at most."""
+
+    def __init__(self, study: SharedStudy, workdir: Path, pack: int) -> None:
+        self._study, self._workdir, self._pack = study, workdir, pack
+        self._preference = CompiledFirst(study)
+        # Trials whose folders another process is using, and until when to leave them alone.
+        self._busy: dict[int, float] = {}
+        self._alone: set[int] = set()
+
+    def take(self, fail: Fail) -> list[Claimed]:
+        """One trial and others that differ from it in numbers alone, with as many updates behind them; empty if none is left.
+
+        Trials whose settings exclude each other fail here.
+        """
+        first = self._claim(self._busy_now(), fail)
+        if first is None:
+            return []
+        self._preference.note(first.config)
+        claimed = [first]
+        try:
+            while len(claimed) < self._pack and first.number not in self._alone:
+                unlike = self._preference.unlike(first.config) | self._alone
+                trial = self._claim(self._busy_now() | unlike, fail)
+                if trial is None:
+                    break
+                if not _go_together(first, trial):
+                    self._study.put_back(trial.trial)
+                    break
+                claimed.append(trial)
+        except BaseException:
+            for each in claimed:
+                self._study.put_back(each.trial)
+            raise
+        return claimed
+
+    def leave_for_now(self, number: int) -> None:
+        """Another process is using the folder of that trial: its worker was silent, not dead."""
+        self._busy[number] = time.monotonic() + self._study.grace_seconds
+
+    def train_alone(self, number: int) -> None:
+        """That trial is not to be one of several."""
+        self._alone.add(number)
+
+    def _busy_now(self) -> set[int]:
+        return {number for number, until in self._busy.items() if time.monotonic() < until}
+
+    def _claim(self, but: set[int], fail: Fail) -> Claimed | None:
+        while (trial := self._study.claim(self._preference.ranks(), but)) is not None:
+            try:
+                config = self._study.sweep.settings(self._study.point(trial))
+            except ConfigError as error:
+                fail(trial, error)
+                continue
+            number = number_of(trial)
+            return Claimed(trial, number, config, folder_of(self._workdir, number))
+        return None
+
+
+def _go_together(one: Claimed, other: Claimed) -> bool:
+    behind = [RunDirectory(each.folder).checkpoint_steps()[-1:] for each in (one, other)]
+    return structure_of(one.config) == structure_of(other.config) and behind[0] == behind[1]

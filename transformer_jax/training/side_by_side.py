@@ -1,0 +1,129 @@
+"""The updates of several trainings as one program: the same model many times, with other numbers and other random keys."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import Numbers
+from transformer_jax.training.sharding import everywhere, put_batch, put_numbers
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import StepFunction, StepMetrics
+from transformer_jax.training.update import Update
+
+AXIS = "training"
+
+
+class Alone:
+    """The update of a single training, on the mesh of ``update``."""
+
+    def __init__(self, update: Update) -> None:
+        self._update = update
+
+    def lower(self, batch: PyTree) -> jax.stages.Lowered:
+        """The step for batches like this one, ready to be compiled; shapes will do."""
+        return self._update.lower(batch)
+
+    def join(self, states: Sequence[TrainState]) -> TrainState:
+        """What the step takes, and gives up."""
+        return states[0]
+
+    def put_numbers(self, numbers: Sequence[Numbers]) -> Numbers:
+        """What the step takes."""
+        return put_numbers(numbers[0], self._update.mesh)
+
+    def put_batch(self, batch: PyTree) -> PyTree:
+        """What the step takes, from the rows that this process read."""
+        return put_batch(batch, self._update.mesh)
+
+    def state_of(self, joined: TrainState, place: int) -> TrainState:
+        """The state of one training."""
+        return joined
+
+    def report_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
+        """What its update reported."""
+        return metrics
+
+
+class SideBySide:
+    """The same for ``count`` trainings, each on one device, by itself: a device that has several makes their updates together.
+
+    All take the same batch. Their leaves are those of a single training, stacked.
+    """
+
+    def __init__(self, update: Update, count: int, devices: Sequence[jax.Device]) -> None:
+        self._update, self._count = update, count
+        used = max(number for number in range(1, len(devices) + 1) if count % number == 0)
+        mesh = jax.make_mesh((used,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:used])
+        self._mesh, self._apart = mesh, NamedSharding(mesh, P(AXIS))
+        step = jax.shard_map(
+            _of_each(update.step, devices[0].platform),
+            mesh=mesh,
+            in_specs=(P(AXIS), P(), P(AXIS)),
+            out_specs=P(AXIS),
+            check_vma=False,
+        )
+        self._jitted = jax.jit(step, donate_argnums=0)
+        self._index = jax.jit(_index, out_shardings=everywhere(mesh))
+
+    def lower(self, batch: PyTree) -> jax.stages.Lowered:
+        """As ``Alone.lower``."""
+        stacked = partial(self._placed_shape, count=(self._count,), sharding=self._apart)
+        states, numbers = jax.tree.map(stacked, (self._update.state_shapes, self._update.number_shapes))
+        whole = partial(self._placed_shape, count=(), sharding=everywhere(self._mesh))
+        return self._jitted.lower(states, jax.tree.map(whole, batch), numbers)
+
+    def join(self, states: Sequence[TrainState]) -> TrainState:
+        """As ``Alone.join``."""
+        return jax.tree.map(self._stacked, *states)
+
+    def put_numbers(self, numbers: Sequence[Numbers]) -> Numbers:
+        """As ``Alone.put_numbers``."""
+        return jax.tree.map(lambda *each: self._stacked(*map(np.float32, each)), *numbers)
+
+    def put_batch(self, batch: PyTree) -> PyTree:
+        """As ``Alone.put_batch``."""
+        return jax.device_put(batch, everywhere(self._mesh))
+
+    def state_of(self, joined: TrainState, place: int) -> TrainState:
+        """As ``Alone.state_of``; a copy, on the mesh of ``update``."""
+        return jax.device_put(self._index(joined, place), everywhere(self._update.mesh))
+
+    def report_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
+        """As ``Alone.report_of``."""
+        return _index(metrics, place)
+
+    def _stacked(self, *leaves: jax.Array | np.float32) -> jax.Array:
+        return jax.device_put(np.stack(jax.device_get(leaves)), self._apart)
+
+    @staticmethod
+    def _placed_shape(
+        leaf: jax.ShapeDtypeStruct, count: tuple[int, ...], sharding: NamedSharding
+    ) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*count, *leaf.shape), leaf.dtype, sharding=sharding)
+
+
+def side_by_side(update: Update, count: int) -> Alone | SideBySide:
+    """What makes the updates of ``count`` trainings, on all the devices that there are."""
+    return Alone(update) if count == 1 else SideBySide(update, count, jax.devices())
+
+
+def _of_each(step: StepFunction, platform: str) -> StepFunction:
+    """``step`` for stacked states and numbers, and one batch for all."""
+    if platform != "cpu":
+        return jax.vmap(step, in_axes=(0, None, 0))
+
+    # Cores are busy with one model, and their kernels for batches of matrix products are slower than those for single ones.
+    def one_after_another(states: TrainState, batch: PyTree, numbers: Numbers) -> tuple[TrainState, StepMetrics]:
+        return lax.map(lambda of_one: step(of_one[0], batch, of_one[1]), (states, numbers))
+
+    return one_after_another
+
+
+def _index(stacked: PyTree, place: Array | int) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[place], stacked)
