@@ -1,4 +1,4 @@
-"""What does a search of twenty trials gain? ``:search`` looks for the numbers of a recipe, ``:confirm`` trains old and new thrice.
+"""What does a search gain? ``:search`` looks for the numbers of a recipe, ``:confirm`` trains old and new with three seeds.
 
     transformer-jax sweep --sweep=experiments/tuned_recipe/sweep.py:search --workdir=runs/search --workers=2 \\
         --config.data.directory=multi30k

@@ -20,9 +20,11 @@ names lists of overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
 Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the
 study is a file in WORKDIR, so that has to lie on a disk they share. A database needs none. A worker that dies loses nothing on
 such a disk: another takes its trial up from the last checkpoint (without one, from its beginning). Ctrl-C saves and stops; the
-same command goes on, and one with more rows, seeds or trials adds them. --pack=8 trains up to eight trials at a time, of those
-that differ in numbers alone (rates, warm-up, smoothing, with data.seed the seed): one program, spread over the worker's devices. At the end WORKDIR holds leaderboard.md, .html and
+same command goes on, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
 .csv, and pictures.
+
+--pack=8 trains up to eight trials at a time, of those that differ in numbers alone (rates, warm-up, smoothing, with data.seed
+the seed too): one program, spread over the worker's devices.
 """
 
 import os
