@@ -1,7 +1,7 @@
 """Our side: the model, the loss and the compiled step that ``transformer-jax train`` uses, none of it special."""
 
 import sys
-from pathlib import Path
+from dataclasses import replace
 
 from stopwatch import limit_cores, parse_arguments, time_steps
 
@@ -11,16 +11,20 @@ def main() -> None:
     arguments = parse_arguments(("--compute_dtype", {"choices": ["float32", "bfloat16"], "default": "float32"}))
     limit_cores(arguments.threads)
     # After the limit: JAX counts the cores when it starts.
-    from transformer_jax.config import numbers_of
-    from transformer_jax.data.tokenizers import load_tokenizers
-    from transformer_jax.tasks.translation import TranslationTask
-    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+    import jax
 
-    config = arguments.workload.config
-    mesh = make_mesh(config.mesh)
-    task = TranslationTask(config, load_tokenizers(Path(arguments.options.recorded) / "tokenizer"), mesh)
-    state, numbers = task.update.initial_state(config.seed), put_numbers(numbers_of(config), mesh)
-    compiled = task.update.jitted
+    from transformer_jax.config import numbers_of
+    from transformer_jax.tasks.objective import TranslationObjective
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+    from transformer_jax.training.update import Update
+
+    config, vocabulary = arguments.workload.config, arguments.workload.vocabulary_size
+    config = replace(config, model=replace(config.model, compute_dtype=arguments.options.compute_dtype))
+    mesh = make_mesh(config.mesh, jax.devices()[:1])
+    objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
+    update = Update(config, objective.loss, objective.init_params, mesh)
+    state, numbers = update.initial_state(config.seed), put_numbers(numbers_of(config), mesh)
+    compiled = update.jitted
 
     def step(batch) -> float:
         nonlocal state

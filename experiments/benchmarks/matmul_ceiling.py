@@ -10,12 +10,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # Rows x inner x columns: one square, and products of the Transformer's own kind (feed-forward, logits).
 SHAPES = ((2048, 2048, 2048), (4096, 256, 1024), (4096, 1024, 256), (4096, 256, 8000))
+# What it takes to fill a large accelerator.
+LARGE_SHAPES = ((8192, 8192, 8192), (16384, 4096, 4096))
 REPEATS = 7
+KINDS = ("jax float32", "jax bfloat16", "torch float32")
 
 
 def jax_gflops(operands: str, shapes: tuple[tuple[int, int, int], ...] = SHAPES, repeats: int = REPEATS) -> dict:
@@ -57,11 +60,17 @@ def _gflops(product: Callable[[int, int, int], Callable[[], object]], shapes: tu
     return rates
 
 
-def measure_ceilings(threads: int, kinds: tuple[str, ...] = ("jax float32", "jax bfloat16", "torch float32")) -> dict:
+def measure_ceilings(threads: int, kinds: Sequence[str] = KINDS, device: str = "cpu") -> dict:
     """Each kind in a process of its own: {kind: {"best": GFLOP/s, "shapes": {shape: GFLOP/s}}}."""
     ceilings = {}
     for kind in kinds:
-        command = [sys.executable, str(Path(__file__).resolve()), f"--only={kind}", f"--threads={threads}"]
+        command = [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            f"--only={kind}",
+            f"--threads={threads}",
+            f"--device={device}",
+        ]
         rates = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         ceilings[kind] = {"best": max(rates.values()), "shapes": rates}
     return ceilings
@@ -71,10 +80,11 @@ def main() -> None:
     """Prints the ceilings as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", choices=["jax float32", "jax bfloat16", "torch float32"])
+    parser.add_argument("--only", choices=KINDS)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     arguments = parser.parse_args()
     if not arguments.only:
-        print(json.dumps(measure_ceilings(arguments.threads), indent=2))
+        print(json.dumps(measure_ceilings(arguments.threads, device=arguments.device), indent=2))
         return
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
@@ -83,7 +93,8 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(arguments.threads)
-    print(json.dumps(torch_gflops() if library == "torch" else jax_gflops(dtype)))
+    shapes = SHAPES + LARGE_SHAPES if arguments.device == "gpu" else SHAPES
+    print(json.dumps(torch_gflops(shapes) if library == "torch" else jax_gflops(dtype, shapes)))
 
 
 if __name__ == "__main__":

@@ -11,29 +11,29 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from step_cost import GIB, base_settings, rows_for, step_cost, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LENGTH = 64
 VOCABULARY = 37_000
-GIB = 2**30
 # Settings beside those of configs/transformer_base.py in float32, or what replaces the chunked loss.
 VARIANTS: dict[str, dict[str, object]] = {
     "everything kept": {},
     "logits at once": {},
-    "bfloat16": {"model.compute_dtype": "bfloat16"},
-    "keep_products": {"model.rematerialise": "keep_products"},
-    "keep_projections": {"model.rematerialise": "keep_projections"},
-    "full": {"model.rematerialise": "full"},
-    "scan": {"model.scan_layers": True},
-    "scan, keep_projections": {"model.scan_layers": True, "model.rematerialise": "keep_projections"},
-    "scan, full": {"model.scan_layers": True, "model.rematerialise": "full"},
-    "4 parts": {"batching.accumulation_steps": 4},
+    "bfloat16": {"model__compute_dtype": "bfloat16"},
+    "keep_products": {"model__rematerialise": "keep_products"},
+    "keep_projections": {"model__rematerialise": "keep_projections"},
+    "full": {"model__rematerialise": "full"},
+    "scan": {"model__scan_layers": True},
+    "scan, keep_projections": {"model__scan_layers": True, "model__rematerialise": "keep_projections"},
+    "scan, full": {"model__scan_layers": True, "model__rematerialise": "full"},
+    "4 parts": {"batching__accumulation_steps": 4},
     "4 parts, scan, full": {
-        "batching.accumulation_steps": 4,
-        "model.scan_layers": True,
-        "model.rematerialise": "full",
+        "batching__accumulation_steps": 4,
+        "model__scan_layers": True,
+        "model__rematerialise": "full",
     },
 }
 HEAD = "| variant | compiled in s | temporaries GiB | s a step |\n|---|---:|---:|---:|"
@@ -61,31 +61,21 @@ def main() -> None:
         command = [sys.executable, __file__, *sizes, f"--measure={name}"]
         rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
         print(line(rows[-1]), flush=True)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    stem = f"memory_{arguments.positions}"
-    (arguments.output / f"{stem}.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (arguments.output / f"{stem}.md").write_text("\n".join([HEAD, *map(line, rows), ""]))
+    table = "\n".join([HEAD, *map(line, rows), ""])
+    write_rows(rows, arguments.output, f"memory_{arguments.positions}", table)
 
 
 def measured(name: str, positions: int, steps: int) -> dict:
     """One variant: seconds to compile, memory, and seconds a step if it is run."""
-    import jax
     import jax.numpy as jnp
-    import numpy as np
 
-    from transformer_jax.config import numbers_of, resolve
     from transformer_jax.models.interface import call
-    from transformer_jax.sequence_types import Batch, Tokens
     from transformer_jax.tasks.objective import TranslationObjective
     from transformer_jax.training.losses import label_smoothed_cross_entropy
-    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
-    from transformer_jax.training.update import Update
+    from transformer_jax.training.sharding import make_mesh
 
-    recipe = Path(__file__).resolve().parents[2] / "configs" / "transformer_base.py"
-    settings = {"model.compute_dtype": "float32"} | VARIANTS[name]
-    config = resolve(str(recipe), [(key, str(value)) for key, value in settings.items()])
-    mesh = make_mesh(config.mesh)
-    objective = TranslationObjective(config, VOCABULARY, VOCABULARY, mesh)
+    config = base_settings(tokenizer__vocabulary_size=VOCABULARY, **VARIANTS[name])
+    objective = TranslationObjective(config, VOCABULARY, VOCABULARY, make_mesh(config.mesh))
 
     def loss_of_all_logits(params, batch, key, numbers):
         model, rngs = objective.training_model(numbers.rates), {"dropout": key}
@@ -94,24 +84,8 @@ def measured(name: str, positions: int, steps: int) -> dict:
         weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
         return label_smoothed_cross_entropy(logits, batch.target.ids, weights, numbers.label_smoothing)
 
-    loss = loss_of_all_logits if name == "logits at once" else objective.loss
-    update = Update(config, loss, objective.init_params, mesh)
-    rows = round(positions / LENGTH / 8) * 8
-    ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, rows, LENGTH)).astype(np.int32)
-    batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
-    started = time.perf_counter()
-    compiled = update.lower(batch).compile()
-    result = {"variant": name, "positions": rows * LENGTH, "compile_seconds": time.perf_counter() - started}
-    result |= {"temporaries": compiled.memory_analysis().temp_size_in_bytes, "jax": jax.__version__}
-    if not steps:
-        return result
-    state, numbers, seconds = update.initial_state(config.seed), put_numbers(numbers_of(config), mesh), []
-    for _ in range(1 + steps):
-        started = time.perf_counter()
-        state, metrics = compiled(state, batch, numbers)
-        jax.block_until_ready(metrics)
-        seconds.append(time.perf_counter() - started)
-    return result | {"seconds": sorted(seconds[1:])[steps // 2]}
+    loss = loss_of_all_logits if name == "logits at once" else None
+    return {"variant": name} | step_cost(config, rows_for(positions, LENGTH, 8), LENGTH, steps, loss)
 
 
 def line(row: dict) -> str:

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from workload import (
-    MODELS,
     Workload,
-    benchmark_config,
     load,
     one_of_each_shape,
     padded_flops,
@@ -40,17 +38,16 @@ class Arguments(NamedTuple):
 def parse_arguments(*extra: tuple[str, dict]) -> Arguments:
     """Reads the command line of a contestant; ``extra`` are its own options (name, keywords of ``add_argument``)."""
     parser = argparse.ArgumentParser()
-    for name in ("data", "recorded", "output"):
+    for name in ("recorded", "output"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--model", required=True, choices=MODELS)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--started", type=float, required=True, help="when the command was given, seconds since 1970")
     for name, keywords in extra:
         parser.add_argument(name, **keywords)
     options = parser.parse_args()
-    config = benchmark_config(options.data, options.model, getattr(options, "compute_dtype", "float32"))
-    workload = load(config, Path(options.recorded))
+    workload = load(Path(options.recorded))
     return Arguments(workload, options.steps, options.threads, options.started, Path(options.output), options)
 
 

@@ -1,6 +1,7 @@
 """The other side: a plain good training loop around a model of PyTorch (eager, or compiled)."""
 
 import contextlib
+import sys
 
 import torch
 from stopwatch import limit_cores, parse_arguments, time_steps
@@ -20,21 +21,25 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     config, vocabulary = arguments.workload.config, arguments.workload.vocabulary_size
+    device = {"cpu": "cpu", "gpu": "cuda"}[arguments.options.device]
+    if any(tokens.segments.max() > 1 for batch in arguments.workload.batches for tokens in batch):
+        sys.exit("torch.nn.Transformer has no mask for several sentences in a row; compare --batching=buckets")
     longest = max(tokens.ids.shape[1] for batch in arguments.workload.batches for tokens in batch)
     if config.model.kind == "rnn":
         model: nn.Module = TorchRnn(config.model, vocabulary)
     else:
         model = TorchTransformer(config.model, vocabulary, longest)
+    model = model.to(device)
     optimizer = torch.optim.Adam(
         model.parameters(), lr=LEARNING_RATE, betas=(config.optimizer.b1, config.optimizer.b2), eps=1e-9, fused=True
     )
     forward = torch.compile(model, dynamic=False) if arguments.options.compile else model
     precision = contextlib.nullcontext()
     if arguments.options.autocast:
-        precision = torch.autocast("cpu", torch.bfloat16)
+        precision = torch.autocast(device, torch.bfloat16)
 
     def step(batch: Batch) -> float:
-        source, target = (torch.from_numpy(tokens.ids).long() for tokens in batch)
+        source, target = (torch.from_numpy(tokens.ids).to(device).long() for tokens in batch)
         inputs = nn.functional.pad(target[:, :-1], (1, 0), value=BOS_ID)
         with precision:
             logits = forward(source, inputs)

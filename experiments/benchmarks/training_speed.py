@@ -2,8 +2,10 @@
 
     python experiments/benchmarks/training_speed.py --data=multi30k
 
-``--data`` is a folder with train.en and train.de, plain or gzipped; ``--model`` one of transformer, luong, bahdanau. Writes
-training_speed_MODEL.json and training_speed_MODEL.md to ``--output``. See README.md beside this file.
+    python experiments/benchmarks/training_speed.py --data=generated --device=gpu --model=big --tokens_per_update=25000
+
+``--data`` is a folder with train.en and train.de, plain or gzipped, or ``generated``. Writes training_speed_MODEL.json and
+training_speed_MODEL.md to ``--output``. See README.md beside this file.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +31,9 @@ ROOT = HERE.parents[1]
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
 
 
+SETTINGS = "model", "data", "batching", "tokens_per_update", "device", "rounds", "steps", "batches", "threads"
+
+
 class Contestant(NamedTuple):
     """A script beside this file with its arguments, what is added to its environment, and the ceiling it works under."""
 
@@ -36,53 +42,70 @@ class Contestant(NamedTuple):
     ceiling: str
 
 
+BFLOAT16 = ("jax_side.py", "--compute_dtype=bfloat16")
 CONTESTANTS = {
     "ours float32": Contestant(("jax_side.py",), {}, "jax float32"),
     "torch eager": Contestant(("torch_side.py",), {}, "torch float32"),
     "torch eager, allocator tuned": Contestant(("torch_side.py",), KEEP_MEMORY, "torch float32"),
     "torch compiled, allocator tuned": Contestant(("torch_side.py", "--compile"), KEEP_MEMORY, "torch float32"),
-    "ours bfloat16": Contestant(("jax_side.py", "--compute_dtype=bfloat16"), {}, "jax bfloat16"),
+    "ours bfloat16": Contestant(BFLOAT16, {}, "jax bfloat16"),
     "torch autocast bfloat16, allocator tuned": Contestant(
         ("torch_side.py", "--autocast"), KEEP_MEMORY, "jax bfloat16"
     ),
 }
-OURS = "ours float32"
+GPU_CONTESTANTS = {
+    "ours bfloat16": Contestant(BFLOAT16, {}, "jax bfloat16"),
+    "torch autocast bfloat16": Contestant(("torch_side.py", "--autocast"), {}, "jax bfloat16"),
+    "torch compiled, autocast bfloat16": Contestant(("torch_side.py", "--autocast", "--compile"), {}, "jax bfloat16"),
+}
+"""Where 16 bits are the rule."""
 
 
 def main() -> None:
     """Measures, writes the results and prints the table."""
     arguments = parse_arguments()
-    names = [name for name in CONTESTANTS if "compiled" not in name or arguments.torch_compile]
+    contestants = GPU_CONTESTANTS if arguments.device == "gpu" else CONTESTANTS
+    names = [name for name in contestants if "compiled" not in name or arguments.torch_compile]
     if arguments.contestants:
         names = [name.strip() for name in arguments.contestants.split(";")]
+    if unknown := [name for name in names if name not in contestants]:
+        sys.exit(f"--contestants: {'; '.join(unknown)} not among {'; '.join(contestants)}")
     arguments.output.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"warning: {load:.1f} other processes are running; times will be noise", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        shapes = record(benchmark_config(arguments.data, arguments.model), Path(folder), arguments.batches)
-        rounds = measure_rounds(names, Path(folder), arguments)
-    ceilings = measure_ceilings(arguments.threads)
+        work = benchmark_config(arguments.data, arguments.model, arguments.batching, arguments.tokens_per_update)
+        shapes = record(work, Path(folder), arguments.batches)
+        rounds = measure_rounds({name: contestants[name] for name in names}, Path(folder), arguments)
+    kinds = sorted({contestants[name].ceiling for name in names})
+    ceilings = measure_ceilings(arguments.threads, kinds, arguments.device)
     result = {
         "machine": describe_machine(load),
-        "settings": {name: getattr(arguments, name) for name in ("model", "rounds", "steps", "batches", "threads")},
+        "settings": {name: getattr(arguments, name) for name in SETTINGS},
         "shapes": shapes,
         "ceilings_gflops": ceilings,
-        "contestants": {name: summarize(rounds[name], ceilings[CONTESTANTS[name].ceiling]["best"]) for name in names},
+        "contestants": {name: summarize(rounds[name], ceilings[contestants[name].ceiling]["best"]) for name in names},
         "rounds": rounds,
     }
     result["verdict"] = verdict(result["contestants"])
-    (arguments.output / f"training_speed_{arguments.model}.json").write_text(json.dumps(result, indent=1) + "\n")
+    stem = f"training_speed_{arguments.model}"
+    if arguments.device == "gpu":
+        stem += f"_gpu_{arguments.batching}"
     table = markdown(result)
-    (arguments.output / f"training_speed_{arguments.model}.md").write_text(table)
+    (arguments.output / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (arguments.output / f"{stem}.md").write_text(table)
     print(table)
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="folder with train.en and train.de")
+    parser.add_argument("--data", required=True, help="folder with train.en and train.de, or: generated")
     parser.add_argument("--model", choices=MODELS, default="transformer")
+    parser.add_argument("--batching", choices=("buckets", "packed"), default="buckets")
+    parser.add_argument("--tokens_per_update", type=int, default=4096, help="positions of either side")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="gpu: one, in bfloat16")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--rounds", type=int, default=3, help="how many times every contestant has its turn")
     parser.add_argument("--steps", type=int, default=30, help="timed updates of a contestant in a round")
@@ -93,12 +116,14 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure_rounds(names: list[str], folder: Path, arguments: argparse.Namespace) -> dict[str, list[dict]]:
+def measure_rounds(
+    contestants: dict[str, Contestant], folder: Path, arguments: argparse.Namespace
+) -> dict[str, list[dict]]:
     """What every contestant measured in every round; each in a process of its own, one after another."""
-    rounds: dict[str, list[dict]] = {name: [] for name in names}
+    rounds: dict[str, list[dict]] = {name: [] for name in contestants}
     for number in range(arguments.rounds):
-        for name in names:
-            measured = run_contestant(CONTESTANTS[name], folder, arguments)
+        for name, contestant in contestants.items():
+            measured = run_contestant(contestant, folder, arguments)
             rounds[name].append(measured)
             rate = tokens_per_second(measured["steps"])
             print(f"round {number + 1} of {arguments.rounds}, {name}: {rate:,.0f} target tokens/s", file=sys.stderr)
@@ -113,8 +138,7 @@ def run_contestant(contestant: Contestant, folder: Path, arguments: argparse.Nam
     # Every turn compiles anew: nothing may come from an earlier one.
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     script, *extra = contestant.command
-    command = [sys.executable, str(HERE / script), *extra, f"--data={arguments.data}", f"--recorded={folder}"]
-    command += [f"--model={arguments.model}"]
+    command = [sys.executable, str(HERE / script), *extra, f"--device={arguments.device}", f"--recorded={folder}"]
     command += [f"--output={output}", f"--steps={arguments.steps}", f"--threads={threads}", f"--started={time.time()}"]
     subprocess.run(command, check=True, env=environment)
     return json.loads(output.read_text())
@@ -162,16 +186,17 @@ def summarize(rounds: list[dict], ceiling: float) -> dict:
 
 
 def verdict(contestants: dict[str, dict]) -> dict[str, dict]:
-    """Our float32 speed over each reference's: the ratio of the medians, and the ratio in every round."""
+    """Our speed over that of each reference of the same precision: ratio of the medians, and ratio in every round."""
     ratios = {}
     for reference in contestants:
-        if not reference.startswith("torch") or OURS not in contestants:
+        ours = "ours bfloat16" if "bfloat16" in reference else "ours float32"
+        if not reference.startswith("torch") or ours not in contestants:
             continue
-        mine, theirs = contestants[OURS], contestants[reference]
+        mine, theirs = contestants[ours], contestants[reference]
         pairs = zip(
             mine["target_tokens_per_second_of_rounds"], theirs["target_tokens_per_second_of_rounds"], strict=True
         )
-        ratios[f"{OURS} / {reference}"] = {
+        ratios[f"{ours} / {reference}"] = {
             "ratio_of_medians": mine["target_tokens_per_second"] / theirs["target_tokens_per_second"],
             "rounds": [our_rate / their_rate for our_rate, their_rate in pairs],
         }
@@ -192,10 +217,22 @@ def describe_machine(load: float) -> dict:
         "cores": os.cpu_count(),
         "load_before": load,
         "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in ("jax", "jaxlib", "flax", "torch", "numpy")},
+        "packages": {
+            name: metadata.version(name) for name in ("jax", "jaxlib", "flax", "torch", "numpy") if find_spec(name)
+        },
         "git_commit": commit.stdout.strip(),
+        "devices": devices(),
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
+
+
+def devices() -> str:
+    """The graphics cards that there are, by NVIDIA's own tool; empty where that is not installed."""
+    try:
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def markdown(result: dict) -> str:
@@ -203,9 +240,10 @@ def markdown(result: dict) -> str:
     machine, settings = result["machine"], result["settings"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     lines = [
-        f"{machine['processor']}, {settings['threads']} threads of {machine['cores']} cores, load before "
+        f"{machine['devices'] or machine['processor']}, {settings['threads']} threads of {machine['cores']} cores, load before "
         f"{machine['load_before']:.1f}; {packages}; commit {machine['git_commit']}; {machine['date']}. "
-        f"{settings['rounds']} rounds of {settings['steps']} steps.",
+        f"{settings['rounds']} rounds of {settings['steps']} steps of about {settings['tokens_per_update']:,} positions, "
+        f"{settings['batching']}.",
         "",
         "| | target tokens/s | in rounds | s/step | GFLOP/s | of ceiling | useful | first step s | from command s | loss |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",

@@ -1,5 +1,6 @@
 """The work that all contestants do: one model, one list of recorded batches, and how many operations they take."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS
 from transformer_jax.config import (
     BatchingConfig,
     DataConfig,
@@ -16,15 +18,24 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
     TransformerConfig,
+    from_json,
+    to_json,
 )
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.pipeline import make_batch
-from transformer_jax.data.token_store import open_token_store
-from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers, train_tokenizers
+from transformer_jax.data.token_store import Side, open_token_store
+from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.sequence_types import Batch, Tokens
 
 LEARNING_RATE = 3e-4
+SIDES = "source", "target"
+
+
+GENERATED = "generated"
+# Of the BPE pieces of WMT 2014, about, and as long as its sentences, about.
+GENERATED_VOCABULARY, GENERATED_PAIRS = 37_000, 200_000
+MEDIAN_LENGTH, SPREAD = 24, 0.55
 
 
 class Workload(NamedTuple):
@@ -35,56 +46,105 @@ class Workload(NamedTuple):
     batches: list[Batch]
 
 
+def transformer(layers: int, d_model: int, d_ff: int, heads: int) -> TransformerConfig:
+    """As deep on either side."""
+    return TransformerConfig(
+        num_encoder_layers=layers, num_decoder_layers=layers, d_model=d_model, d_ff=d_ff, num_heads=heads
+    )
+
+
 MODELS: dict[str, TransformerConfig | RnnConfig] = {
-    "transformer": TransformerConfig(num_encoder_layers=3, num_decoder_layers=3, d_model=256, d_ff=1024, num_heads=4),
+    "transformer": transformer(3, 256, 1024, 4),
+    "tiny": transformer(4, 128, 256, 4),
+    "base": transformer(6, 512, 2048, 8),
+    "big": transformer(6, 1024, 4096, 16),
     "luong": RnnConfig(attention="general", wiring="luong", input_feeding=False, cell="lstm"),
     "bahdanau": RnnConfig(attention="additive", wiring="bahdanau", cell="gru"),
 }
 
 
 def benchmark_config(
-    data: str, model: str = "transformer", compute_dtype: str = "float32", cache: str = ""
+    data: str,
+    model: str = "transformer",
+    batching: str = "buckets",
+    tokens_per_update: int = 4096,
 ) -> ExperimentConfig:
-    """The settings of the comparison, on the text files (``train.en`` and ``train.de``) in the folder ``data``."""
-    where = {"cache_directory": cache} if cache else {}
+    """The settings of the comparison, on the text files (``train.en`` and ``train.de``) in the folder ``data``.
+
+    With ``generated`` instead of a folder on random words, in sentences as long as those of news.
+    """
     dropout = {"dropout": 0.1, "embedding_dropout": 0.1}
+    where = {"source": "copy"} if data == GENERATED else {"source": "text", "directory": data}
+    vocabulary = GENERATED_VOCABULARY if data == GENERATED else 8000
+    # One pair of 256 tokens fills a packed row.
+    longest = 255 if data == GENERATED else 99
     return ExperimentConfig(
-        data=DataConfig(source="text", directory=data, max_source_tokens=99, max_target_tokens=99, **where),
-        tokenizer=TokenizerConfig(kind="bpe", vocabulary_size=8000, joint=True),
-        batching=BatchingConfig(kind="buckets", tokens_per_update=4096),
-        model=replace(MODELS[model], compute_dtype=compute_dtype, **dropout),
+        data=DataConfig(max_source_tokens=longest, max_target_tokens=longest, **where),
+        tokenizer=TokenizerConfig(kind="bpe", vocabulary_size=vocabulary, joint=True),
+        batching=BatchingConfig(kind=batching, tokens_per_update=tokens_per_update, packed_length=256),
+        model=replace(MODELS[model], **dropout),
         # One update of warm-up: the rate is constant, as in the other loop.
         optimizer=OptimizerConfig(name="adam", schedule="constant", learning_rate=LEARNING_RATE, warmup_updates=1),
         training=TrainingConfig(label_smoothing=0.1),
     )
 
 
-def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tuple[int, int, int]]:
-    """Writes the tokenizers and the first ``num_batches`` batches of the training into ``folder``.
+class Pairs(NamedTuple):
+    """Tokenised pairs, as a token store has them."""
 
-    Returns the shapes (rows, source width, target width) of all buckets. Raises DataError when the text cannot be read.
+    source_side: Side
+    target_side: Side
+
+
+def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tuple[int, int, int]]:
+    """Writes settings and the first ``num_batches`` batches of the training into ``folder``.
+
+    Returns the shapes (rows, source width, target width) of all batches. Raises DataError when the text cannot be read.
     """
-    corpus = open_corpus(config.data, config.data_seed)
-    tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
-    save_tokenizers(tokenizers, folder / "tokenizer")
-    store = open_token_store(corpus, config.data.train_split, tokenizers, config.data, is_training=True)
-    plan = plan_batches(store.source_lengths, store.target_lengths, config.batching, config.data_seed)
-    ids = {}
+    if config.data.source == "copy":
+        pairs, vocabulary = generated_pairs(config.data.max_source_tokens), GENERATED_VOCABULARY
+    else:
+        corpus = open_corpus(config.data, config.data_seed)
+        tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
+        store = open_token_store(corpus, config.data.train_split, tokenizers, config.data, is_training=True)
+        pairs, vocabulary = Pairs(store.source_side, store.target_side), tokenizers.target.vocabulary_size
+    lengths = [np.diff(side.offsets) for side in pairs]
+    plan = plan_batches(*lengths, config.batching, config.data_seed)
+    arrays = {}
     for update in range(num_batches):
-        batch = make_batch(store, plan, update)
-        ids[f"source_{update}"], ids[f"target_{update}"] = batch.source.ids, batch.target.ids
-    np.savez(folder / "batches.npz", **ids)
+        for side, tokens in zip(SIDES, make_batch(pairs, plan, update), strict=True):
+            arrays |= {f"{side} {update} {name}": array for name, array in tokens._asdict().items()}
+    np.savez(folder / "batches.npz", **arrays)
+    work = {"config": to_json(config), "vocabulary_size": vocabulary, "batches": num_batches}
+    (folder / "work.json").write_text(json.dumps(work))
     return plan.shapes
 
 
-def load(config: ExperimentConfig, folder: Path) -> Workload:
+def load(folder: Path) -> Workload:
     """What ``record`` wrote."""
-    with np.load(folder / "batches.npz") as ids:
-        batches = [
-            Batch(Tokens.from_ids(ids[f"source_{update}"]), Tokens.from_ids(ids[f"target_{update}"]))
-            for update in range(len(ids.files) // 2)
-        ]
-    return Workload(config, load_tokenizers(folder / "tokenizer").target.vocabulary_size, batches)
+    work = json.loads((folder / "work.json").read_text())
+    with np.load(folder / "batches.npz") as arrays:
+
+        def tokens(side: str, update: int) -> Tokens:
+            return Tokens(*(arrays[f"{side} {update} {name}"] for name in Tokens._fields))
+
+        batches = [Batch(*(tokens(side, update) for side in SIDES)) for update in range(work["batches"])]
+    return Workload(from_json(work["config"]), work["vocabulary_size"], batches)
+
+
+def generated_pairs(longest: int) -> Pairs:
+    """Random words; the lengths of the sources are log-normal, those of the targets between 0.8 and 1.3 times as long."""
+    rng = np.random.default_rng(0)
+    source = np.exp(rng.normal(np.log(MEDIAN_LENGTH), SPREAD, GENERATED_PAIRS))
+    target = source * rng.uniform(0.8, 1.3, GENERATED_PAIRS)
+
+    def side(lengths: np.ndarray) -> Side:
+        offsets = np.concatenate([[0], np.cumsum(np.clip(lengths.astype(np.int64), 1, longest) + 1)])
+        ids = rng.integers(NUM_SPECIAL_IDS, GENERATED_VOCABULARY, offsets[-1]).astype(np.int32)
+        ids[offsets[1:] - 1] = EOS_ID
+        return Side(ids, offsets)
+
+    return Pairs(side(source), side(target))
 
 
 def shape_of(batch: Batch) -> tuple[int, int, int]:
@@ -104,8 +164,14 @@ def target_tokens(batch: Batch) -> int:
 
 def useful_flops(batch: Batch, model: TransformerConfig | RnnConfig, vocabulary_size: int) -> float:
     """``matmul_flops`` of the sentences alone."""
-    lengths = [(tokens.segments != 0).sum(axis=1) for tokens in batch]
-    return matmul_flops(*lengths, model, vocabulary_size)
+    return matmul_flops(*map(sentence_lengths, batch), model, vocabulary_size)
+
+
+def sentence_lengths(tokens: Tokens) -> np.ndarray:
+    """Of every sentence of every row; those of the two sides correspond."""
+    most = int(tokens.segments.max())
+    counts = np.stack([(tokens.segments == segment).sum(axis=1) for segment in range(1, most + 1)])
+    return counts.ravel()
 
 
 def padded_flops(batch: Batch, model: TransformerConfig | RnnConfig, vocabulary_size: int) -> float:

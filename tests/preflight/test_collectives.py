@@ -37,6 +37,11 @@ HloModule jit_step, is_scheduled=true
   %permuted = f32[10]{0} collective-permute(%q), channel_id=9, source_target_pairs={{0,1},{1,0}}
 }
 
+%all-reduce-scatter.3 (p: f32[64]) -> f32[16] {
+  %summed = f32[64]{0} all-reduce(%p), channel_id=12, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
+  ROOT %mine = f32[16]{0} dynamic-slice(%summed, %place), dynamic_slice_sizes={16}
+}
+
 %never (p: f32[4]) -> f32[4] {
   %unused = f32[4]{0} all-reduce(%p), channel_id=99, replica_groups={{0,1}}, to_apply=%add
 }
@@ -47,6 +52,7 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   %end = bf16[16]{0} fusion(%loop), kind=kCustom, calls=%finishing
   %scattered = f32[2]{0} reduce-scatter(%z), channel_id=2, replica_groups=mesh['a'=2,'b'=4] {'b'}, dimensions={0}, to_apply=%add
   %asynchronous = (f32[4]{0}, f32[32]{0}) all-gather-start(%y), channel_id=3, replica_groups={}, dimensions={0}
+  %part = f32[16]{0} fusion(%z), kind=kCustom, calls=%all-reduce-scatter.3
   %alone = f32[100]{0} all-reduce(%a), channel_id=4, replica_groups=[8,1]<=[8], to_apply=%add
 }
 """
@@ -59,6 +65,7 @@ def test_kinds_bytes_groups_and_times():
             Collective("all-gather", 2 * 16, 4, 6),
             Collective("collective-permute", 4 * 10, 2, 18),
             Collective("reduce-scatter", 4 * 2, 4, 1),
+            Collective("reduce-scatter", 4 * 16, 4, 1),
             Collective("all-gather", 4 * 32, 8, 1),
         ]
     )

@@ -8,6 +8,8 @@ from typing import NamedTuple
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
 """Of the types that have not four."""
+SCATTERED = "all-reduce-scatter"
+"""How the compiler for TPUs calls a reduce-scatter: as a computation that sums everything and keeps a slice."""
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _OPERATION = re.compile(rf"= (.*?) ({'|'.join(KINDS)})(-start)?\(")
@@ -51,12 +53,13 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
                 continue
             size = _result_bytes(match[1], is_start=bool(match[3]), kind=match[2])
             group = _group_size(line, num_devices)
+            kind = match[2]
+            if kind == "all-reduce" and name.startswith(SCATTERED):
+                kind, size = "reduce-scatter", size // group
             # What is started, overlapped with computation and finished is written down in all three places.
             channel = _CHANNEL.search(line)
             if group > 1:
-                found.setdefault(
-                    channel[1] if channel else (name, number), Collective(match[2], size, group, times[name])
-                )
+                found.setdefault(channel[1] if channel else (name, number), Collective(kind, size, group, times[name]))
     return list(found.values())
 
 

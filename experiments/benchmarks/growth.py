@@ -1,0 +1,137 @@
+"""How time and memory of a training step grow with tokens an update, length, depth and vocabulary, beside what they should.
+
+    python experiments/benchmarks/growth.py
+
+A model of 2 + 2 layers of width 256, 8,000 words, 4,096 positions in rows of 64, in float32; then one of these is varied. With
+the length the positions stay 8,192. Expected: time as the operations of the matrix products grow, memory as the sizes of what
+must be kept. Each step is compiled and timed in a process of its own. Writes growth.json, growth.md and growth.png.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from step_cost import GIB, base_settings, rows_for, step_cost, write_rows
+
+RESULTS = Path(__file__).resolve().parent / "results"
+SIZES = {"tokens": 4096, "length": 64, "depth": 2, "vocabulary": 8000}
+AXES = {
+    "tokens": (1024, 2048, 4096, 8192, 16384),
+    "length": (256, 512, 1024, 2048, 4096, 8192),
+    "depth": (1, 2, 4, 8, 16),
+    "vocabulary": (2000, 8000, 32_000, 128_000),
+}
+BESIDE = {"length": {"tokens": 8192}}
+HEAD = (
+    "| varied | to | s a step | as operations grow | temporaries GiB | parameters, optimizer and batch GiB |\n"
+    "|---|---:|---:|---:|---:|---:|"
+)
+
+
+def main() -> None:
+    """Starts a process for each size, and writes the table and the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=3, help="timed steps, after one more")
+    parser.add_argument("--axes", default=",".join(AXES), help="separated by commas")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        print(json.dumps(measured(json.loads(arguments.measure), arguments.steps)))
+        return
+    rows = []
+    for axis in arguments.axes.split(","):
+        for value in AXES[axis]:
+            sizes = json.dumps(SIZES | BESIDE.get(axis, {}) | {axis: value})
+            command = [sys.executable, __file__, f"--steps={arguments.steps}", f"--measure={sizes}"]
+            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+            rows.append({"axis": axis, "value": value} | found)
+            print(rows[-1], file=sys.stderr, flush=True)
+    write_rows(rows, arguments.output, "growth", table(rows))
+    draw(rows, arguments.output / "growth.png")
+    print(table(rows))
+
+
+def measured(sizes: dict[str, int], steps: int) -> dict:
+    """One step of these sizes."""
+    length = sizes["length"]
+    config = base_settings(
+        model__num_encoder_layers=sizes["depth"],
+        model__num_decoder_layers=sizes["depth"],
+        model__d_model=256,
+        model__d_ff=1024,
+        model__num_heads=4,
+        tokenizer__vocabulary_size=sizes["vocabulary"],
+        data__max_source_tokens=length - 1,
+        data__max_target_tokens=length - 1,
+        batching__kind="buckets",
+    )
+    return step_cost(config, rows_for(sizes["tokens"], length), length, steps)
+
+
+def expected(rows: Sequence[dict]) -> list[float]:
+    """Seconds of each row of an axis, had time grown with the operations from the row in the middle on."""
+    middle = rows[len(rows) // 2]
+    return [middle["seconds"] * row["flops"] / middle["flops"] for row in rows]
+
+
+def table(rows: Sequence[dict]) -> str:
+    """All rows."""
+    lines = [HEAD]
+    for axis in dict.fromkeys(row["axis"] for row in rows):
+        of_axis = [row for row in rows if row["axis"] == axis]
+        for row, seconds in zip(of_axis, expected(of_axis), strict=True):
+            memory = f"{row['temporaries'] / GIB:.2f} | {row['arguments'] / GIB:.2f}"
+            lines.append(f"| {axis} | {row['value']:,} | {row['seconds']:.2f} | {seconds:.2f} | {memory} |")
+    return "\n".join([*lines, ""])
+
+
+def draw(rows: Sequence[dict], path: Path) -> None:
+    """A column for each axis: time above, memory below, on logarithmic scales; dashed what was expected."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    from transformer_jax.visualization import canvas
+
+    axes_names = list(dict.fromkeys(row["axis"] for row in rows))
+    width, height, left, gap = 2.5, 2.0, 0.75, 0.55
+    figure = canvas.blank_figure(left + len(axes_names) * (width + gap), 6.1)
+    for column, name in enumerate(axes_names):
+        of_axis = [row for row in rows if row["axis"] == name]
+        values = [row["value"] for row in of_axis]
+        memory = [(row["temporaries"] + row["arguments"]) / GIB for row in of_axis]
+        # Depth and vocabulary take memory for parameters, moments and what is kept; longer rows of as many positions none.
+        exponent = 0 if name == "length" else 1
+        middle = len(values) // 2
+        straight = [memory[middle] * (value / values[middle]) ** exponent for value in values]
+        panels = (
+            ("seconds a step", [row["seconds"] for row in of_axis], expected(of_axis)),
+            ("GiB of the step", memory, straight),
+        )
+        for row_number, (label, found, wanted) in enumerate(panels):
+            panel = canvas.add_panel(
+                figure, left + column * (width + gap), 0.75 + row_number * (height + 0.75), width, height
+            )
+            panel.plot(values, wanted, "--", color=canvas.FAINT_INK, linewidth=1.0)
+            panel.plot(values, found, "o-", color="#1b5a8a", linewidth=1.4, markersize=3.5)
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log", base=2)
+            panel.set_xticks(values)
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"))
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
+            panel.grid(color=canvas.HAIRLINE, linewidth=0.5)
+            panel.tick_params(length=0, labelcolor=canvas.FAINT_INK, labelsize=7.5)
+            if column == 0:
+                panel.set_ylabel(label, fontproperties=canvas.font(8.5), color=canvas.INK)
+            panel.set_xlabel(name, fontproperties=canvas.font(8.5), color=canvas.INK)
+            for spine in panel.spines.values():
+                spine.set_color(canvas.HAIRLINE)
+    canvas.add_title(figure, "A training step: measured (solid), expected (dashed)")
+    canvas.write_png(figure, path)
+
+
+if __name__ == "__main__":
+    main()

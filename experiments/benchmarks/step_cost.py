@@ -1,0 +1,86 @@
+"""What one compiled training step costs on random sentences: seconds to compile, memory, operations, seconds to run."""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformer_jax.config import ExperimentConfig
+    from transformer_jax.training.step import LossFunction
+
+GIB = 2**30
+BASE = Path(__file__).resolve().parents[2] / "configs" / "transformer_base.py"
+
+
+def step_cost(
+    config: "ExperimentConfig",
+    rows: int,
+    length: int,
+    steps: int,
+    loss: "LossFunction | None" = None,
+    run_below: float = float("inf"),
+) -> dict:
+    """Of the update of ``config`` for ``rows`` pairs of ``length`` tokens, with another ``loss`` if there is one.
+
+    Bytes by the compiler: ``temporaries`` (activations, gradients, workspace) and ``arguments`` (state, batch); ``flops`` of
+    the matrix products; with ``steps``, and at most ``run_below`` GiB needed, ``seconds`` a step (median) and the ``losses``
+    a token, one more than steps.
+    """
+    import jax
+    import numpy as np
+
+    from transformer_jax.config import numbers_of
+    from transformer_jax.preflight.flops import product_flops
+    from transformer_jax.sequence_types import Batch, Tokens
+    from transformer_jax.tasks.objective import TranslationObjective
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+    from transformer_jax.training.update import Update
+
+    vocabulary = config.tokenizer.vocabulary_size
+    mesh = make_mesh(config.mesh)
+    objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
+    update = Update(config, loss or objective.loss, objective.init_params, mesh)
+    ids = np.random.default_rng(0).integers(4, vocabulary, (2, rows, length)).astype(np.int32)
+    batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
+    started = time.perf_counter()
+    compiled = update.lower(batch).compile()
+    result = {"rows": rows, "length": length, "compile_seconds": time.perf_counter() - started}
+    memory = compiled.memory_analysis()
+    result |= {"temporaries": memory.temp_size_in_bytes, "arguments": memory.argument_size_in_bytes}
+    result |= {
+        "flops": product_flops(update.step, update.state_shapes, batch, update.number_shapes),
+        "jax": jax.__version__,
+    }
+    if not steps or result["temporaries"] + result["arguments"] > run_below * GIB:
+        return result
+    state, numbers = update.initial_state(config.seed), put_numbers(numbers_of(config), mesh)
+    seconds, losses = [], []
+    for _ in range(1 + steps):
+        started = time.perf_counter()
+        state, metrics = compiled(state, batch, numbers)
+        losses.append(float(metrics.sums.nll) / float(metrics.sums.tokens))
+        seconds.append(time.perf_counter() - started)
+    return result | {"seconds": statistics.median(seconds[1:]), "losses": losses}
+
+
+def base_settings(recipe: Path = BASE, **settings: object) -> "ExperimentConfig":
+    """The paper's base recipe, in float32 unless they say otherwise; of a setting's name ``__`` is its dot."""
+    from transformer_jax.config import resolve
+
+    stated = {"model__compute_dtype": "float32"} | settings
+    return resolve(str(recipe), [(key.replace("__", "."), str(value)) for key, value in stated.items()])
+
+
+def rows_for(positions: int, length: int, multiple: int = 1) -> int:
+    """As many rows as hold about so many positions."""
+    return max(round(positions / length / multiple), 1) * multiple
+
+
+def write_rows(rows: Sequence[dict], folder: Path, stem: str, table: str) -> None:
+    """The measurements as JSON, and the table for a reader."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{stem}.json").write_text(json.dumps(list(rows), indent=1) + "\n")
+    (folder / f"{stem}.md").write_text(table)
