@@ -24,7 +24,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.pipeline import make_batch
-from transformer_jax.data.token_store import Side, open_token_store
+from transformer_jax.data.token_store import Side, TokenStore, open_token_store
 from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.sequence_types import Batch, Tokens
 
@@ -89,11 +89,11 @@ def benchmark_config(
     )
 
 
-class Pairs(NamedTuple):
-    """Tokenised pairs, as a token store has them."""
+class Pairs(TokenStore):
+    """A token store in memory."""
 
-    source_side: Side
-    target_side: Side
+    def __init__(self, source_side: Side, target_side: Side) -> None:
+        self.source_side, self.target_side = source_side, target_side
 
 
 def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tuple[int, int, int]]:
@@ -102,17 +102,17 @@ def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tup
     Returns the shapes (rows, source width, target width) of all batches. Raises DataError when the text cannot be read.
     """
     if config.data.source == "copy":
-        pairs, vocabulary = generated_pairs(config.data.max_source_tokens), GENERATED_VOCABULARY
+        vocabulary = GENERATED_VOCABULARY
+        store: TokenStore = generated_pairs(config.data.max_source_tokens)
     else:
         corpus = open_corpus(config.data, config.data_seed)
         tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
         store = open_token_store(corpus, config.data.train_split, tokenizers, config.data, is_training=True)
-        pairs, vocabulary = Pairs(store.source_side, store.target_side), tokenizers.target.vocabulary_size
-    lengths = [np.diff(side.offsets) for side in pairs]
-    plan = plan_batches(*lengths, config.batching, config.data_seed)
+        vocabulary = tokenizers.target.vocabulary_size
+    plan = plan_batches(store.source_lengths, store.target_lengths, config.batching, config.data_seed)
     arrays = {}
     for update in range(num_batches):
-        for side, tokens in zip(SIDES, make_batch(pairs, plan, update), strict=True):
+        for side, tokens in zip(SIDES, make_batch(store, plan, update), strict=True):
             arrays |= {f"{side} {update} {name}": array for name, array in tokens._asdict().items()}
     np.savez(folder / "batches.npz", **arrays)
     work = {"config": to_json(config), "vocabulary_size": vocabulary, "batches": num_batches}

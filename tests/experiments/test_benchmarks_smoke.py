@@ -99,3 +99,43 @@ def test_the_verdict_compares_round_by_round(benchmark_module):
     assert training_speed.verdict(contestants) == {
         "ours float32 / torch eager": {"ratio_of_medians": 1.5, "rounds": [2.0, 1.5, 1.0]}
     }
+
+
+@pytest.mark.parametrize("batching", ["buckets", "packed"])
+def test_generated_work_is_read_as_it_was_recorded(benchmark_module, monkeypatch, tmp_path, batching):
+    workload = benchmark_module("workload")
+    monkeypatch.setattr(workload, "GENERATED_PAIRS", 300)
+    config = workload.benchmark_config(workload.GENERATED, "tiny", batching, 2048)
+    shapes = workload.record(config, tmp_path, 3)
+    work = workload.load(tmp_path)
+    assert work.config == config
+    assert work.vocabulary_size == workload.GENERATED_VOCABULARY
+    assert {workload.shape_of(batch) for batch in work.batches} <= set(shapes)
+    for batch in work.batches:
+        lengths = [workload.sentence_lengths(tokens) for tokens in batch]
+        assert len(lengths[0]) == len(lengths[1])
+        ends = [int((tokens.ids == 2).sum()) for tokens in batch]
+        assert [int((each > 0).sum()) for each in lengths] == ends
+        assert workload.useful_flops(batch, config.model, 9) < workload.padded_flops(batch, config.model, 9)
+    if batching == "packed":
+        assert work.batches[0].source.segments.max() > 1
+
+
+def test_growth_is_expected_to_follow_the_operations(benchmark_module):
+    growth = benchmark_module("growth")
+    rows = [{"seconds": seconds, "flops": flops} for seconds, flops in ((9.0, 10), (2.0, 20), (7.0, 60))]
+    assert growth.expected(rows) == [1.0, 2.0, 6.0]
+
+
+def test_what_devices_send_at_least(benchmark_module):
+    least = benchmark_module("weak_scaling").least
+    assert least("data", 1, 800, 16) == least("tensor", 1, 800, 16) == 0
+    assert least("data", 4, 800, 16) == 2 * 600
+    assert least("fsdp", 4, 800, 16) == 3 * 600
+    assert least("tensor", 2, 800, 16, layers=1) == 16 * 10
+
+
+def test_seeds_at_once_are_compared_with_a_command_each(benchmark_module):
+    many_seeds = benchmark_module("many_seeds")
+    rounds = [dict.fromkeys(many_seeds.CONTESTANTS, 60.0) | {"at once": seconds} for seconds in (20.0, 30.0, 60.0)]
+    assert "| at once | 30 | 20 to 60 | 2.00 |" in many_seeds.table(rounds)
