@@ -46,6 +46,7 @@ HIGH = (
     "preflight",
     "checkpoint_tools",
     "comparing",
+    "training_record",
     "loop",
     "training_session",
     "watching",

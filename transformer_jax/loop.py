@@ -1,12 +1,13 @@
 """The training loop: the only place where data and steps meet, of one model or of several that train side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import numbers_of
+from transformer_jax.config import ConfigError, numbers_of
 from transformer_jax.interruption import interruption
 from transformer_jax.processes import is_first
 from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
@@ -17,6 +18,9 @@ from transformer_jax.training.side_by_side import Alone, SideBySide, side_by_sid
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepFunction, StepMetrics
 from transformer_jax.training_record import Outcome, Say, TrainingDiverged, TrainingRecord
+
+Ending = Outcome | TrainingDiverged
+Tell = Callable[[int, Ending], None]
 
 
 class Trainer:
@@ -31,8 +35,9 @@ class Trainer:
         self._profiler = Profiler(profiled, records[0].run.profile)
         self._interruption = interruption()
         self._is_alone = jax.process_count() == 1
-        # How the trainings ended that have, by their places in ``records``.
-        self._endings: dict[int, str | TrainingDiverged] = {}
+        # How the trainings ended that have, by their places in ``records``, and who is told.
+        self._endings: dict[int, Ending] = {}
+        self._tell: Tell
         # Of which trainings an update is made, and what makes it.
         self._places: list[int]
         self._joined: Alone | SideBySide
@@ -42,51 +47,53 @@ class Trainer:
         self._numbers: PyTree
         self._progress: TrainingProgress
 
-    def train(self, started: float | None = None) -> list[Outcome | TrainingDiverged]:
+    def train(self, started: float | None = None, tell: Tell = lambda place, ending: None) -> list[Ending]:
         """Trains each to its end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
 
-        ``started``: when the command did, by ``time.perf_counter``, for the account of its time.
-        TrainingDiverged when a loss or gradient was not finite: the checkpoints stay as they were, and the others go on.
+        ``started``: when the command did, by ``time.perf_counter``, for the account of its time. ``tell`` is called when one
+        of them has ended, with its place in ``records``. TrainingDiverged when a loss or gradient was not finite: the
+        checkpoints stay as they were, and the others go on.
+
+        Raises ConfigError when the records are not of one task, or stand at different updates.
         """
-        notes = [record.open(started) for record in self._records]
-        updates = max(record.config.training.num_updates for record in self._records)
-        self._progress = TrainingProgress(updates, self._records[0].first, is_quiet=not is_first())
+        self._tell = tell
         with ExitStack() as stack:
             for record in self._records:
-                stack.enter_context(record)
+                stack.enter_context(closing(record))
+            notes = [record.open(started) for record in self._records]
+            self._require_together()
+            updates = max(record.config.training.num_updates for record in self._records)
+            self._progress = TrainingProgress(updates, self._records[0].first, is_quiet=not is_first())
             for part in (self._progress, self._profiler, self._interruption):
                 stack.enter_context(part)
             for place, each in enumerate(notes):
                 for note in each:
                     self._say(place)(note)
             self._prepare_and_run()
-        return [self._outcome(place) for place in range(len(self._records))]
+        return [self._endings[place] for place in range(len(self._records))]
 
-    def _outcome(self, place: int) -> Outcome | TrainingDiverged:
-        ending = self._endings[place]
-        if isinstance(ending, TrainingDiverged):
-            return ending
-        return self._records[place].conclude(ending, self._interruption.is_asked)
+    def _require_together(self) -> None:
+        if any(record.task is not self._task for record in self._records):
+            raise ConfigError("trainings side by side: their data, tokenizers or models are not the same")
+        if len({record.first for record in self._records}) > 1:
+            raise ConfigError("trainings side by side: they stand at different updates")
 
     def _prepare_and_run(self) -> None:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
         first = self._records[0].first
         for place, record in enumerate(self._records):
             if reason := record.reason_to_end(first):
-                self._endings[place] = reason
+                self._conclude(place, first, reason)
         if not self._live():
             return
         with ExitStack() as self._until_recompiled:
             self._compile_for(self._live(), first)
             batches = self._task.training_batches(first)
-            for place in self._places:
-                self._records[place].begin(self._say(place), self._spend)
-            self._join([self._records[place].state for place in self._places])
-            self._run(batches)
+            self._join([self._records[place].begin(self._say(place), self._spend) for place in self._places])
+            self._run(first, batches)
 
-    def _run(self, batches: Iterator[Batch]) -> None:
+    def _run(self, step: int, batches: Iterator[Batch]) -> None:
         """Dispatches update n, then reads what update n - 1 reported, so that the device never waits for the reader."""
-        step = self._records[0].first
         pending: StepMetrics | None = None
         for place in self._places:
             self._records[place].turn_to_updates()
@@ -98,6 +105,8 @@ class Trainer:
             if pending is not None and self._is_alone and not self._compiled.is_ready(batch):
                 self._add(step, pending)
                 pending = None
+                if not self._live():
+                    return
             train_step = self._step_for(batch, step + 1)
             self._profiler.before(step + 1)
             self._states, metrics = train_step(self._states, batch, self._numbers)
@@ -127,9 +136,7 @@ class Trainer:
         for place in self._live():
             record, of_one = self._records[place], self._joined.report_of(metrics, self._places.index(place))
             with self._diverging(place):
-                if not of_one.finite:
-                    record.state = self._state_of(place)
-                if line := record.add(step, of_one):
+                if line := record.add(step, of_one, partial(self._state_of, place)):
                     told.append(line)
         self._progress.advance(step)
         if told:
@@ -137,26 +144,40 @@ class Trainer:
             self._progress.show(step, sum(losses) / len(told), sum(rates))
 
     def _at_boundary(self, step: int, is_interrupted: bool) -> None:
-        for place in self._live():
-            record = self._records[place]
-            if not is_interrupted and not record.is_boundary(step):
-                continue
-            with self._diverging(place):
-                record.state = self._state_of(place)
-                record.at_boundary(step, self._say(place), self._spend)
-                if reason := "interrupted" if is_interrupted else record.reason_to_end(step):
-                    self._endings[place] = reason
-        live = self._live()
-        # Compiling costs more than to carry on with a few that have ended.
-        if live and len(live) <= len(self._places) // 2:
-            states = [self._state_of(place) for place in live]
-            self._compile_for(live, step)
-            self._join(states)
+        with ExitStack() as paused:
+            for place in self._live():
+                paused.enter_context(self._records[place].paused())
+            for place in self._live():
+                record = self._records[place]
+                if is_interrupted or record.is_boundary(step):
+                    with self._diverging(place):
+                        record.at_boundary(step, self._state_of(place), self._say(place), self._spend)
+                        if reason := "interrupted" if is_interrupted else record.reason_to_end(step):
+                            self._conclude(place, step, reason)
+            live = self._live()
+            # Compiling costs more than to carry on with a few that have ended.
+            if live and len(live) <= len(self._places) // 2:
+                states = [self._state_of(place) for place in live]
+                self._compile_for(live, step)
+                self._join(states)
+
+    def _conclude(self, place: int, step: int, reason: str) -> None:
+        # Closing waits for the last checkpoint, and a signal may still come.
+        self._records[place].close()
+        self._end(place, self._records[place].conclude(step, reason, self._interruption.is_asked))
+
+    def _end(self, place: int, ending: Ending) -> None:
+        self._endings[place] = ending
+        for other in self._live():
+            self._records[other].share(len(self._live()))
+        self._tell(place, ending)
 
     def _compile_for(self, places: list[int], first: int) -> None:
         """From now on the updates are those of the trainings at ``places``."""
         self._until_recompiled.close()
         self._places = places
+        for place in places:
+            self._records[place].share(len(places))
         self._joined = side_by_side(self._task.update, len(places))
         self._compiled = CompiledStep(self._joined.lower, self._task.batch_shapes(first))
         self._until_recompiled.enter_context(closing(self._compiled))
@@ -189,4 +210,7 @@ class Trainer:
         try:
             yield
         except TrainingDiverged as error:
-            self._endings[place] = error
+            if len(self._records) > 1:
+                self._say(place)(str(error))
+            # The frames of the traceback would keep all states.
+            self._end(place, error.with_traceback(None))

@@ -20,7 +20,11 @@ REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "nump
 
 
 class RunIsBusy(ConfigError):
-    """Another process is training in the folder."""
+    """Another process is training in the ``folder``."""
+
+    def __init__(self, problem: str, folder: Path) -> None:
+        super().__init__(problem)
+        self.folder = folder
 
 
 class RunDirectory:
@@ -100,7 +104,7 @@ class RunDirectory:
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one training"
         )
-        with locked(self._own / "train.lock", RunIsBusy(refusal or problem)):
+        with locked(self._own / "train.lock", RunIsBusy(refusal or problem, self.path)):
             yield
 
     def require_run(self, flag: str = "--workdir") -> None:

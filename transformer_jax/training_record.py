@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict
-from types import TracebackType
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -58,16 +57,12 @@ class Outcome(NamedTuple):
 
 
 class TrainingRecord:
-    """The record of the training in the folder ``run``. A context manager, once it is open.
-
-    ``state`` is the newest that the record needs: whoever makes the updates puts it there before a boundary.
-    """
+    """The record of the training in the folder ``run``."""
 
     def __init__(
         self, config: ExperimentConfig, run: RunDirectory, task: TranslationTask, mesh: Mesh, judge: Judge | None = None
     ) -> None:
         self.config, self.run, self.task, self.mesh = config, run, task, mesh
-        self.state: TrainState
         self.first = 0
         self._judge = judge
         self._is_judged = False
@@ -76,7 +71,10 @@ class TrainingRecord:
         self._watch = Stopwatch()
         training = config.training
         self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
+        self._closing = ExitStack()
+        self._closing.enter_context(closing(self._checkpoints))
         self._is_new = not self._checkpoints.steps()
+        self._restored: TrainState | None = None
         self._beginning = Beginning(config, task.update, task.tokenizers, is_resumed=not self._is_new)
         self._goodput: Goodput
         self._log: MetricsLog
@@ -91,35 +89,30 @@ class TrainingRecord:
             self._goodput = Goodput(self.run.goodput, self.first, started)
             # Only now: a command that is refused leaves settings and tokenizers as they were.
             self._describe_run()
-            self._log = MetricsLog(self.run.metrics, self.first)
+            self._log = self._closing.enter_context(closing(MetricsLog(self.run.metrics, self.first)))
         resumed = [f"resumed at update {self.first}"] if self.first else []
         return [*complaints, *self._beginning.notes(), *resumed]
 
-    def __enter__(self) -> "TrainingRecord":
-        return self
+    def close(self) -> None:
+        """Returns when everything is on disk; does nothing the second time."""
+        self._closing.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._log.close()
-        self._checkpoints.close()
-
-    def begin(self, say: Say, spend: Spend) -> None:
-        """Makes the first state where none was restored, and rehearses before the first update.
+    def begin(self, say: Say, spend: Spend) -> TrainState:
+        """The state to begin with, the restored one or the first; before the first update after a rehearsal.
 
         That is to do once all that is done on the way, so that nothing of it fails first after hours.
         """
-        if self._is_new:
-            self.state = self._beginning.state()
+        state, self._restored = self._restored or self._beginning.state(), None
         if self.first:
-            return
+            return state
         done = "saving done"
         if self.config.training.evaluate_every:
-            perplexity = self._evaluate(REHEARSAL_SENTENCES, 0, spend).perplexity
+            perplexity = self._evaluate(state, REHEARSAL_SENTENCES, 0, spend).perplexity
             done = f"evaluation, search and saving done (untrained: perplexity {perplexity:,.0f})"
-        self.save(spend)
+        self._save(state, None, spend)
         self._checkpoints.wait()
         say(f"rehearsal of {done}")
+        return state
 
     def turn_to_updates(self) -> None:
         """From now on time is spent on updates, unless ``spend`` says otherwise."""
@@ -132,13 +125,21 @@ class TrainingRecord:
         with self._goodput.spend(kind), nullcontext() if kind == "data_wait" else self._watch.pause():
             yield
 
-    def add(self, step: int, metrics: StepMetrics) -> tuple[float, float] | None:
+    def paused(self) -> AbstractContextManager[None]:
+        """What happens inside is not part of the speed."""
+        return self._watch.pause()
+
+    def share(self, trainings: int) -> None:
+        """From now on the time is that of so many trainings: this one counts its part."""
+        self._goodput.share_with(trainings)
+
+    def add(self, step: int, metrics: StepMetrics, state: Callable[[], TrainState]) -> tuple[float, float] | None:
         """Counts what update ``step`` reported; every ``log_every`` updates tells it: loss and target tokens per second.
 
-        Raises TrainingDiverged when loss or gradient were not finite, for which ``state`` must be the one after it.
+        Raises TrainingDiverged when loss or gradient were not finite, and the ``state`` after them says where.
         """
         if not metrics.finite:
-            self._explain_divergence(step, metrics)
+            self._explain_divergence(step, metrics, state())
         self._counters.add(metrics)
         self._watch.tokens += float(metrics.sums.tokens)
         if step % self.config.training.log_every:
@@ -161,14 +162,14 @@ class TrainingRecord:
         training = self.config.training
         return self._is_validated(step) or step % training.checkpoint_every == 0 or step == training.num_updates
 
-    def at_boundary(self, step: int, say: Say, spend: Spend) -> None:
+    def at_boundary(self, step: int, state: TrainState, say: Say, spend: Spend) -> None:
         """Validates ``state`` if it is time to, and saves it.
 
         Raises TrainingDiverged when the validation loss is not finite.
         """
-        bleu = self._validate(step, say, spend) if self._is_validated(step) else None
+        bleu = self._validate(step, state, say, spend) if self._is_validated(step) else None
         self._log.sync()
-        self.save(spend, bleu)
+        self._save(state, bleu, spend)
 
     def reason_to_end(self, step: int) -> str | None:
         """Why there is no update after ``step``, None when there is one."""
@@ -179,17 +180,10 @@ class TrainingRecord:
         patience = self.config.training.patience
         return "patience" if patience and self._counters.evaluations_without_gain >= patience else None
 
-    def save(self, spend: Spend, bleu: float | None = None) -> None:
-        """Starts to write a checkpoint of ``state``, unless there is one."""
-        with spend("checkpoint"):
-            self._checkpoints.save(self.state, {**self._identity(), "counters": asdict(self._counters)}, bleu)
-        self._goodput.saved()
-        self._goodput.write(int(self.state.step))
-
-    def conclude(self, reason: str, is_asked_to_stop: bool) -> Outcome:
-        """Writes how the training ended."""
-        step, best = int(self.state.step), self._counters.best_bleu
-        outcome = Outcome(step, reason, best, self._goodput.line(), is_asked_to_stop)
+    def conclude(self, step: int, reason: str, is_asked_to_stop: bool) -> Outcome:
+        """Writes how the training ended, once the record is closed."""
+        self._goodput.write(step)
+        outcome = Outcome(step, reason, self._counters.best_bleu, self._goodput.line(), is_asked_to_stop)
         write_json(self.run.outcome, outcome._asdict())
         return outcome
 
@@ -198,8 +192,8 @@ class TrainingRecord:
         training = self.config.training
         return training.evaluate_every > 0 and (step % training.evaluate_every == 0 or step == training.num_updates)
 
-    def _validate(self, step: int, say: Say, spend: Spend) -> float:
-        report = self._evaluate(self.config.training.validation_sentences, step, spend)
+    def _validate(self, step: int, state: TrainState, say: Say, spend: Spend) -> float:
+        report = self._evaluate(state, self.config.training.validation_sentences, step, spend)
         found = {f"validation/{name}": value for name, value in report.headline().items()}
         self._log.write(step, found)
         if not math.isfinite(report.loss):
@@ -210,16 +204,23 @@ class TrainingRecord:
         self._is_judged = self._judge is not None and self._judge(step, found)
         return report.scores.bleu
 
-    def _evaluate(self, limit: int, step: int, spend: Spend) -> EvaluationReport:
+    def _evaluate(self, state: TrainState, limit: int, step: int, spend: Spend) -> EvaluationReport:
         with spend("evaluation"):
-            return self.task.evaluate(self.state.params, "validation", limit=limit, step=step)[0]
+            return self.task.evaluate(state.params, "validation", limit=limit, step=step)[0]
+
+    def _save(self, state: TrainState, bleu: float | None, spend: Spend) -> None:
+        """Starts to write a checkpoint, unless there is one of this update."""
+        with spend("checkpoint"):
+            self._checkpoints.save(state, {**self._identity(), "counters": asdict(self._counters)}, bleu)
+        self._goodput.saved()
+        self._goodput.write(int(state.step))
 
     def _restore(self) -> list[str]:
         """Takes up the newest checkpoint: what is wrong with newer ones."""
-        self.state, progress, complaints = self._checkpoints.restore_newest(self.task.update.state_shapes)
+        self._restored, progress, complaints = self._checkpoints.restore_newest(self.task.update.state_shapes)
         self._require_same_data(progress["data"])
         self._counters = Counters(**progress["counters"])
-        self.first = int(self.state.step)
+        self.first = int(self._restored.step)
         return complaints
 
     def _describe_run(self) -> None:
@@ -245,12 +246,12 @@ class TrainingRecord:
                     "folder, or the data they were trained on"
                 )
 
-    def _explain_divergence(self, step: int, metrics: StepMetrics) -> None:
+    def _explain_divergence(self, step: int, metrics: StepMetrics, state: TrainState) -> None:
         """Repeats update ``step``, whose batch and key follow from its number, and says where it went wrong."""
         batch: Batch = put_batch(next(self.task.training_batches(step - 1)), self.mesh)
-        key = self.state._replace(step=jnp.asarray(step - 1, self.state.step.dtype)).dropout_key()
+        key = state._replace(step=jnp.asarray(step - 1, state.step.dtype)).dropout_key()
         numbers = put_numbers(numbers_of(self.config), self.mesh)
-        where = find_non_finite(self.task, self.state.params, batch, key, numbers)
+        where = find_non_finite(self.task, state.params, batch, key, numbers)
         raise TrainingDiverged(
             f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
             f"that is not finite: {where or 'none when the update was repeated'}. {self._remedy()}"

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
-from transformer_jax.loop import Trainer
+from transformer_jax.loop import Ending, Tell, Trainer
 from transformer_jax.processes import (
     first_goes_first,
     is_first,
@@ -99,12 +99,16 @@ def run_training(
 
 
 def run_side_by_side(
-    configs: Sequence[ExperimentConfig], workdirs: Sequence[Path], judges: Sequence[Judge], shared: SharedPrograms
-) -> list[Outcome | TrainingDiverged]:
+    configs: Sequence[ExperimentConfig],
+    workdirs: Sequence[Path],
+    judges: Sequence[Judge],
+    shared: SharedPrograms,
+    tell: Tell = lambda place, ending: None,
+) -> list[Ending]:
     """Several trainings as one program, in one process, spread over all its devices, each model on one of them.
 
-    Each is written down in its folder as if it were alone, and ends there, or goes on alone. They have the same structure and
-    data, and the same number of updates behind them.
+    Each is written down in its folder as if it were alone, and ``tell`` is called when it has ended. They have the same
+    structure and data, and the same number of updates behind them.
 
     Raises ConfigError and DataError, before any update, when one of them cannot begin.
     """
@@ -113,26 +117,29 @@ def run_side_by_side(
     start_jax(configs[0].data.cache_directory)
     mesh = make_mesh(configs[0].mesh, jax.devices()[:1])
     records = []
-    with ExitStack() as locks:
+    with ExitStack() as held:
         for config, workdir, judge in zip(map(with_absolute_directory, configs), workdirs, judges, strict=True):
             run = RunDirectory(workdir)
             require_writable(run.path, "--workdir")
-            locks.enter_context(run.locked())
+            held.enter_context(run.locked())
             task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
-            records.append(TrainingRecord(config, run, task, mesh, judge))
-        return _train(records, None, started)
+            records.append(held.enter_context(closing(TrainingRecord(config, run, task, mesh, judge))))
+        return _train(records, None, started, tell)
 
 
 def _train(
-    records: Sequence[TrainingRecord], profiled: ProfiledSteps | None, started: float
-) -> list[Outcome | TrainingDiverged]:
+    records: Sequence[TrainingRecord],
+    profiled: ProfiledSteps | None,
+    started: float,
+    tell: Tell = lambda place, ending: None,
+) -> list[Ending]:
     task = records[0].task
     same = task.data_identity, task.plan.shapes
     require_same(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
     )
     say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
-    endings = Trainer(records, profiled).train(started)
+    endings = Trainer(records, profiled).train(started, tell)
     for run in (record.run for record in records):
         keys = present_keys(run.metrics, CURVES)
         if keys and is_first():

@@ -3,8 +3,8 @@
     python experiments/benchmarks/growth.py
 
 A model of 2 + 2 layers of width 256, 8,000 words, 4,096 positions in rows of 64, in float32; then one of these is varied. With
-the length the positions stay 8,192. Expected: time as the operations of the matrix products grow, memory as the sizes of what
-must be kept. Each step is compiled and timed in a process of its own. Writes growth.json, growth.md and growth.png.
+the length the positions stay 8,192. Expected: time as the operations of the matrix products grow, memory in a straight line,
+and with the length not at all. Each step is compiled and timed in a process of its own. Writes growth.json, growth.md and growth.png.
 """
 
 import argparse
@@ -34,7 +34,7 @@ HEAD = (
 def main() -> None:
     """Starts a process for each size, and writes the table and the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=3, help="timed steps, after one more")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps, after one more; at least 1")
     parser.add_argument("--axes", default=",".join(AXES), help="separated by commas")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
@@ -78,6 +78,17 @@ def expected(rows: Sequence[dict]) -> list[float]:
     return [middle["seconds"] * row["flops"] / middle["flops"] for row in rows]
 
 
+def expected_memory(axis: str, values: Sequence[int], memory: Sequence[float]) -> list[float]:
+    """A constant and a part that is proportional, through the first and the last size; constant where rows get longer.
+
+    For then there are fewer of them: scores are never whole.
+    """
+    if axis == "length":
+        return [memory[0]] * len(values)
+    slope = (memory[-1] - memory[0]) / (values[-1] - values[0])
+    return [memory[0] + slope * (value - values[0]) for value in values]
+
+
 def table(rows: Sequence[dict]) -> str:
     """All rows."""
     lines = [HEAD]
@@ -102,13 +113,9 @@ def draw(rows: Sequence[dict], path: Path) -> None:
         of_axis = [row for row in rows if row["axis"] == name]
         values = [row["value"] for row in of_axis]
         memory = [(row["temporaries"] + row["arguments"]) / GIB for row in of_axis]
-        # Depth and vocabulary take memory for parameters, moments and what is kept; longer rows of as many positions none.
-        exponent = 0 if name == "length" else 1
-        middle = len(values) // 2
-        straight = [memory[middle] * (value / values[middle]) ** exponent for value in values]
         panels = (
             ("seconds a step", [row["seconds"] for row in of_axis], expected(of_axis)),
-            ("GiB of the step", memory, straight),
+            ("GiB of the step", memory, expected_memory(name, values, memory)),
         )
         for row_number, (label, found, wanted) in enumerate(panels):
             panel = canvas.add_panel(

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from stopwatch import limit_cores
+from training_speed import describe_machine
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -41,12 +42,13 @@ def main() -> None:
         contend(arguments)
         return
     arguments.output.mkdir(parents=True, exist_ok=True)
+    machine = describe_machine(os.getloadavg()[0])
     with tempfile.TemporaryDirectory() as scratch:
         tokenised = Path(scratch) / "tokenised"
         seconds_of(arguments, "one after another", tokenised, seeds=1, updates=1)
         rounds = [{name: turn(arguments, name, tokenised) for name in CONTESTANTS} for _ in range(arguments.rounds)]
     result = {name: vars(arguments)[name] for name in ("seeds", "updates", "threads")} | {"seconds": rounds}
-    result |= {"config": Path(arguments.config).name, "load_before": os.getloadavg()[0]}
+    result |= {"config": Path(arguments.config).name, "machine": machine}
     (arguments.output / "many_seeds.json").write_text(json.dumps(result, indent=1) + "\n")
     (arguments.output / "many_seeds.md").write_text(table(rounds))
     print(table(rounds))

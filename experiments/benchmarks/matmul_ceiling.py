@@ -18,6 +18,7 @@ SHAPES = ((2048, 2048, 2048), (4096, 256, 1024), (4096, 1024, 256), (4096, 256, 
 # What it takes to fill a large accelerator.
 LARGE_SHAPES = ((8192, 8192, 8192), (16384, 4096, 4096))
 REPEATS = 7
+JAX_PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 KINDS = ("jax float32", "jax bfloat16", "torch float32")
 
 
@@ -71,7 +72,9 @@ def measure_ceilings(threads: int, kinds: Sequence[str] = KINDS, device: str = "
             f"--threads={threads}",
             f"--device={device}",
         ]
-        rates = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        environment = os.environ | {"JAX_PLATFORMS": JAX_PLATFORMS[device]}
+        found = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        rates = json.loads(found.stdout)
         ceilings[kind] = {"best": max(rates.values()), "shapes": rates}
     return ceilings
 

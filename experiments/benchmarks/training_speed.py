@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from matmul_ceiling import measure_ceilings
+from matmul_ceiling import JAX_PLATFORMS, measure_ceilings
 from workload import MODELS, benchmark_config, record
 
 HERE = Path(__file__).resolve().parent
@@ -135,6 +135,7 @@ def run_contestant(contestant: Contestant, folder: Path, arguments: argparse.Nam
     output = folder / "measured.json"
     threads = str(arguments.threads)
     environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads} | contestant.environment
+    environment |= {"JAX_PLATFORMS": JAX_PLATFORMS[arguments.device]}
     # Every turn compiles anew: nothing may come from an earlier one.
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     script, *extra = contestant.command
@@ -240,7 +241,7 @@ def markdown(result: dict) -> str:
     machine, settings = result["machine"], result["settings"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     lines = [
-        f"{machine['devices'] or machine['processor']}, {settings['threads']} threads of {machine['cores']} cores, load before "
+        f"{machine['devices'] if settings['device'] == 'gpu' else machine['processor']}, {settings['threads']} threads of {machine['cores']} cores, load before "
         f"{machine['load_before']:.1f}; {packages}; commit {machine['git_commit']}; {machine['date']}. "
         f"{settings['rounds']} rounds of {settings['steps']} steps of about {settings['tokens_per_update']:,} positions, "
         f"{settings['batching']}.",

@@ -6,6 +6,7 @@
         --config.data.directory=multi30k
 """
 
+from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.definition import Sweep
 from transformer_jax.sweeps.ranges import Integers, LogUniform, Uniform
 
@@ -38,5 +39,7 @@ def get_sweep(variant: str) -> Sweep:
     if variant == "search":
         often = {"training.evaluate_every": 200, "training.validation_sentences": 256}
         return Sweep(config=RECIPE, overrides=often, space=SPACE, sampler="tpe", pruner="median", trials=20)
+    if not FOUND:
+        raise ConfigError("confirm: nothing was found yet; write the best trial of the search into FOUND")
     rows = {"before": BEFORE, "found": FOUND}
     return Sweep(config=RECIPE, overrides={"data.seed": 0}, rows=rows, seeds=(1, 2, 3))

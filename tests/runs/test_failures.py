@@ -104,8 +104,8 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
     config = tiny_config(cache, num_updates=6, evaluate_every=3)
     original = TrainingRecord._evaluate
 
-    def broken(self, limit, step, spend):
-        report = original(self, limit, step, spend)
+    def broken(self, state, limit, step, spend):
+        report = original(self, state, limit, step, spend)
         return replace(report, loss=float("nan")) if step == 3 else report
 
     monkeypatch.setattr(TrainingRecord, "_evaluate", broken)

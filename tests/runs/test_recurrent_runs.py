@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from run_steps import copy_until, record_of, train_alone
+from run_steps import copy_until, parameters_of, train
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, resolve, to_dict
@@ -35,9 +35,8 @@ def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
 
 
 def trained_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> list:
-    record = record_of(config, folder, devices)
-    assert train_alone(record).step == config.training.num_updates
-    return jax.tree.leaves(jax.device_get(record.state))
+    assert train(config, folder, devices).step == config.training.num_updates
+    return parameters_of(folder, config, config.training.num_updates)
 
 
 class Whole(NamedTuple):

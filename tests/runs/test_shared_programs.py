@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from run_steps import train_alone
+from run_steps import parameters_of, train_alone
 
 from transformer_jax import training_session
 from transformer_jax.config import ExperimentConfig, from_dict, to_json
@@ -49,7 +49,7 @@ def trained(config: ExperimentConfig, folder: Path, shared: SharedPrograms) -> l
     run, mesh = RunDirectory(folder), make_mesh(config.mesh, jax.devices()[:1])
     record = TrainingRecord(config, run, shared.task_of(config, tokenizers_for_training(config, run), mesh), mesh)
     assert train_alone(record).step == config.training.num_updates
-    return jax.tree.leaves(jax.device_get(record.state))
+    return parameters_of(folder, config, config.training.num_updates)
 
 
 @pytest.fixture

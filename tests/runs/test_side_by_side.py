@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from run_settings import tiny_settings
 from run_steps import metrics_of, train
 
 from transformer_jax.checkpoint_tools.difference import read_parameters
-from transformer_jax.config import ExperimentConfig, from_dict, numbers_of
+from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, numbers_of
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import SharedPrograms
+from transformer_jax.training import side_by_side
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.side_by_side import _of_each
 from transformer_jax.training_record import TrainingDiverged, TrainingRecord
@@ -39,11 +41,11 @@ def member(cache: Path, changes: dict) -> ExperimentConfig:
     return from_dict(settings)
 
 
-def together(cache, folder: Path, changes=MEMBERS, judges=None):
+def together(cache, folder: Path, changes=MEMBERS, judges=None, tell=lambda place, ending: None):
     configs = [member(cache, each) for each in changes]
     folders = [folder / str(place) for place in range(len(changes))]
     judges = judges or [lambda step, found: False] * len(changes)
-    return run_side_by_side(configs, folders, judges, SharedPrograms())
+    return run_side_by_side(configs, folders, judges, SharedPrograms(), tell)
 
 
 def parameters(folder: Path, step: int) -> list[np.ndarray]:
@@ -100,31 +102,46 @@ def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatc
 def test_one_that_diverges_or_is_judged_ends_by_itself(cache, alone, tmp_path, capfd):
     changes = [{**MEMBERS[0], "optimizer": {"learning_rate": 1e38}}, MEMBERS[1], MEMBERS[2]]
     judges = [lambda step, found: False, lambda step, found: step == 2, lambda step, found: False]
-    endings = together(cache, tmp_path, changes, judges)
+    told: list = []
+    endings = together(cache, tmp_path, changes, judges, lambda place, ending: told.append((place, ending)))
     assert isinstance(endings[0], TrainingDiverged)
     assert "gradient norm" in str(endings[0])
+    assert [place for place, _ in told] == [0, 1, 2]
     assert not (tmp_path / "0" / "outcome.json").exists()
     assert [(ending.step, ending.reason) for ending in endings[1:]] == [(2, "judged"), (9, "finished")]
     assert_same(tmp_path / "2", alone / "2", 9)
     assert "[2] update 9: validation" in capfd.readouterr().err
 
 
-def test_several_on_one_device_are_updated_at_once(cache):
-    """As where there is no CPU: by ``vmap``."""
+def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypatch):
+    """One after another, and by ``vmap`` as where there is no CPU; on two devices, of which the second has one too many."""
     config = member(cache, {})
     task = SharedPrograms().task_of(config, tokenizers_for_training(config, RunDirectory(cache / "none")), one_device())
-    batch = next(task.training_batches(0))
-    numbers = jax.tree.map(jnp.float32, numbers_of(config))
+    batch, numbers = next(task.training_batches(0)), numbers_of(config)
     states = [task.update.initial_state(seed) for seed in (1, 2, 3)]
-    alone = [jax.jit(task.update.step)(state, batch, numbers) for state in states]
-    joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    same = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), numbers)
-    for platform in ("gpu", "cpu"):
-        found = jax.jit(_of_each(task.update.step, platform))(joined, batch, same)
-        for one, several in zip(
-            jax.tree.leaves(jax.tree.map(lambda *each: jnp.stack(each), *alone)), jax.tree.leaves(found), strict=True
-        ):
-            np.testing.assert_allclose(one, several, rtol=2e-3, atol=2e-5)
+    step = jax.jit(task.update.step)
+    alone = [step(state, batch, jax.tree.map(jnp.float32, numbers)) for state in states]
+    for rule in (_of_each, lambda step, platform: _of_each(step, "gpu")):
+        monkeypatch.setattr(side_by_side, "_of_each", rule)
+        joined = side_by_side.SideBySide(task.update, 3, jax.devices()[:2])
+        compiled = joined.lower(batch).compile()
+        found, metrics = compiled(joined.join(states), joined.put_batch(batch), joined.put_numbers([numbers] * 3))
+        metrics = jax.device_get(metrics)
+        for place, (state, report) in enumerate(alone):
+            pairs = (joined.state_of(found, place), state), (joined.report_of(metrics, place), report)
+            for one, two in pairs:
+                for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+                    np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)
+
+
+def test_what_does_not_stand_at_the_same_update_or_has_other_data_is_refused(cache, alone, tmp_path):
+    shutil.copytree(alone / "0", tmp_path / "0")
+    with pytest.raises(ConfigError, match="stand at different updates"):
+        together(cache, tmp_path, MEMBERS[:2])
+    with pytest.raises(ConfigError, match="data, tokenizers or models are not the same"):
+        together(cache, tmp_path / "new", [MEMBERS[0], {"data": {"generated_pairs": 100, "seed": 1}}])
+    # Nothing of it is left open: it goes on as it is.
+    assert together(cache, tmp_path, MEMBERS[:1])[0].step == 4
 
 
 def one_device():

@@ -1,6 +1,7 @@
 """Which trials a worker trains at a time, and what it does when that does not go well; trainings pretend."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from sweeps.studies import GRID, SEARCH
@@ -9,7 +10,9 @@ from transformer_jax.config import ConfigError
 from transformer_jax.run_directory import RunIsBusy
 from transformer_jax.sweeps.definition import Sweep, require_alike
 from transformer_jax.sweeps.overview import rows
+from transformer_jax.sweeps.ranges import LogUniform
 from transformer_jax.sweeps.study import SharedStudy
+from transformer_jax.sweeps.trial_folder import folder_of
 from transformer_jax.sweeps.worker import Worker
 from transformer_jax.training_record import Outcome, TrainingDiverged
 
@@ -29,15 +32,18 @@ class Pretended:
         self.packs: list[list[int]] = []
 
     def alone(self, config, folder, judge):
-        return self.together([config], [folder], [judge])[0]
+        endings = []
+        self.together([config], [folder], [judge], lambda place, ending: endings.append(ending))
+        return endings[0]
 
-    def together(self, configs, folders, judges):
+    def together(self, configs, folders, judges, tell):
         self.packs.append([int(folder.name) for folder in folders])
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "metrics.jsonl").write_text('{"step": 5, "validation/loss": 1.5}\n')
-            (folder / "goodput.json").write_text(json.dumps({"seconds": {"step": 60.0}}))
-        return [self.ending(folder.name) for folder in folders]
+            (folder / "goodput.json").write_text(json.dumps({"seconds": {"step": 60.0 / len(folders)}}))
+        for place, folder in enumerate(folders):
+            tell(place, self.ending(folder.name))
 
     def ending(self, name):
         return Outcome(5, "finished", None, "")
@@ -74,6 +80,13 @@ def test_a_search_goes_together_where_its_choices_allow(storage, tmp_path):
     assert all(len({layers[number] for number in pack}) == 1 for pack in pretended.packs)
 
 
+def test_a_search_of_numbers_goes_together(storage, tmp_path):
+    space = {"optimizer.learning_rate": LogUniform(1e-4, 1e-2)}
+    pretended = Pretended()
+    work(replace(SEARCH, space=space), storage, tmp_path, pretended, pack=3)
+    assert pretended.packs == [[0, 1, 2], [3, 4]]
+
+
 def test_of_several_each_ends_by_itself(storage, tmp_path):
     pretended = Pretended()
     pretended.ending = lambda name: (
@@ -88,14 +101,29 @@ def test_what_cannot_go_together_is_trained_one_after_another(storage, tmp_path)
     pretended = Pretended()
     original = pretended.together
 
-    def together(configs, folders, judges):
-        if len(folders) > 1:
+    def together(configs, folders, judges, tell):
+        if len(folders) > 2:
             raise RuntimeError("RESOURCE_EXHAUSTED")
-        return original(configs, folders, judges)
+        return original(configs, folders, judges, tell)
 
     pretended.together = together
     assert [row.state for row in work(ALIKE, storage, tmp_path, pretended)] == ["complete"] * 10
-    assert pretended.packs == [[number] for number in range(10)]
+    assert max(map(len, pretended.packs)) == 2
+
+
+def test_what_ended_before_the_others_failed_has_ended(storage, tmp_path):
+    pretended = Pretended()
+    original = pretended.together
+
+    def together(configs, folders, judges, tell):
+        if len(folders) == 4:
+            original(configs[:1], folders[:1], judges[:1], tell)
+            raise RuntimeError("the others are lost")
+        return original(configs, folders, judges, tell)
+
+    pretended.together = together
+    assert [row.state for row in work(ALIKE, storage, tmp_path, pretended)] == ["complete"] * 10
+    assert sorted(number for pack in pretended.packs for number in pack) == list(range(10))
 
 
 def test_what_is_stopped_together_is_offered_anew(storage, tmp_path):
@@ -109,18 +137,19 @@ def test_what_is_stopped_together_is_offered_anew(storage, tmp_path):
 
 def test_a_folder_that_is_in_use_is_left_for_a_while(storage, tmp_path):
     pretended = Pretended()
-    original, refused = pretended.together, []
+    original = pretended.together
 
-    def together(configs, folders, judges):
-        if not refused:
-            refused.append(len(folders))
-            raise RunIsBusy("another process is training")
-        return original(configs, folders, judges)
+    def together(configs, folders, judges, tell):
+        busy = folder_of(tmp_path, 2)
+        # Somebody trains there until all others have ended.
+        if busy in folders and len(pretended.packs) < 3:
+            raise RunIsBusy("another process is training", busy)
+        return original(configs, folders, judges, tell)
 
     pretended.together = together
-    study = SharedStudy(ALIKE, storage, "s", grace_seconds=0.3)
+    study = SharedStudy(ALIKE, storage, "s", grace_seconds=0.6)
     Worker(study, tmp_path, pretended.alone, together, 4).work()
-    assert refused == [4]
+    assert pretended.packs == [[0, 1, 3, 4], [5, 6, 7, 8], [9], [2]]
     assert [row.state for row in rows(study)] == ["complete"] * 10
 
 
@@ -129,3 +158,5 @@ def test_a_sweep_without_two_that_are_alike_is_refused():
     require_alike(SEARCH)
     with pytest.raises(ConfigError, match="no two trials differ in numbers alone; with data.seed=0 all seeds read"):
         require_alike(GRID)
+    with pytest.raises(ConfigError, match="does not use the 1 devices that a model has in a --pack"):
+        require_alike(replace(ALIKE, overrides={"data.seed": 0, "mesh.fsdp": 2}))

@@ -98,13 +98,18 @@ class TpuFlashAttention:
     ) -> Array:
         """See ``AttentionBackend``."""
         axes = P(*self.rows, self.heads)
-        attend = jax.shard_map(
-            lambda *arguments: self._on_one_device(*arguments, is_causal=mask.is_causal),
-            mesh=self.mesh,
-            in_specs=(axes, axes, axes, self.rows, self.rows),
-            out_specs=axes,
-            # The kernel does not say how its outputs vary over the mesh.
-            check_vma=False,
+        on_one_device = partial(self._on_one_device, is_causal=mask.is_causal)
+        attend = (
+            on_one_device
+            if self.mesh.size == 1
+            else jax.shard_map(
+                on_one_device,
+                mesh=self.mesh,
+                in_specs=(axes, axes, axes, self.rows, self.rows),
+                out_specs=axes,
+                # The kernel does not say how its outputs vary over the mesh.
+                check_vma=False,
+            )
         )
         operands = (each.astype(dtype) for each in (query, key, value))
         return attend(*operands, mask.query_segments, mask.key_segments).astype(jnp.float32)

@@ -17,7 +17,7 @@ class Goodput:
 
     ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that stayed, and
     ``lost`` updates after the newest checkpoint of a start that died, which the next start made again. Between the death of a
-    process and the next start no time is counted.
+    process and the next start no time is counted. Of trainings that run side by side each counts its part.
     """
 
     def __init__(self, path: Path, first: int, started: float | None = None) -> None:
@@ -30,6 +30,7 @@ class Goodput:
         self._path = path
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self._since_checkpoint = 0.0
+        self._part = 1.0
         if path.is_file():
             self._take_up(first)
         self._kind, self._since = "start_up", time.perf_counter() if started is None else started
@@ -44,12 +45,17 @@ class Goodput:
     def turn_to(self, kind: str) -> str:
         """From now on time counts as ``kind``; returns what it counted as before."""
         now = time.perf_counter()
-        elapsed, self._since = now - self._since, now
+        elapsed, self._since = (now - self._since) * self._part, now
         self.seconds[self._kind] += elapsed
         if self._kind == "step":
             self._since_checkpoint += elapsed
         before, self._kind = self._kind, kind
         return before
+
+    def share_with(self, trainings: int) -> None:
+        """From now on time is that of so many trainings at once."""
+        self.turn_to(self._kind)
+        self._part = 1 / trainings
 
     def saved(self) -> None:
         """A checkpoint was written: from here on there is something new to lose."""

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from optuna.trial import Trial
 
-from transformer_jax.config import ConfigError, ExperimentConfig, structure_of
+from transformer_jax.config import ExperimentConfig, structure_of
 from transformer_jax.run_directory import RunDirectory
 from transformer_jax.sweeps.compiled_first import CompiledFirst
+from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import SharedStudy, number_of
 from transformer_jax.sweeps.trial_folder import folder_of
 
@@ -21,6 +22,11 @@ class Claimed(NamedTuple):
     number: int
     config: ExperimentConfig
     folder: Path
+
+    @property
+    def is_first_attempt(self) -> bool:
+        """Whether no worker died while it trained this trial."""
+        return self.trial.number == self.number
 
 
 Fail = Callable[[Trial, Exception], None]
@@ -35,28 +41,29 @@ class Claims:
         self._preference = CompiledFirst(study)
         # Trials whose folders another process is using, and until when to leave them alone.
         self._busy: dict[int, float] = {}
-        self._alone: set[int] = set()
 
     def take(self, fail: Fail) -> list[Claimed]:
         """One trial and others that differ from it in numbers alone, with as many updates behind them; empty if none is left.
 
-        Trials whose settings exclude each other fail here.
+        Trials whose settings exclude each other fail here. One that a worker died of, perhaps because there were too many,
+        is taken alone.
         """
         first = self._claim(self._busy_now(), fail)
         if first is None:
             return []
         self._preference.note(first.config)
-        claimed = [first]
+        claimed, passed = [first], set[int]()
         try:
-            while len(claimed) < self._pack and first.number not in self._alone:
-                unlike = self._preference.unlike(first.config) | self._alone
-                trial = self._claim(self._busy_now() | unlike, fail)
+            # Where the sampler chooses, it may choose another program every time.
+            while len(claimed) + len(passed) < self._pack and first.is_first_attempt:
+                trial = self._claim(self._busy_now() | self._preference.unlike(first.config) | passed, fail)
                 if trial is None:
                     break
-                if not _go_together(first, trial):
+                if _go_together(first, trial):
+                    claimed.append(trial)
+                else:
                     self._study.put_back(trial.trial)
-                    break
-                claimed.append(trial)
+                    passed.add(trial.number)
         except BaseException:
             for each in claimed:
                 self._study.put_back(each.trial)
@@ -67,9 +74,9 @@ class Claims:
         """Another process is using the folder of that trial: its worker was silent, not dead."""
         self._busy[number] = time.monotonic() + self._study.grace_seconds
 
-    def train_alone(self, number: int) -> None:
-        """That trial is not to be one of several."""
-        self._alone.add(number)
+    def take_fewer(self, than: int) -> None:
+        """So many at a time were too many."""
+        self._pack = than // 2
 
     def _busy_now(self) -> set[int]:
         return {number for number, until in self._busy.items() if time.monotonic() < until}
@@ -78,14 +85,21 @@ class Claims:
         while (trial := self._study.claim(self._preference.ranks(), but)) is not None:
             try:
                 config = self._study.sweep.settings(self._study.point(trial))
-            except ConfigError as error:
+            except UNREACHABLE:
+                raise
+            except Exception as error:
                 fail(trial, error)
                 continue
+            except BaseException:
+                self._study.put_back(trial)
+                raise
             number = number_of(trial)
             return Claimed(trial, number, config, folder_of(self._workdir, number))
         return None
 
 
 def _go_together(one: Claimed, other: Claimed) -> bool:
+    if not other.is_first_attempt:
+        return False
     behind = [RunDirectory(each.folder).checkpoint_steps()[-1:] for each in (one, other)]
     return structure_of(one.config) == structure_of(other.config) and behind[0] == behind[1]

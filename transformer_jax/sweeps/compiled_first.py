@@ -45,10 +45,12 @@ class CompiledFirst:
 
     def _structure(self, trial: FrozenTrial) -> ExperimentConfig | None:
         """What the trial compiles; None where that is not known yet, or not possible."""
+        point = given_point(trial)
+        if not point:
+            return None
         if trial.number not in self._structures:
             try:
-                point = given_point(trial)
-                self._structures[trial.number] = structure_of(self._study.sweep.settings(point)) if point else None
+                self._structures[trial.number] = structure_of(self._study.sweep.settings(point))
             except ConfigError:
                 self._structures[trial.number] = None
         return self._structures[trial.number]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve, structure_of
 from transformer_jax.config.keys import type_of
+from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.config.overrides import read_value
 from transformer_jax.config.python_files import call_in_file
 from transformer_jax.sweeps.ranges import Choice, Range, Value
@@ -171,12 +172,12 @@ def check(sweep: Sweep) -> None:
 
 
 def require_alike(sweep: Sweep) -> None:
-    """Raises ConfigError when no two of the listed trials could train as one program, side by side."""
-    if not sweep.is_listed:
-        return
-    structures = [structure_of(sweep.settings(point)) for point in sweep.points()]
+    """Raises ConfigError when no two of the listed trials could train as one program, side by side, each on one device."""
+    configs = [sweep.settings(point) for point in sweep.points()]
+    mesh_sizes(configs[0].mesh, 1, "that a model has in a --pack")
+    structures = [structure_of(config) for config in configs]
     if len(structures) > 1 and len(set(structures)) == len(structures):
-        hint = "; with data.seed=0 all seeds read the data in one order" if sweep.seeds else ""
+        hint = "; with data.seed=0 all seeds read the data in one order" if configs[0].data.seed < 0 else ""
         raise ConfigError(f"--pack: no two trials differ in numbers alone{hint}")
 
 

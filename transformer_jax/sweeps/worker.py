@@ -3,13 +3,14 @@
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial, TrialState
 
 from transformer_jax.config import ConfigError
@@ -21,7 +22,7 @@ from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
 if TYPE_CHECKING:
-    from transformer_jax.training_record import Judge, Outcome
+    from transformer_jax.training_record import Judge
 
 SECONDS_BETWEEN_LOOKS = 1.0
 FAILURES_IN_A_ROW = 3
@@ -30,7 +31,7 @@ Train = Callable[..., Any]
 """``train(config, workdir, judge=judge) -> Outcome``: trains in the folder, or goes on there; ``run_training`` is one."""
 
 TrainTogether = Callable[..., Any]
-"""``train(configs, workdirs, judges)``: the same for several, and what each ended with; ``run_side_by_side`` is one."""
+"""``train(configs, workdirs, judges, tell=tell)``: the same for several; ``tell(place, ending)`` when one has ended."""
 
 Ending = Any
 """An Outcome, or the exception that ended a training."""
@@ -49,6 +50,7 @@ class Worker:
         self._study, self._train, self._together = study, train, together
         self._claims = Claims(study, workdir, pack if together else 1)
         self._failures_in_a_row = 0
+        self._is_asked_to_stop = False
 
     def work(self) -> None:
         """Trains what is left, and what others leave by dying; returns when all trials have ended.
@@ -74,56 +76,57 @@ class Worker:
 
     def _run(self, claimed: Sequence[Claimed]) -> None:
         """Trains these to their ends."""
-        with ExitStack() as beating:
-            beats = [beating.enter_context(alive(each.trial, self._study.grace_seconds)) for each in claimed]
-            for each in claimed:
-                say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
-            judges = [self._judge(each, lost) for each, lost in zip(claimed, beats, strict=True)]
-            endings = self._endings(claimed, judges)
-        if not endings:
-            return
-        outcomes = [ending for ending in endings if not isinstance(ending, Exception)]
-        for each, ending in zip(claimed, endings, strict=True):
-            if isinstance(ending, Exception):
-                self._fail(each.trial, ending)
-            else:
-                self._conclude(each, ending, share=1 / len(claimed))
-        if any(outcome.reason == "interrupted" or outcome.is_asked_to_stop for outcome in outcomes):
-            raise KeyboardInterrupt
+        left = dict(enumerate(claimed))
 
-    def _endings(self, claimed: Sequence[Claimed], judges: Sequence["Judge"]) -> Sequence[Ending]:
-        """What became of each; nothing, of none, where they are left for later."""
+        def tell(place: int, ending: Ending) -> None:
+            self._settle(left.pop(place), ending)
+
         try:
-            if len(claimed) == 1:
-                return [self._train(claimed[0].config, claimed[0].folder, judge=judges[0])]
-            assert self._together is not None
-            return self._together([each.config for each in claimed], [each.folder for each in claimed], judges)
+            with ExitStack() as beating:
+                beats = [beating.enter_context(alive(each.trial, self._study.grace_seconds)) for each in claimed]
+                for each in claimed:
+                    say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
+                judges = [self._judge(each, lost) for each, lost in zip(claimed, beats, strict=True)]
+                if len(claimed) == 1:
+                    tell(0, self._train(claimed[0].config, claimed[0].folder, judge=judges[0]))
+                elif self._together:
+                    folders = [each.folder for each in claimed]
+                    self._together([each.config for each in claimed], folders, judges, tell=tell)
         except KeyboardInterrupt:
-            self._put_back(claimed)
+            self._put_back(left.values())
             raise
         except RunIsBusy as error:
             say(str(error))
-            for each in claimed:
-                self._claims.leave_for_now(each.number)
+            for each in left.values():
+                if each.folder == error.folder:
+                    self._claims.leave_for_now(each.number)
+            self._put_back(left.values())
         # Whatever ends one trial, a loss that is no number or memory that runs out, need not end the others.
         except Exception as error:
+            if not left:
+                raise
             traceback.print_exc()
             if len(claimed) == 1:
-                return [error]
-            say(f"{len(claimed)} trials could not train together; they are trained one after another")
-            for each in claimed:
-                self._claims.train_alone(each.number)
-        self._put_back(claimed)
-        return []
+                self._fail(claimed[0].trial, error)
+            else:
+                say(f"{len(claimed)} trials could not train together; from now on half as many")
+                self._claims.take_fewer(than=len(claimed))
+                self._put_back(left.values())
+        if self._is_asked_to_stop:
+            raise KeyboardInterrupt
 
-    def _put_back(self, claimed: Sequence[Claimed]) -> None:
+    def _put_back(self, claimed: Iterable[Claimed]) -> None:
         for each in claimed:
             self._patiently(partial(self._study.put_back, each.trial))
 
-    def _conclude(self, claimed: Claimed, outcome: "Outcome", share: float) -> None:
-        """``share``: the part of the time of the training that this trial cost."""
+    def _settle(self, claimed: Claimed, ending: Ending) -> None:
+        """Tells the study what became of a trial."""
         study, trial = self._study, claimed.trial
-        if outcome.reason == "interrupted":
+        if isinstance(ending, Exception):
+            self._fail(trial, ending)
+            return
+        self._is_asked_to_stop |= ending.reason == "interrupted" or ending.is_asked_to_stop
+        if ending.reason == "interrupted":
             self._patiently(lambda: study.put_back(trial))
             return
         run = RunDirectory(claimed.folder)
@@ -133,10 +136,9 @@ class Worker:
             self._fail(trial, NothingFound(f"no validation found a finite {study.sweep.metric}"))
             return
         step, value = best_of(values, study.sweep.direction)
-        state = TrialState.PRUNED if outcome.reason == "judged" else TrialState.COMPLETE
+        state = TrialState.PRUNED if ending.reason == "judged" else TrialState.COMPLETE
         remarks: dict[str, Any] = {"step": step, "folder": str(claimed.folder), "found": found[step]}
-        minutes = minutes_spent(run.goodput)
-        remarks["minutes"] = None if minutes is None else minutes * share
+        remarks["minutes"] = minutes_spent(run.goodput)
         self._patiently(lambda: study.finish(trial, state, value, **remarks))
         self._failures_in_a_row = 0
 
@@ -164,6 +166,8 @@ class Worker:
                     trial.report(to_report[first], first)
                     del to_report[first]
                 return lost.is_set() or bool(trial.should_prune())
+            except UpdateFinishedTrialError:
+                return True
             except UNREACHABLE as error:
                 say(f"the study cannot be reached: {error}")
                 return lost.is_set()

@@ -54,6 +54,7 @@ class Stopwatch:
     started: float = field(default_factory=time.perf_counter)
     tokens: float = 0.0
     paused: float = 0.0
+    _pauses: int = 0
 
     def restart(self) -> None:
         """Counts from now."""
@@ -65,7 +66,10 @@ class Stopwatch:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Leaves out what happens inside."""
+        """Leaves out what happens inside, once where pauses lie in each other."""
         began = time.perf_counter()
+        self._pauses += 1
         yield
-        self.paused += time.perf_counter() - began
+        self._pauses -= 1
+        if not self._pauses:
+            self.paused += time.perf_counter() - began

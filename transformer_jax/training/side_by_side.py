@@ -53,12 +53,13 @@ class Alone:
 class SideBySide:
     """The same for ``count`` trainings, each on one device, by itself: a device that has several makes their updates together.
 
-    All take the same batch. Their leaves are those of a single training, stacked.
+    All take the same batch. Their leaves are those of a single training, stacked; where they do not divide over the devices
+    the last is made more than once.
     """
 
     def __init__(self, update: Update, count: int, devices: Sequence[jax.Device]) -> None:
-        self._update, self._count = update, count
-        used = max(number for number in range(1, len(devices) + 1) if count % number == 0)
+        used = min(count, len(devices))
+        self._update, self._count = update, -(-count // used) * used
         mesh = jax.make_mesh((used,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:used])
         self._mesh, self._apart = mesh, NamedSharding(mesh, P(AXIS))
         step = jax.shard_map(
@@ -99,7 +100,8 @@ class SideBySide:
         return _index(metrics, place)
 
     def _stacked(self, *leaves: jax.Array | np.float32) -> jax.Array:
-        return jax.device_put(np.stack(jax.device_get(leaves)), self._apart)
+        filled = [*leaves, *leaves[-1:] * (self._count - len(leaves))]
+        return jax.device_put(np.stack(jax.device_get(filled)), self._apart)
 
     @staticmethod
     def _placed_shape(
