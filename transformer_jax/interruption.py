@@ -2,19 +2,26 @@
 
 import os
 import signal
+import time
 from types import FrameType, TracebackType
 
 import jax
 from jax.experimental import multihost_utils
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
+# Whoever stops a whole tree of processes reaches some twice: by itself, and through the parent that passes it on.
+ECHO_SECONDS = 1.0
 
 
 class Interruption:
-    """Whether a signal asked this process to stop; a second signal ends it at once. A context manager."""
+    """Whether a signal asked this process to stop; a second signal, not the first one's echo, ends it at once.
+
+    A context manager.
+    """
 
     def __init__(self) -> None:
         self.is_asked = False
+        self._since = 0.0
 
     def __enter__(self) -> "Interruption":
         self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
@@ -31,9 +38,11 @@ class Interruption:
         return self.is_asked
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.is_asked = True
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        if not self.is_asked:
+            self.is_asked, self._since = True, time.monotonic()
+        elif time.monotonic() - self._since > ECHO_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
 
 class AgreedInterruption:
@@ -72,3 +81,15 @@ class AgreedInterruption:
 def interruption() -> Interruption | AgreedInterruption:
     """What serves the processes that there are."""
     return AgreedInterruption() if jax.process_count() > 1 else Interruption()
+
+
+class OneKeyboardInterrupt:
+    """A handler that raises KeyboardInterrupt, but not again for the echo of the same signal."""
+
+    def __init__(self) -> None:
+        self._last = -ECHO_SECONDS
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        last, self._last = self._last, time.monotonic()
+        if self._last - last > ECHO_SECONDS:
+            raise KeyboardInterrupt

@@ -4,7 +4,7 @@
 
 A model of 2 + 2 layers of width 256, 8,000 words, 4,096 positions in rows of 64, in float32; then one of these is varied. With
 the length the positions stay 8,192. Expected: time as the operations of the matrix products grow, memory in a straight line,
-and with the length not at all. Each step is compiled and timed in a process of its own. Writes growth.json, growth.md and growth.png.
+and with the length not at all. Each step is compiled and timed in a process of its own. Writes growth.json, .md and .png.
 """
 
 import argparse

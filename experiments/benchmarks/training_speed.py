@@ -240,8 +240,9 @@ def markdown(result: dict) -> str:
     """The table for a reader."""
     machine, settings = result["machine"], result["settings"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    hardware = machine["devices"] if settings["device"] == "gpu" else machine["processor"]
     lines = [
-        f"{machine['devices'] if settings['device'] == 'gpu' else machine['processor']}, {settings['threads']} threads of {machine['cores']} cores, load before "
+        f"{hardware}, {settings['threads']} threads of {machine['cores']} cores, load before "
         f"{machine['load_before']:.1f}; {packages}; commit {machine['git_commit']}; {machine['date']}. "
         f"{settings['rounds']} rounds of {settings['steps']} steps of about {settings['tokens_per_update']:,} positions, "
         f"{settings['batching']}.",

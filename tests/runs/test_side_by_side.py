@@ -16,6 +16,7 @@ from run_steps import metrics_of, train
 from transformer_jax.checkpoint_tools.difference import read_parameters
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, numbers_of
 from transformer_jax.run_directory import RunDirectory
+from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training import side_by_side
@@ -124,7 +125,7 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
     for rule in (_of_each, lambda step, platform: _of_each(step, "gpu")):
         monkeypatch.setattr(side_by_side, "_of_each", rule)
         joined = side_by_side.SideBySide(task.update, 3, jax.devices()[:2])
-        compiled = joined.lower(batch).compile()
+        compiled = joined.lower(batch_shape(*batch.source.ids.shape, batch.target.ids.shape[1])).compile()
         found, metrics = compiled(joined.join(states), joined.put_batch(batch), joined.put_numbers([numbers] * 3))
         metrics = jax.device_get(metrics)
         for place, (state, report) in enumerate(alone):

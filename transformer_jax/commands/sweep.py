@@ -116,6 +116,7 @@ def run(values: flags.FlagValues) -> int:
 
 def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, pack: int) -> int:
     """One worker, on its part of the cores, until all trials have ended."""
+    from transformer_jax.interruption import SIGNALS, OneKeyboardInterrupt
     from transformer_jax.sweeps.coordinator import die_with_parent
     from transformer_jax.sweeps.devices import cores_of
     from transformer_jax.sweeps.worker import Worker
@@ -126,7 +127,9 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, p
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores_of(number, workers, sorted(os.sched_getaffinity(0))))
     # What a training takes as "save and stop" ends a worker between trainings too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    handler = OneKeyboardInterrupt()
+    for each in SIGNALS:
+        signal.signal(each, handler)
     # Trials that differ only in numbers compile once.
     shared = SharedPrograms()
     together = partial(run_side_by_side, shared=shared)
