@@ -56,6 +56,15 @@ def test_one_step_at_a_time_equals_the_full_forward_pass(variant):
             np.testing.assert_allclose(logits[real, beam], full[real, position], atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_keys_and_values_are_kept_as_every_product_rounds_them(dtype):
+    model, variables = make(compute_dtype=dtype)
+    memory = model.apply(variables, SOURCE, train=False, method="encode")
+    cache = jax.eval_shape(lambda: model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache"))
+    kept = cache.per_beam.self_attention, cache.per_sentence.cross_attention
+    assert {leaf.dtype for leaf in jax.tree.leaves(kept)} == {jnp.dtype(dtype)}
+
+
 def test_a_token_depends_on_nothing_after_it(variant):
     model, variables = variant
     memory = model.apply(variables, SOURCE, train=False, method="encode")

@@ -58,8 +58,13 @@ class MultiHeadAttention(nn.Module):
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.asarray(mask.query_segments) != 0)
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
-        """Keys and values of ``memory``; they can be cached, since they do not depend on the query."""
+        """Keys and values of ``memory``; they do not depend on the query."""
         return self._in_heads(memory, self.key_kernel), self._in_heads(memory, self.value_kernel)
+
+    def cached_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
+        """The same to be kept: already rounded as every product with them rounds them, which changes nothing."""
+        keys, values = self.project_memory(memory)
+        return keys.astype(self.dtype), values.astype(self.dtype)
 
     def attend(
         self,

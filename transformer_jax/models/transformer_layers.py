@@ -103,7 +103,7 @@ class DecoderLayer(nn.Module):
 
         def attend_to_own(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
             nonlocal cache
-            newest = KeysAndValues(*self.self_attention.project_memory(inputs))
+            newest = KeysAndValues(*self.self_attention.cached_memory(inputs))
             cache = KeysAndValues(*(_written(old, new, length) for old, new in zip(own, newest, strict=True)))
             flat = KeysAndValues(*(leaf.reshape(rows * beams, *leaf.shape[2:]) for leaf in cache))
             queries = inputs.reshape(rows * beams, 1, -1)
@@ -119,12 +119,12 @@ class DecoderLayer(nn.Module):
         """Zeros for ``max_length`` own keys and values of every beam."""
         attention = self.self_attention
         shape = rows, beam_width, attention.num_heads, max_length
-        keys = jnp.zeros((*shape, attention.key_size), jnp.float32)
-        return KeysAndValues(keys, jnp.zeros((*shape, attention.value_size), jnp.float32))
+        keys = jnp.zeros((*shape, attention.key_size), attention.dtype)
+        return KeysAndValues(keys, jnp.zeros((*shape, attention.value_size), attention.dtype))
 
     def project_source(self, memory: Float[Array, "B S D"]) -> KeysAndValues:
         """Keys and values of the encoded source, projected once a sentence."""
-        return KeysAndValues(*self.cross_attention.project_memory(memory))
+        return KeysAndValues(*self.cross_attention.cached_memory(memory))
 
     def _wrapped(
         self,
