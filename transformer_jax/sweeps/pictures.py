@@ -24,7 +24,12 @@ def draw_study(study: optuna.Study, metric: str, folder: Path) -> list[Path]:
     matplotlib.use("agg")
     from optuna.visualization import matplotlib as drawing
 
-    drawn = [_write(folder / "history.png", drawing.plot_optimization_history, study, target_name=metric)]
+    def history(study: optuna.Study, **options: Any) -> Any:
+        axes = drawing.plot_optimization_history(study, **options)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        return axes
+
+    drawn = [_write(folder / "history.png", history, study, target_name=metric)]
     if varied and len(done) > 1:
         options = {"params": sorted(varied), "target_name": metric}
         drawn.append(_write(folder / "parallel_coordinates.png", drawing.plot_parallel_coordinate, study, **options))
