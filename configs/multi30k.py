@@ -67,10 +67,19 @@ def tiny_hour(config: ConfigDict) -> ConfigDict:
 
 
 def tiny_minutes(config: ConfigDict) -> ConfigDict:
-    """The same model for five minutes of two CPU cores: a first look, an epoch and a half."""
+    """The same model for five minutes of two CPU cores: a first look, an epoch and a half.
+
+    The numbers are those that a search of twenty trials found (experiments/tuned_recipe).
+    """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 6000, "joint": True}
     config.batching = {"kind": "buckets", "tokens_per_update": 1024, "num_buckets": 4}
-    config.model.dropout, config.model.embedding_dropout = 0.2, 0.1
-    config.optimizer = {"schedule": "cosine", "learning_rate": 2.5e-3, "warmup_updates": 100}
-    config.training = {"num_updates": 1000, "evaluate_every": 500, "checkpoint_every": 250, "keep_last": 3}
+    config.model.dropout, config.model.embedding_dropout = 0.085, 0.065
+    config.optimizer = {"schedule": "cosine", "learning_rate": 2.1e-3, "warmup_updates": 310, "b2": 0.987}
+    config.training = {
+        "num_updates": 1000,
+        "label_smoothing": 0.125,
+        "evaluate_every": 500,
+        "checkpoint_every": 250,
+        "keep_last": 3,
+    }
     return config

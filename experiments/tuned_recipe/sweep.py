@@ -12,7 +12,7 @@ from transformer_jax.sweeps.ranges import Integers, LogUniform, Uniform
 VARIANTS = ("search", "confirm")
 
 RECIPE = "configs/multi30k.py:tiny_minutes"
-# The recipe before the search, but for what it shares with ``tiny_hour``.
+# The recipe before the search; now it has what was found.
 BEFORE = {
     "optimizer.learning_rate": 2.5e-3,
     "optimizer.warmup_updates": 100,
