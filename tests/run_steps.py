@@ -48,9 +48,9 @@ def metrics_of(folder: Path) -> list[dict]:
     return [{key: value for key, value in record.items() if not key.startswith(SPEEDS)} for record in records]
 
 
-def parameters_of(folder: Path, config: ExperimentConfig, step: int) -> list[np.ndarray]:
+def parameters_of(folder: Path, config: ExperimentConfig, step: int, devices: int = 1) -> list[np.ndarray]:
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    like = record_of(config, folder).task.update.state_shapes
+    like = record_of(config, folder, devices).task.update.state_shapes
     state, _ = checkpoints.restore(step, like)
     checkpoints.close()
     return jax.tree.leaves(jax.device_get(state))

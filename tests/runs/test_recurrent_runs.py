@@ -36,7 +36,7 @@ def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
 
 def trained_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> list:
     assert train(config, folder, devices).step == config.training.num_updates
-    return parameters_of(folder, config, config.training.num_updates)
+    return parameters_of(folder, config, config.training.num_updates, devices)
 
 
 class Whole(NamedTuple):

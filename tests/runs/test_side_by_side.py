@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from run_steps import metrics_of, train
+from run_steps import metrics_of, train_alone
 
 from transformer_jax.checkpoint_tools.difference import read_parameters
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, numbers_of
@@ -42,11 +42,15 @@ def member(cache: Path, changes: dict) -> ExperimentConfig:
     return from_dict(settings)
 
 
+# What all of them compile is compiled once.
+SHARED = SharedPrograms()
+
+
 def together(cache, folder: Path, changes=MEMBERS, judges=None, tell=lambda place, ending: None):
     configs = [member(cache, each) for each in changes]
     folders = [folder / str(place) for place in range(len(changes))]
     judges = judges or [lambda step, found: False] * len(changes)
-    return run_side_by_side(configs, folders, judges, SharedPrograms(), tell)
+    return run_side_by_side(configs, folders, judges, SHARED, tell)
 
 
 def parameters(folder: Path, step: int) -> list[np.ndarray]:
@@ -68,7 +72,9 @@ def alone(cache, tmp_path_factory) -> Path:
     """Every member trained by itself, on one device."""
     folder = tmp_path_factory.mktemp("alone")
     for place, changes in enumerate(MEMBERS):
-        train(member(cache, changes), folder / str(place))
+        config, run = member(cache, changes), RunDirectory(folder / str(place))
+        task = SHARED.task_of(config, SHARED.tokenizers_of(config, run), one_device())
+        train_alone(TrainingRecord(config, run, task, one_device()))
     return folder
 
 
@@ -117,7 +123,7 @@ def test_one_that_diverges_or_is_judged_ends_by_itself(cache, alone, tmp_path, c
 def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypatch):
     """One after another, and by ``vmap`` as where there is no CPU; on two devices, of which the second has one too many."""
     config = member(cache, {})
-    task = SharedPrograms().task_of(config, tokenizers_for_training(config, RunDirectory(cache / "none")), one_device())
+    task = SHARED.task_of(config, SHARED.tokenizers_of(config, RunDirectory(cache / "none")), one_device())
     batch, numbers = next(task.training_batches(0)), numbers_of(config)
     states = [task.update.initial_state(seed) for seed in (1, 2, 3)]
     step = jax.jit(task.update.step)

@@ -5,6 +5,7 @@ query that sees nothing gets (padding) is finite and up to the backend.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import jax
