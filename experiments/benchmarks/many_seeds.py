@@ -45,7 +45,7 @@ def main() -> None:
     machine = describe_machine(os.getloadavg()[0])
     with tempfile.TemporaryDirectory() as scratch:
         tokenised = Path(scratch) / "tokenised"
-        seconds_of(arguments, "one after another", tokenised, seeds=1, updates=1)
+        seconds_of(arguments, "one after another", tokenised, seeds=1, updates=2)
         rounds = [{name: turn(arguments, name, tokenised) for name in CONTESTANTS} for _ in range(arguments.rounds)]
     result = {name: vars(arguments)[name] for name in ("seeds", "updates", "threads")} | {"seconds": rounds}
     result |= {"config": Path(arguments.config).name, "machine": machine}
@@ -92,6 +92,7 @@ def contend(arguments: argparse.Namespace) -> None:
         "data.cache_directory": arguments.folder / "cache",
         "data.seed": 0,
         "training.num_updates": updates,
+        "optimizer.warmup_updates": 1,
         "training.evaluate_every": updates,
         "training.validation_sentences": 32,
         "training.checkpoint_every": updates,
