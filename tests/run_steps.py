@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import jax
@@ -32,7 +33,8 @@ def record_of(config: ExperimentConfig, folder: Path, devices: int = 1) -> Train
 
 
 def train_alone(record: TrainingRecord) -> Outcome:
-    (ending,) = Trainer([record]).train()
+    with closing(record):
+        (ending,) = Trainer([record]).train()
     if isinstance(ending, TrainingDiverged):
         raise ending
     return ending

@@ -23,10 +23,15 @@ Ending = Outcome | TrainingDiverged
 Tell = Callable[[int, Ending], None]
 
 
+def tell_nobody(place: int, ending: Ending) -> None:
+    """For whoever waits for all of them."""
+
+
 class Trainer:
     """Makes the updates of the trainings of ``records``, from wherever their newest checkpoints are to their ends.
 
     Several have the same structure, the same task and the same number of updates behind them; they see the same batches.
+    Whoever made the records closes them.
     """
 
     def __init__(self, records: Sequence[TrainingRecord], profiled: ProfiledSteps | None = None) -> None:
@@ -47,7 +52,7 @@ class Trainer:
         self._numbers: PyTree
         self._progress: TrainingProgress
 
-    def train(self, started: float | None = None, tell: Tell = lambda place, ending: None) -> list[Ending]:
+    def train(self, started: float | None = None, tell: Tell = tell_nobody) -> list[Ending]:
         """Trains each to its end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
 
         ``started``: when the command did, by ``time.perf_counter``, for the account of its time. ``tell`` is called when one
@@ -58,8 +63,6 @@ class Trainer:
         """
         self._tell = tell
         with ExitStack() as stack:
-            for record in self._records:
-                stack.enter_context(closing(record))
             notes = [record.open(started) for record in self._records]
             self._require_together()
             updates = max(record.config.training.num_updates for record in self._records)
@@ -81,6 +84,7 @@ class Trainer:
     def _prepare_and_run(self) -> None:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
         first = self._records[0].first
+        self._share()
         for place, record in enumerate(self._records):
             if reason := record.reason_to_end(first):
                 self._conclude(place, first, reason)
@@ -168,16 +172,18 @@ class Trainer:
 
     def _end(self, place: int, ending: Ending) -> None:
         self._endings[place] = ending
-        for other in self._live():
-            self._records[other].share(len(self._live()))
+        self._share()
         self._tell(place, ending)
+
+    def _share(self) -> None:
+        live = self._live()
+        for place in live:
+            self._records[place].share(len(live))
 
     def _compile_for(self, places: list[int], first: int) -> None:
         """From now on the updates are those of the trainings at ``places``."""
         self._until_recompiled.close()
         self._places = places
-        for place in places:
-            self._records[place].share(len(places))
         self._joined = side_by_side(self._task.update, len(places))
         self._compiled = CompiledStep(self._joined.lower, self._task.batch_shapes(first))
         self._until_recompiled.enter_context(closing(self._compiled))

@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
 from transformer_jax.jax_runtime import start_jax
-from transformer_jax.loop import Ending, Tell, Trainer
+from transformer_jax.loop import Ending, Tell, Trainer, tell_nobody
 from transformer_jax.processes import (
     first_goes_first,
     is_first,
@@ -79,19 +79,9 @@ def run_training(
         )
     start_jax(config.data.cache_directory)
     mesh = make_mesh(config.mesh)
-    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
-    config = with_absolute_directory(config)
-    if config.optimizer.freeze:
-        require_freezable(config, mesh)
-    with TemporaryDirectory() as scratch, ExitStack() as lock:
+    with TemporaryDirectory() as scratch, ExitStack() as held:
         run = RunDirectory(workdir, scratch=None if is_first() else scratch)
-        with first_goes_first():
-            require_writable(run.path, "--workdir")
-            lock.enter_context(run.locked())
-        require_shared_folder(run.path)
-        shared = shared or SharedPrograms()
-        task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
-        record = TrainingRecord(config, run, task, mesh, judge)
+        record = held.enter_context(_record(config, run, mesh, judge, shared or SharedPrograms()))
         (ending,) = _train([record], profiled if is_first() else None, started)
     if isinstance(ending, TrainingDiverged):
         raise ending
@@ -103,7 +93,7 @@ def run_side_by_side(
     workdirs: Sequence[Path],
     judges: Sequence[Judge],
     shared: SharedPrograms,
-    tell: Tell = lambda place, ending: None,
+    tell: Tell = tell_nobody,
 ) -> list[Ending]:
     """Several trainings as one program, in one process, spread over all its devices, each model on one of them.
 
@@ -116,22 +106,38 @@ def run_side_by_side(
     require_tensorflow()
     start_jax(configs[0].data.cache_directory)
     mesh = make_mesh(configs[0].mesh, jax.devices()[:1])
-    records = []
     with ExitStack() as held:
-        for config, workdir, judge in zip(map(with_absolute_directory, configs), workdirs, judges, strict=True):
-            run = RunDirectory(workdir)
-            require_writable(run.path, "--workdir")
-            held.enter_context(run.locked())
-            task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
-            records.append(held.enter_context(closing(TrainingRecord(config, run, task, mesh, judge))))
+        records = [
+            held.enter_context(_record(config, RunDirectory(workdir), mesh, judge, shared))
+            for config, workdir, judge in zip(configs, workdirs, judges, strict=True)
+        ]
         return _train(records, None, started, tell)
+
+
+@contextmanager
+def _record(
+    config: ExperimentConfig, run: RunDirectory, mesh: Mesh, judge: Judge | None, shared: SharedPrograms
+) -> Iterator[TrainingRecord]:
+    """The record of a training whose settings suit ``mesh``; its folder is nobody else's until the end."""
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
+    config = with_absolute_directory(config)
+    if config.optimizer.freeze:
+        require_freezable(config, mesh)
+    with ExitStack() as lock:
+        with first_goes_first():
+            require_writable(run.path, "--workdir")
+            lock.enter_context(run.locked())
+        require_shared_folder(run.path)
+        task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
+        with closing(TrainingRecord(config, run, task, mesh, judge)) as record:
+            yield record
 
 
 def _train(
     records: Sequence[TrainingRecord],
     profiled: ProfiledSteps | None,
     started: float,
-    tell: Tell = lambda place, ending: None,
+    tell: Tell = tell_nobody,
 ) -> list[Ending]:
     task = records[0].task
     same = task.data_identity, task.plan.shapes

@@ -9,12 +9,11 @@ and with the length not at all. Each step is compiled and timed in a process of 
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from step_cost import GIB, base_settings, rows_for, step_cost, write_rows
+from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = {"tokens": 4096, "length": 64, "depth": 2, "vocabulary": 8000}
@@ -46,8 +45,7 @@ def main() -> None:
     for axis in arguments.axes.split(","):
         for value in AXES[axis]:
             sizes = json.dumps(SIZES | BESIDE.get(axis, {}) | {axis: value})
-            command = [sys.executable, __file__, f"--steps={arguments.steps}", f"--measure={sizes}"]
-            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+            found = measured_apart(__file__, f"--steps={arguments.steps}", f"--measure={sizes}")
             rows.append({"axis": axis, "value": value} | found)
             print(rows[-1], file=sys.stderr, flush=True)
     write_rows(rows, arguments.output, "growth", table(rows))

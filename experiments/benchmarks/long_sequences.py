@@ -9,11 +9,9 @@ runs it where that is below ``--run_below`` GiB. Each measurement is a process o
 import argparse
 import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
-from step_cost import GIB, step_cost, write_rows
+from step_cost import GIB, measured_apart, step_cost, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BACKENDS = ("einsum", "blockwise")
@@ -37,8 +35,7 @@ def main() -> None:
     for length in arguments.lengths.split(","):
         for backend in BACKENDS:
             options = [f"--steps={arguments.steps}", f"--run_below={arguments.run_below}"]
-            command = [sys.executable, __file__, *options, "--measure", length, backend]
-            rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+            rows.append(measured_apart(__file__, *options, "--measure", length, backend))
             print(line(rows[-1]), flush=True)
     write_rows(rows, arguments.output, "long_sequences", "\n".join([HEAD, *map(line, rows), ""]))
 

@@ -10,6 +10,7 @@ training. ``at once, 2 devices`` gives every core a device, and each half of the
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--be", choices=CONTESTANTS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.be:
         contend(arguments)
@@ -57,9 +59,7 @@ def main() -> None:
 def turn(arguments: argparse.Namespace, name: str, tokenised: Path) -> float:
     """Seconds of one contestant, who finds the data tokenised and nothing compiled."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["cp", "-r", str(tokenised), f"{folder}/work"], check=True)
-        for compiled in (Path(folder) / "work" / "cache").glob("compiled*"):
-            subprocess.run(["rm", "-r", str(compiled)], check=True)
+        shutil.copytree(tokenised, f"{folder}/work", ignore=shutil.ignore_patterns("compiled"))
         each = arguments.seeds if name != "a command each" else 1
         starts = range(0, arguments.seeds, each)
         return sum(
@@ -75,7 +75,7 @@ def seconds_of(
     command += [f"--seeds={seeds}", f"--updates={updates}", f"--threads={arguments.threads}", f"--folder={folder}"]
     flags = "--xla_force_host_platform_device_count=2" if "2 devices" in name else ""
     began = time.perf_counter()
-    subprocess.run([*command, f"--output={first}"], check=True, env={**os.environ, "XLA_FLAGS": flags})
+    subprocess.run([*command, f"--first={first}"], check=True, env={**os.environ, "XLA_FLAGS": flags})
     return time.perf_counter() - began
 
 
@@ -86,7 +86,7 @@ def contend(arguments: argparse.Namespace) -> None:
     from transformer_jax.tasks.shared_programs import SharedPrograms
     from transformer_jax.training_session import run_side_by_side, run_training
 
-    first, updates = int(arguments.output.name), arguments.updates
+    first, updates = arguments.first, arguments.updates
     settings = {
         "data.directory": arguments.data,
         "data.cache_directory": arguments.folder / "cache",

@@ -9,11 +9,10 @@ Each variant is a process of its own. Writes memory_POSITIONS.json and .md.
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 
-from step_cost import GIB, base_settings, rows_for, step_cost, write_rows
+from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LENGTH = 64
@@ -58,8 +57,7 @@ def main() -> None:
     rows = []
     for name in names:
         sizes = [f"--positions={arguments.positions}", f"--steps={arguments.steps}"]
-        command = [sys.executable, __file__, *sizes, f"--measure={name}"]
-        rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+        rows.append(measured_apart(__file__, *sizes, f"--measure={name}"))
         print(line(rows[-1]), flush=True)
     table = "\n".join([HEAD, *map(line, rows), ""])
     write_rows(rows, arguments.output, f"memory_{arguments.positions}", table)

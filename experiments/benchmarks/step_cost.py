@@ -2,6 +2,8 @@
 
 import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,17 +68,23 @@ def step_cost(
     return result | {"seconds": statistics.median(seconds[1:]), "losses": losses}
 
 
-def base_settings(recipe: Path = BASE, **settings: object) -> "ExperimentConfig":
+def base_settings(**settings: object) -> "ExperimentConfig":
     """The paper's base recipe, in float32 unless they say otherwise; of a setting's name ``__`` is its dot."""
     from transformer_jax.config import resolve
 
     stated = {"model__compute_dtype": "float32"} | settings
-    return resolve(str(recipe), [(key.replace("__", "."), str(value)) for key, value in stated.items()])
+    return resolve(str(BASE), [(key.replace("__", "."), str(value)) for key, value in stated.items()])
 
 
 def rows_for(positions: int, length: int, multiple: int = 1) -> int:
     """As many rows as hold about so many positions."""
     return max(round(positions / length / multiple), 1) * multiple
+
+
+def measured_apart(script: str, *arguments: str) -> dict:
+    """What the benchmark ``script`` prints as JSON when it is started once more, in a process that measures one thing."""
+    command = [sys.executable, script, *arguments]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def write_rows(rows: Sequence[dict], folder: Path, stem: str, table: str) -> None:

@@ -9,11 +9,9 @@ measured: pretended devices share the cores. Writes weak_scaling.json and .md.
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-from step_cost import base_settings, rows_for, write_rows
+from step_cost import base_settings, measured_apart, rows_for, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 DEVICES = (1, 2, 4, 8)
@@ -38,8 +36,7 @@ def main() -> None:
     rows = []
     for axis in ("data", "fsdp", "tensor"):
         for devices in DEVICES:
-            command = [sys.executable, __file__, "--measure", axis, str(devices)]
-            rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+            rows.append(measured_apart(__file__, "--measure", axis, str(devices)))
             print(line(rows[-1]), flush=True)
     write_rows(rows, arguments.output, "weak_scaling", "\n".join([HEAD, *map(line, rows), ""]))
 

@@ -5,7 +5,6 @@ query that sees nothing gets (padding) is finite and up to the backend.
 """
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -98,20 +97,15 @@ class TpuFlashAttention:
         self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
     ) -> Array:
         """See ``AttentionBackend``."""
-        axes = P(*self.rows, self.heads)
-        on_one_device = partial(self._on_one_device, is_causal=mask.is_causal)
-        attend = (
-            on_one_device
-            if self.mesh.size == 1
-            else jax.shard_map(
-                on_one_device,
-                mesh=self.mesh,
-                in_specs=(axes, axes, axes, self.rows, self.rows),
-                out_specs=axes,
-                # The kernel does not say how its outputs vary over the mesh.
-                check_vma=False,
-            )
-        )
+
+        def attend(*operands: Array) -> Array:
+            return self._on_one_device(*operands, is_causal=mask.is_causal)
+
+        if self.mesh.size > 1:
+            axes = P(*self.rows, self.heads)
+            specs = (axes, axes, axes, self.rows, self.rows)
+            # The kernel does not say how its outputs vary over the mesh.
+            attend = jax.shard_map(attend, mesh=self.mesh, in_specs=specs, out_specs=axes, check_vma=False)
         operands = (each.astype(dtype) for each in (query, key, value))
         return attend(*operands, mask.query_segments, mask.key_segments).astype(jnp.float32)
 

@@ -54,9 +54,10 @@ class Claims:
         self._preference.note(first.config)
         claimed, passed = [first], set[int]()
         try:
+            unlike = self._preference.unlike(first.config) if self._pack > 1 else set()
             # Where the sampler chooses, it may choose another program every time.
             while len(claimed) + len(passed) < self._pack and first.is_first_attempt:
-                trial = self._claim(self._busy_now() | self._preference.unlike(first.config) | passed, fail)
+                trial = self._claim(self._busy_now() | unlike | passed, fail)
                 if trial is None:
                     break
                 if _go_together(first, trial):

@@ -22,11 +22,12 @@ def draw_study(study: optuna.Study, metric: str, folder: Path) -> list[Path]:
     import matplotlib
 
     matplotlib.use("agg")
+    from matplotlib.ticker import MaxNLocator
     from optuna.visualization import matplotlib as drawing
 
     def history(study: optuna.Study, **options: Any) -> Any:
         axes = drawing.plot_optimization_history(study, **options)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return axes
 
     drawn = [_write(folder / "history.png", history, study, target_name=metric)]

@@ -1,7 +1,6 @@
 """The updates of several trainings as one program: the same model many times, with other numbers and other random keys."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import numpy as np
@@ -69,15 +68,21 @@ class SideBySide:
             out_specs=P(AXIS),
             check_vma=False,
         )
-        self._jitted = jax.jit(step, donate_argnums=0)
+        self._jitted = jax.jit(
+            step,
+            in_shardings=(self._apart, everywhere(mesh), self._apart),
+            out_shardings=self._apart,
+            donate_argnums=0,
+        )
         self._index = jax.jit(_index, out_shardings=everywhere(mesh))
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
         """As ``Alone.lower``."""
-        stacked = partial(self._placed_shape, count=(self._count,), sharding=self._apart)
-        states, numbers = jax.tree.map(stacked, (self._update.state_shapes, self._update.number_shapes))
-        whole = partial(self._placed_shape, count=(), sharding=everywhere(self._mesh))
-        return self._jitted.lower(states, jax.tree.map(whole, batch), numbers)
+        single = self._update.state_shapes, self._update.number_shapes
+        states, numbers = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((self._count, *leaf.shape), leaf.dtype), single
+        )
+        return self._jitted.lower(states, batch, numbers)
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
         """As ``Alone.join``."""
@@ -102,12 +107,6 @@ class SideBySide:
     def _stacked(self, *leaves: jax.Array | np.float32) -> jax.Array:
         filled = [*leaves, *leaves[-1:] * (self._count - len(leaves))]
         return jax.device_put(np.stack(jax.device_get(filled)), self._apart)
-
-    @staticmethod
-    def _placed_shape(
-        leaf: jax.ShapeDtypeStruct, count: tuple[int, ...], sharding: NamedSharding
-    ) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((*count, *leaf.shape), leaf.dtype, sharding=sharding)
 
 
 def side_by_side(update: Update, count: int) -> Alone | SideBySide:
