@@ -1,6 +1,7 @@
 # make quickstart     set up, train the embedded default, evaluate it
-# make test           set up, run the tests
-# make check          set up; lint, format, types, tests
+# make test           set up, run the tests but the slow ones: minutes
+# make test-all       set up, run all tests: half an hour of two cores
+# make check          set up; lint, format, types, all tests
 # PYTHON=python3.12 before or after any of them chooses another interpreter; each version has an environment of its own.
 
 PYTHON ?= python3
@@ -15,12 +16,13 @@ PINS := requirements/$(if $(filter 3.11,$(VERSION)),py311,py312).txt
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint types check clean print-python
+.PHONY: help setup quickstart test test-all lint types check clean print-python
 
 help:
 	@echo "make quickstart   train the embedded default to the end, print test BLEU and translations"
-	@echo "make test         run the tests"
-	@echo "make check        lint, format, types, tests"
+	@echo "make test         run the tests but the slow ones, which train whole runs"
+	@echo "make test-all     run all tests"
+	@echo "make check        lint, format, types, all tests"
 	@echo "make setup        only create the environment ($(VENV))"
 	@echo "make clean        remove environments and caches (never runs/)"
 	@echo "Add PYTHON=python3.12 to choose an interpreter; now it is $(PYTHON) ($(VERSION))."
@@ -30,6 +32,9 @@ quickstart: setup
 	$(BIN)/transformer-jax evaluate --workdir=$(QUICKSTART) --split=test
 
 test: setup
+	$(BIN)/python -m pytest $(TEST_FLAGS) -m "not slow"
+
+test-all: setup
 	$(BIN)/python -m pytest $(TEST_FLAGS)
 
 lint: setup
@@ -39,7 +44,7 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-check: lint types test
+check: lint types test-all
 
 setup: $(STAMP)
 

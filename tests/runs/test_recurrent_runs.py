@@ -1,5 +1,6 @@
 """Every recurrent recipe, made tiny: resumed to the bit, and through the commands that know no model."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,13 @@ MODELS = (
     "luong_local_p",
     "location_sensitive",
 )
+LOOKED_AT = ("sutskever", "bahdanau", "luong_local_p", "location_sensitive")
 TINY = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "compute_dtype": "float32"}
+
+
+def one_soon(names: Sequence[str]) -> list:
+    """Only the model with the most state, where slow tests are left out."""
+    return [name if name == "location_sensitive" else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
@@ -47,7 +54,7 @@ class Whole(NamedTuple):
     state: list
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=one_soon(MODELS))
 def whole(request, cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     return Whole(request.param, folder, trained_state(config_of(request.param, cache, 4), folder))
@@ -60,6 +67,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(whole, cache, tmp_path)
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_split_over_devices_it_is_the_same_training(cache, tmp_path):
     config = config_of("location_sensitive", cache, 2)
     config = replace(config, model=replace(config.model, dropout=0.0, embedding_dropout=0.0))
@@ -69,7 +77,7 @@ def test_split_over_devices_it_is_the_same_training(cache, tmp_path):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("whole", ["sutskever", "bahdanau", "luong_local_p", "location_sensitive"], indirect=True)
+@pytest.mark.parametrize("whole", one_soon(LOOKED_AT), indirect=True)
 def test_the_commands_know_no_model(whole, tmp_path, capsys):
     flags = [f"--workdir={whole.folder}", "--checkpoint=last"]
     (tmp_path / "in.txt").write_text("a b c\n\nd e\n")

@@ -74,6 +74,7 @@ def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tm
     assert_same_run(whole, tmp_path, config)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, cache, tmp_path, capfd):
     config = tiny_config(cache)
@@ -86,6 +87,7 @@ def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, c
     assert metrics_of(run)[-1] == metrics_of(whole)[-1]
 
 
+@pytest.mark.slow
 def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
     run = copy_until(6, whole, tmp_path / "run")
     settings = tiny_settings(cache)

@@ -78,6 +78,7 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+@pytest.mark.slow
 def test_trials_that_differ_in_numbers_share_one_compilation_and_train_as_if_alone(
     cache, tmp_path, traced, compilations
 ):

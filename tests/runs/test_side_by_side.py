@@ -78,6 +78,7 @@ def alone(cache, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_each_comes_out_as_it_would_alone_and_goes_on_when_others_have_ended(cache, alone, tmp_path):
     endings = together(cache, tmp_path)
     assert [(ending.step, ending.reason) for ending in endings] == [(4, "finished")] * 2 + [(9, "finished"), (4, "finished")]
@@ -88,6 +89,7 @@ def test_each_comes_out_as_it_would_alone_and_goes_on_when_others_have_ended(cac
     assert not np.array_equal(first[0], second[0])
 
 
+@pytest.mark.slow
 def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatch):
     original = TrainingRecord.add
 
@@ -106,6 +108,7 @@ def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatc
         assert_same(tmp_path / str(place), alone / str(place), ending.step)
 
 
+@pytest.mark.slow
 def test_one_that_diverges_or_is_judged_ends_by_itself(cache, alone, tmp_path, capfd):
     changes = [{**MEMBERS[0], "optimizer": {"learning_rate": 1e38}}, MEMBERS[1], MEMBERS[2]]
     judges = [lambda step, found: False, lambda step, found: step == 2, lambda step, found: False]
@@ -141,6 +144,7 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
                     np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_what_does_not_stand_at_the_same_update_or_has_other_data_is_refused(cache, alone, tmp_path):
     shutil.copytree(alone / "0", tmp_path / "0")
     with pytest.raises(ConfigError, match="stand at different updates"):

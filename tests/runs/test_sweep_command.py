@@ -1,4 +1,4 @@
-"""A sweep through the command line, with real trainings: stopped in the middle, and gone on with by the same command."""
+"""Sweeps through the command line, with real trainings: stopped, or with a worker killed, in the middle."""
 
 import csv
 import json
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from postgresql import postgresql_server
 from run_settings import UPDATES, tiny_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +60,36 @@ def test_a_sweep_that_is_stopped_goes_on(tmp_path):
     assert (tmp_path / "out/history.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_a_study_in_postgresql_nothing(tmp_path):
+    settings = tiny_settings(tmp_path / "cache", num_updates=400, evaluate_every=100, checkpoint_every=50)
+    (tmp_path / "recipe.py").write_text(f"def get_config():\n    return {settings!r}\n")
+    (tmp_path / "sweep.py").write_text(SWEEP.replace("(0, 1)", "(0, 1, 2)"))
+    with postgresql_server() as storage:
+        command = [sys.executable, "-m", "transformer_jax", "sweep", "--sweep=sweep.py", "--workdir=out", "--workers=3"]
+        sweep = subprocess.Popen(
+            [*command, f"--storage={storage}", "--grace_seconds=15"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        await_validation(tmp_path / "out/trials/0000/metrics.jsonl", sweep)
+        victim = trains_in(tmp_path / "out/trials/0000", sweep)
+        os.kill(victim, signal.SIGKILL)
+        said = sweep.communicate(timeout=400)[0]
+    assert sweep.returncode == 0, said
+    assert f"ended with status -{signal.SIGKILL:d}" in said
+    trials = list(csv.DictReader((tmp_path / "out/leaderboard.csv").read_text().splitlines()))
+    assert [trial["state"] for trial in trials] == ["complete"] * 6
+    assert len({trial["folder"] for trial in trials}) == 6
+    starts = [len(json.loads((Path(trial["folder"]) / "run.json").read_text())) for trial in trials]
+    assert sorted(starts) == [1] * 5 + [2], "only that of the killed worker was begun twice"
+    resumed = [log.read_text() for log in (tmp_path / "out/workers").iterdir() if "resumed at update" in log.read_text()]
+    assert len(resumed) == 1
+
+
 def await_validation(metrics: Path, process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None:
@@ -67,3 +98,11 @@ def await_validation(metrics: Path, process: subprocess.Popen) -> None:
         time.sleep(0.05)
     process.kill()
     raise AssertionError(process.communicate()[0])
+
+
+def trains_in(folder: Path, sweep: subprocess.Popen) -> int:
+    """The worker of the sweep that has files of the run open."""
+    for worker in Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text().split():
+        if any(folder in Path(os.readlink(file)).parents for file in Path(f"/proc/{worker}/fd").iterdir()):
+            return int(worker)
+    raise AssertionError(f"nobody trains in {folder}")

@@ -2,17 +2,15 @@
 
 import collections
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
+from postgresql import postgresql_server
 
 from transformer_jax.sweeps.definition import load_sweep
 from transformer_jax.sweeps.storage import open_storage
@@ -30,48 +28,10 @@ def get_sweep():
 TRIALS = 6
 
 
-def program(name: str) -> str | None:
-    """A program of PostgreSQL, which Debian keeps out of the path."""
-    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(places[-1]) if places else shutil.which(name)
-
-
 @pytest.fixture
 def postgresql():
-    """The address of a server of our own."""
-    initdb, postgres = program("initdb"), program("postgres")
-    if not initdb or not postgres:
-        pytest.skip("PostgreSQL is not installed (apt install postgresql)")
-    pytest.importorskip("psycopg", reason="the driver is not installed (pip install psycopg[binary])")
-    # The server refuses to be run by root.
-    user = {"user": "nobody"} if os.geteuid() == 0 else {}
-    folder = Path(tempfile.mkdtemp(dir="/tmp"))
-    if user:
-        shutil.chown(folder, "nobody")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-    subprocess.run([initdb, "-D", folder / "data", "-U", "tester", "-A", "trust"], check=True, **quiet, **user)
-    command = [postgres, "-D", folder / "data", "-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1"]
-    server = subprocess.Popen([*command, "-c", "fsync=off"], **quiet, **user)
-    try:
-        await_port(port)
-        yield f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(30)
-        shutil.rmtree(folder)
-
-
-def await_port(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError("the server did not start")
+    with postgresql_server() as address:
+        yield address
 
 
 @pytest.mark.slow
