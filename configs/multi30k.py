@@ -67,9 +67,13 @@ def tiny_hour(config: ConfigDict) -> ConfigDict:
 
 
 def tiny_minutes(config: ConfigDict) -> ConfigDict:
-    """The same model for five minutes of two CPU cores: a first look, an epoch and a half.
+    """The same model for minutes of two CPU cores: a first look, an epoch and a half.
 
-    The numbers are those that a search of twenty trials found (experiments/tuned_recipe).
+        transformer-jax train --config=configs/multi30k.py:tiny_minutes --config.data.directory=multi30k --workdir=runs/minutes
+
+    The numbers are those that a search of twenty trials found. Run at commit 15f5475 on one core of two of an AMD EPYC (Zen 4):
+    6 minutes and more; validation BLEU 8.29, 8.56 and 8.62 of three seeds
+    (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0). See experiments/tuned_recipe.
     """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 6000, "joint": True}
     config.batching = {"kind": "buckets", "tokens_per_update": 1024, "num_buckets": 4}

@@ -3,8 +3,10 @@
     python experiments/benchmarks/growth.py
 
 A model of 2 + 2 layers of width 256, 8,000 words, 4,096 positions in rows of 64, in float32; then one of these is varied. With
-the length the positions stay 8,192. Expected: time as the operations of the matrix products grow, memory in a straight line,
-and with the length not at all. Each step is compiled and timed in a process of its own. Writes growth.json, .md and .png.
+the length the positions stay 8,192, and attention is blockwise. Expected, from the size in the middle: time as the operations
+of the matrix products grow (also those that a causal mask leaves out). Expected of memory: a straight line through the
+smallest and the largest size, and with the length no growth at all, for scores are never whole. Each step is compiled and timed
+in a process of its own. Writes growth.json, .md and .png.
 """
 
 import argparse
@@ -56,6 +58,7 @@ def main() -> None:
 def measured(sizes: dict[str, int], steps: int) -> dict:
     """One step of these sizes."""
     length = sizes["length"]
+    attention = {"model__attention_backend": "blockwise"} if length > SIZES["length"] else {}
     config = base_settings(
         model__num_encoder_layers=sizes["depth"],
         model__num_decoder_layers=sizes["depth"],
@@ -66,6 +69,7 @@ def measured(sizes: dict[str, int], steps: int) -> dict:
         data__max_source_tokens=length - 1,
         data__max_target_tokens=length - 1,
         batching__kind="buckets",
+        **attention,
     )
     return step_cost(config, rows_for(sizes["tokens"], length), length, steps)
 
@@ -77,10 +81,7 @@ def expected(rows: Sequence[dict]) -> list[float]:
 
 
 def expected_memory(axis: str, values: Sequence[int], memory: Sequence[float]) -> list[float]:
-    """A constant and a part that is proportional, through the first and the last size; constant where rows get longer.
-
-    For then there are fewer of them: scores are never whole.
-    """
+    """A straight line through the first and the last size; where rows get longer, there are fewer of them: a constant."""
     if axis == "length":
         return [memory[0]] * len(values)
     slope = (memory[-1] - memory[0]) / (values[-1] - values[0])

@@ -19,7 +19,7 @@ SHAPES = ((2048, 2048, 2048), (4096, 256, 1024), (4096, 1024, 256), (4096, 256, 
 LARGE_SHAPES = ((8192, 8192, 8192), (16384, 4096, 4096))
 REPEATS = 7
 JAX_PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
-KINDS = ("jax float32", "jax bfloat16", "torch float32")
+KINDS = ("jax float32", "jax bfloat16", "torch float32", "torch bfloat16")
 
 
 def jax_gflops(operands: str, shapes: tuple[tuple[int, int, int], ...] = SHAPES, repeats: int = REPEATS) -> dict:
@@ -36,13 +36,33 @@ def jax_gflops(operands: str, shapes: tuple[tuple[int, int, int], ...] = SHAPES,
     return _gflops(product, shapes, repeats)
 
 
-def torch_gflops(shapes: tuple[tuple[int, int, int], ...] = SHAPES, repeats: int = REPEATS) -> dict:
-    """The same of PyTorch, float32, into memory that is already there."""
+def torch_gflops(
+    operands: str, shapes: tuple[tuple[int, int, int], ...] = SHAPES, device: str = "cpu", repeats: int = REPEATS
+) -> dict:
+    """The same of PyTorch, whose results have the operands' dtype, into memory that is already there."""
     import torch
 
+    place = {
+        "dtype": {"float32": torch.float32, "bfloat16": torch.bfloat16}[operands],
+        "device": {"cpu": "cpu", "gpu": "cuda"}[device],
+    }
+
     def product(rows: int, inner: int, columns: int) -> Callable[[], object]:
-        left, right, result = torch.ones(rows, inner), torch.ones(inner, columns), torch.empty(rows, columns)
-        return lambda: torch.mm(left, right, out=result)
+        left, right, result = (
+            make(*size, **place)
+            for make, size in (
+                (torch.ones, (rows, inner)),
+                (torch.ones, (inner, columns)),
+                (torch.empty, (rows, columns)),
+            )
+        )
+
+        def multiply() -> None:
+            torch.mm(left, right, out=result)
+            if device == "gpu":
+                torch.cuda.synchronize()
+
+        return multiply
 
     return _gflops(product, shapes, repeats)
 
@@ -97,7 +117,8 @@ def main() -> None:
 
         torch.set_num_threads(arguments.threads)
     shapes = SHAPES + LARGE_SHAPES if arguments.device == "gpu" else SHAPES
-    print(json.dumps(torch_gflops(shapes) if library == "torch" else jax_gflops(dtype, shapes)))
+    found = torch_gflops(dtype, shapes, arguments.device) if library == "torch" else jax_gflops(dtype, shapes)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

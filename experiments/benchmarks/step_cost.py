@@ -28,14 +28,15 @@ def step_cost(
     """Of the update of ``config`` for ``rows`` pairs of ``length`` tokens, with another ``loss`` if there is one.
 
     Bytes by the compiler: ``temporaries`` (activations, gradients, workspace) and ``arguments`` (state, batch); ``flops`` of
-    the matrix products; with ``steps``, and at most ``run_below`` GiB needed, ``seconds`` a step (median) and the ``losses``
-    a token, one more than steps.
+    the matrix products, each computed once, scores that a mask hides included; with ``steps``, and at most ``run_below`` GiB
+    needed, ``seconds`` a step (median) and the ``losses`` a token, one more than steps.
     """
     import jax
     import numpy as np
 
     from transformer_jax.config import numbers_of
-    from transformer_jax.preflight.flops import product_flops
+    from transformer_jax.preflight.chips import Topology
+    from transformer_jax.preflight.program import model_flops
     from transformer_jax.sequence_types import Batch, Tokens
     from transformer_jax.tasks.objective import TranslationObjective
     from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
@@ -53,7 +54,7 @@ def step_cost(
     memory = compiled.memory_analysis()
     result |= {"temporaries": memory.temp_size_in_bytes, "arguments": memory.argument_size_in_bytes}
     result |= {
-        "flops": product_flops(update.step, update.state_shapes, batch, update.number_shapes),
+        "flops": model_flops(config, Topology("here", jax.devices(), None), batch),
         "jax": jax.__version__,
     }
     if not steps or result["temporaries"] + result["arguments"] > run_below * GIB:

@@ -23,7 +23,7 @@ def main() -> None:
     config, vocabulary = arguments.workload.config, arguments.workload.vocabulary_size
     device = {"cpu": "cpu", "gpu": "cuda"}[arguments.options.device]
     if any(tokens.segments.max() > 1 for batch in arguments.workload.batches for tokens in batch):
-        sys.exit("torch.nn.Transformer has no mask for several sentences in a row; compare --batching=buckets")
+        sys.exit("this side knows one sentence a row; compare --batching=buckets")
     longest = max(tokens.ids.shape[1] for batch in arguments.workload.batches for tokens in batch)
     if config.model.kind == "rnn":
         model: nn.Module = TorchRnn(config.model, vocabulary)

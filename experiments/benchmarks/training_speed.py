@@ -50,13 +50,13 @@ CONTESTANTS = {
     "torch compiled, allocator tuned": Contestant(("torch_side.py", "--compile"), KEEP_MEMORY, "torch float32"),
     "ours bfloat16": Contestant(BFLOAT16, {}, "jax bfloat16"),
     "torch autocast bfloat16, allocator tuned": Contestant(
-        ("torch_side.py", "--autocast"), KEEP_MEMORY, "jax bfloat16"
+        ("torch_side.py", "--autocast"), KEEP_MEMORY, "torch bfloat16"
     ),
 }
 GPU_CONTESTANTS = {
     "ours bfloat16": Contestant(BFLOAT16, {}, "jax bfloat16"),
-    "torch autocast bfloat16": Contestant(("torch_side.py", "--autocast"), {}, "jax bfloat16"),
-    "torch compiled, autocast bfloat16": Contestant(("torch_side.py", "--autocast", "--compile"), {}, "jax bfloat16"),
+    "torch autocast bfloat16": Contestant(("torch_side.py", "--autocast"), {}, "torch bfloat16"),
+    "torch compiled, autocast bfloat16": Contestant(("torch_side.py", "--autocast", "--compile"), {}, "torch bfloat16"),
 }
 """Where 16 bits are the rule."""
 

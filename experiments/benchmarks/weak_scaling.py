@@ -2,9 +2,9 @@
 
     python experiments/benchmarks/weak_scaling.py
 
-The step of the paper's base model is compiled for 1, 2, 4 and 8 pretended CPU devices, 1,024 positions a device, split by rows
-(data), parameters (fsdp) and heads, widths and vocabulary (tensor). Bytes are read from the compiled program. No time is
-measured: pretended devices share the cores. Writes weak_scaling.json and .md.
+The step of the paper's base model is compiled for 1, 2, 4 and 8 pretended CPU devices, 1,024 positions more with each, split by
+rows (data), parameters (fsdp) and heads, widths and vocabulary (tensor). Bytes are read from the compiled program. No time
+is measured: pretended devices share the cores. Writes weak_scaling.json and .md.
 """
 
 import argparse
@@ -42,14 +42,13 @@ def main() -> None:
 
 
 def measured(axis: str, devices: int) -> dict:
-    """One program: its collectives, and what the arithmetic of the split says that a device sends at least."""
+    """One program: its collectives, and what a device would send if nothing but the split itself cost anything."""
     from transformer_jax.preflight.chips import open_topology
     from transformer_jax.preflight.program import compile_program
 
     topology = open_topology(f"cpu:{devices}")
     sizes = {"data": 1, "fsdp": 1, "tensor": 1} | {axis: devices}
-    # With rows split each device has its share of them; where they are not, all work on the same ones.
-    rows = rows_for(POSITIONS, LENGTH, 8) * (devices if axis != "tensor" else 1)
+    rows = rows_for(POSITIONS, LENGTH, 8) * devices
     config = base_settings(
         tokenizer__vocabulary_size=VOCABULARY,
         data__max_source_tokens=LENGTH - 1,
@@ -69,21 +68,22 @@ def measured(axis: str, devices: int) -> dict:
         "devices": devices,
         "rows": program.rows,
         "sent": sent,
-        "expected": least(axis, devices, program.parameters * 4, hidden),
+        "expected": expected(axis, devices, program.parameters * 4, hidden),
         "state": program.parameter_bytes + program.optimizer_bytes,
     }
 
 
-def least(axis: str, devices: int, parameters: int, hidden: int, layers: int = 6) -> float:
+def expected(axis: str, devices: int, parameters: int, hidden: int, layers: int = 6) -> float:
     """Bytes that a device sends in a ring.
 
     ``data``: the gradients are summed everywhere, 2 (n - 1) / n of them. ``fsdp``: the parameters are gathered forwards and
-    backwards, the gradients summed and scattered, (n - 1) / n each. ``tensor``: hidden states are summed twice forwards and
-    twice backwards an encoder layer, three times a decoder layer, 2 (n - 1) / n each; embeddings and loss beside.
+    again backwards, the gradients summed and scattered, (n - 1) / n each. ``tensor``: hidden states of all rows are summed
+    twice forwards and twice backwards an encoder layer, three times a decoder layer, and the gradient of what the encoder
+    gave once, 2 (n - 1) / n each; embeddings and loss are left out.
     """
     others = (devices - 1) / devices
     if axis == "tensor":
-        return 2 * others * hidden * (4 + 6) * layers
+        return 2 * others * hidden * ((4 + 6) * layers + 1)
     return others * parameters * (2 if axis == "data" else 3)
 
 

@@ -7,7 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.config import ExperimentConfig, MeshConfig, RnnConfig, TransformerConfig, numbers_of
+from transformer_jax.config import (
+    ExperimentConfig,
+    MeshConfig,
+    OptimizerConfig,
+    RnnConfig,
+    TransformerConfig,
+    numbers_of,
+)
 from transformer_jax.config.data import BatchingConfig, TokenizerConfig
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.program import bytes_on_a_device
@@ -19,6 +26,8 @@ from transformer_jax.training.update import Update
 VOCABULARY, D_MODEL, D_FF = 128, 32, 64
 TABLE_BYTES = 4 * VOCABULARY * D_MODEL
 MATRIX_BYTES = 4 * D_MODEL * D_MODEL
+# A rate that moves every parameter, and a large epsilon, so that rounding of tiny gradients is not blown up to whole steps.
+OPTIMIZER = OptimizerConfig("adamw", "constant", learning_rate=0.1, warmup_updates=1, epsilon=1e-3)
 MESHES = {
     "single": MeshConfig(data=1),
     "data": MeshConfig(data=8),
@@ -43,6 +52,7 @@ def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig) -> Up
         model=model,
         tokenizer=TokenizerConfig(vocabulary_size=VOCABULARY),
         batching=BatchingConfig(row_multiple=8),
+        optimizer=OPTIMIZER,
         mesh=mesh_config,
     )
     devices = math.prod((mesh_config.data, mesh_config.fsdp, mesh_config.tensor))
@@ -74,11 +84,14 @@ def batch() -> Batch:
 
 def two_updates(name: str, scan_layers: bool = False):
     update, step = update_on(MESHES[name], scan_layers=scan_layers), program_of(name, scan_layers)
-    state, numbers = update.initial_state(0), put_numbers(numbers_of(ExperimentConfig()), update.mesh)
+    numbers = put_numbers(numbers_of(ExperimentConfig(optimizer=OPTIMIZER)), update.mesh)
     numbers = numbers._replace(rates=update.number_shapes.rates)
+    state = update.initial_state(0)
+    before = jax.device_get(state.params)
     for _ in range(2):
         state, metrics = step(state, put_batch(batch(), update.mesh), numbers)
-    return jax.device_get((state.params, metrics.sums))
+        assert metrics.finite
+    return before, *jax.device_get((state.params, metrics.sums, metrics.gradient_norm))
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +101,13 @@ def alone():
 
 @pytest.mark.parametrize(("name", "scan_layers"), [*((name, False) for name in SEVERAL), ("all", True)])
 def test_every_mesh_makes_the_update_of_one_device(name, scan_layers, alone):
-    params, sums = two_updates(name, scan_layers)
-    np.testing.assert_allclose(sums, alone[1], rtol=1e-5)
-    for found, expected in zip(jax.tree.leaves(params), jax.tree.leaves(alone[0]), strict=True):
+    _, params, sums, norm = two_updates(name, scan_layers)
+    before, expected_params, expected_sums, expected_norm = alone
+    np.testing.assert_allclose(sums, expected_sums, rtol=1e-5)
+    assert norm == pytest.approx(expected_norm, rel=1e-4)
+    for found, expected, first in zip(*map(jax.tree.leaves, (params, expected_params, before)), strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
+        assert np.abs(expected - first).max() > 1e-3
 
 
 def test_data_parallel_devices_only_add_up_gradients():

@@ -1,0 +1,28 @@
+"""What a run tells of its updates: a trace of some, and a shape that has to be compiled once more."""
+
+import gzip
+import json
+import re
+from contextlib import closing
+
+from run_settings import tiny_config
+from run_steps import record_of
+
+from transformer_jax.loop import Trainer
+from transformer_jax.reporting.profiling import ProfiledSteps
+from transformer_jax.tasks.translation import TranslationTask
+
+
+def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_path, monkeypatch, capfd):
+    planned = TranslationTask.batch_shapes
+    monkeypatch.setattr(TranslationTask, "batch_shapes", lambda self, first: planned(self, first)[:1])
+    with closing(record_of(tiny_config(cache, num_updates=4, evaluate_every=0), tmp_path)) as record:
+        shapes = {shape.target.ids.shape for shape in planned(record.task, 0)}
+        assert len(shapes) == 2
+        Trainer([record], ProfiledSteps(2, 3)).train()
+    (told,) = re.findall(r"update \d: compiling once more, for a batch of \(.*\) and (\(.*\)) that was not planned",
+                         capfd.readouterr().err)
+    assert told in {str(shape) for shape in shapes}
+    assert list((tmp_path / "profile").rglob("*.xplane.pb")), "TensorBoard reads these"
+    (perfetto,) = (tmp_path / "profile").rglob("perfetto_trace.json.gz")
+    assert json.loads(gzip.decompress(perfetto.read_bytes()))["traceEvents"]
