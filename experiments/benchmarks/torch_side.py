@@ -1,17 +1,20 @@
 """The other side: a plain good training loop around a model of PyTorch (eager, or compiled)."""
 
 import contextlib
-import sys
+from operator import attrgetter
 
+import numpy as np
 import torch
 from stopwatch import limit_cores, parse_arguments, time_steps
 from torch import nn
 from torch_rnn import TorchRnn
-from torch_transformer import TorchTransformer
+from torch_transformer import Packing, TorchTransformer
 from workload import LEARNING_RATE
 
 from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.sequence_types import Batch
+
+SEGMENTS, POSITIONS = attrgetter("segments"), attrgetter("positions")
 
 
 def main() -> None:
@@ -22,8 +25,7 @@ def main() -> None:
     torch.manual_seed(0)
     config, vocabulary = arguments.workload.config, arguments.workload.vocabulary_size
     device = {"cpu": "cpu", "gpu": "cuda"}[arguments.options.device]
-    if any(tokens.segments.max() > 1 for batch in arguments.workload.batches for tokens in batch):
-        sys.exit("this side knows one sentence a row; compare --batching=buckets")
+    is_packed = any(tokens.segments.max() > 1 for batch in arguments.workload.batches for tokens in batch)
     longest = max(tokens.ids.shape[1] for batch in arguments.workload.batches for tokens in batch)
     if config.model.kind == "rnn":
         model: nn.Module = TorchRnn(config.model, vocabulary)
@@ -38,11 +40,19 @@ def main() -> None:
     if arguments.options.autocast:
         precision = torch.autocast(device, torch.bfloat16)
 
+    def on_device(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device).long()
+
     def step(batch: Batch) -> float:
-        source, target = (torch.from_numpy(tokens.ids).to(device).long() for tokens in batch)
+        source, target = (on_device(tokens.ids) for tokens in batch)
         inputs = nn.functional.pad(target[:, :-1], (1, 0), value=BOS_ID)
+        packing = ()
+        if is_packed:
+            segments, positions = ([on_device(getter(tokens)) for tokens in batch] for getter in (SEGMENTS, POSITIONS))
+            inputs = inputs.masked_fill(positions[1] == 0, BOS_ID)
+            packing = (Packing(*segments, *positions),)
         with precision:
-            logits = forward(source, inputs)
+            logits = forward(source, inputs, *packing)
         loss = nn.functional.cross_entropy(
             logits.flatten(0, 1).float(),
             target.flatten(),

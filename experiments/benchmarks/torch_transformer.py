@@ -1,5 +1,7 @@
 """The model of the paper around ``torch.nn.Transformer``."""
 
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
@@ -7,6 +9,15 @@ from transformer_jax.array_types import PAD_ID
 from transformer_jax.config import TransformerConfig
 from transformer_jax.layers.normalization import EPSILON
 from transformer_jax.layers.positions import sinusoid_table
+
+
+class Packing(NamedTuple):
+    """Which sentence of its row a token belongs to (0: none), and its place in the sentence; [B, S] and [B, T]."""
+
+    source_segments: torch.Tensor
+    target_segments: torch.Tensor
+    source_positions: torch.Tensor
+    target_positions: torch.Tensor
 
 
 class TorchTransformer(nn.Module):
@@ -41,12 +52,14 @@ class TorchTransformer(nn.Module):
         self.register_buffer("unseen", torch.triu(torch.ones(longest, longest, dtype=torch.bool), 1))
         self.scale = d_model**0.5
 
-    def forward(self, source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """Logits [B, T, V] for token ids [B, S] and decoder inputs [B, T].
+    def forward(self, source: torch.Tensor, inputs: torch.Tensor, packing: "Packing | None" = None) -> torch.Tensor:
+        """Logits [B, T, V] for token ids [B, S] and decoder inputs [B, T]; ``packing`` where a row holds several sentences.
 
-        The decoder needs no padding mask: padding is on the right, where no real position looks, and without one torch may
-        take its fastest causal attention.
+        Without it the decoder needs no padding mask: padding is on the right, where no real position looks, and without one
+        torch may take its fastest causal attention.
         """
+        if packing:
+            return self._forward_packed(source, inputs, packing)
         padding = source == PAD_ID
         # A row that is all padding would have nothing to attend to, and NaN as its softmax.
         padding = padding & ~padding.all(dim=1, keepdim=True)
@@ -61,5 +74,22 @@ class TorchTransformer(nn.Module):
         )
         return nn.functional.linear(hidden, self.embedding.weight)
 
-    def _embed(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.embedding_dropout(self.embedding(ids) * self.scale + self.positions[: ids.shape[1]])
+    def _forward_packed(self, source: torch.Tensor, inputs: torch.Tensor, packing: "Packing") -> torch.Tensor:
+        length = inputs.shape[1]
+        hidden = self.transformer(
+            self._embed(source, packing.source_positions),
+            self._embed(inputs, packing.target_positions),
+            src_mask=self._apart(packing.source_segments, packing.source_segments),
+            tgt_mask=self._apart(packing.target_segments, packing.target_segments) | self.unseen[:length, :length],
+            memory_mask=self._apart(packing.target_segments, packing.source_segments),
+        )
+        return nn.functional.linear(hidden, self.embedding.weight)
+
+    def _apart(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Which keys a query must not see [B * H, Q, M]: those of other sentences. Padding sees all: of nothing it were NaN."""
+        apart = (queries[:, :, None] != keys[:, None, :]) & (queries != 0)[:, :, None]
+        return apart.repeat_interleave(self.transformer.nhead, dim=0)
+
+    def _embed(self, ids: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
+        places = self.positions[: ids.shape[1]] if positions is None else self.positions[positions]
+        return self.embedding_dropout(self.embedding(ids) * self.scale + places)

@@ -71,8 +71,14 @@ def test_a_sweep_becomes_an_array(capsys):
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
         (
             [*SLURM, *TRAIN, "--config.mesh.data=4"],
-            "mesh: data=4, fsdp=2, tensor=1 does not use the 16 devices that the launch asks for; meshes that fit: data=16; "
-            "data=-1,fsdp=2; data=-1,fsdp=4; data=-1,fsdp=8; data=-1,tensor=2; data=-1,tensor=4; data=-1,tensor=8",
+            "mesh: data=4, fsdp=2, tensor=1 does not use the 16 devices that the launch asks for; meshes that fit: "
+            + "; ".join(
+                f"--config.mesh={mesh}"
+                for mesh in (
+                    "data=16",
+                    *(f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in (2, 4, 8)),
+                )
+            ),
         ),
         (
             [*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"],

@@ -2,6 +2,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from transformer_jax.config import ConfigError, apply_overrides
+from transformer_jax.config.overrides import spelled_out
 
 
 def test_text_is_read_by_the_type_of_the_setting_and_the_last_wins():
@@ -27,6 +28,19 @@ def test_the_original_is_left_alone(kind):
     assert values == kind({"model": {"d_ff": 1}})
 
 
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("data=-1,fsdp=4,tensor=2", [("mesh.data", "-1"), ("mesh.fsdp", "4"), ("mesh.tensor", "2")]),
+        ("fsdp=2, tensor", [("mesh.fsdp", "2"), ("mesh.tensor", "")]),
+        ("8", [("mesh", "8")]),
+    ],
+)
+def test_a_block_in_one_line(text, settings):
+    assert spelled_out("mesh", text) == settings
+    assert spelled_out("data.directory", text) == [("data.directory", text)]
+
+
 @pytest.mark.parametrize("word", ["true", "True", "1", "yes"])
 def test_words_for_true(word):
     assert apply_overrides({}, [("tokenizer.joint", word)]) == {"tokenizer": {"joint": True}}
@@ -38,7 +52,7 @@ def test_words_for_true(word):
         ("model.num_head", "8", "model.num_head: unknown key; did you mean model.num_heads?"),
         ("tokeniser.kind", "bpe", "tokeniser.kind: unknown key; did you mean tokenizer.kind?"),
         ("model.d_ff.x", "8", "model.d_ff.x: unknown key; did you mean model.d_ff?"),
-        ("mesh", "8", "mesh: is a block; set one of its keys: data, fsdp, tensor"),
+        ("mesh", "8", "mesh: is a block; set keys of it (mesh=data=VALUE,...): data, fsdp, tensor"),
         ("model.d_ff", "2.5", "model.d_ff: expected a whole number (int), found '2.5'"),
         ("model.d_ff", "", "model.d_ff: expected a whole number (int), found ''"),
         ("model.dropout", "low", "model.dropout: expected a number (float), found 'low'"),

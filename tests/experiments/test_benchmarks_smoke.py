@@ -1,9 +1,6 @@
 """The arithmetic of the benchmarks: what is counted, and how medians are taken. Nothing is timed here."""
 
-import importlib
 import math
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,23 +10,6 @@ from transformer_jax.config import TransformerConfig
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "experiments" / "benchmarks"
-
-
-@pytest.fixture
-def benchmark_module(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
-
-
-@pytest.fixture(autouse=True)
-def forget_the_scripts():
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if str(BENCHMARKS) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 def flops_of_products(jaxpr) -> float:

@@ -17,7 +17,7 @@ def test_distributed_is_the_launchers_to_say():
 def test_what_does_not_fit_the_devices_is_told_what_does():
     training(fsdp=4).require_fits(32)
     with pytest.raises(
-        ConfigError, match=r"data=3, .* the 32 devices that the launch asks for; meshes that fit: data=32"
+        ConfigError, match=r"data=3, .* the 32 devices that the launch asks for; meshes that fit: --config.mesh=data=32"
     ):
         training(rows=3, data=3).require_fits(32)
     with pytest.raises(

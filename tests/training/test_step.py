@@ -169,7 +169,7 @@ def test_randomness_depends_on_the_step_alone():
 
 
 def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
-    with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*data=8; data=-1,fsdp=2"):
+    with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*mesh=data=8; --config.mesh=data=-1,fsdp=2"):
         make_mesh(MeshConfig(data=3))
     with pytest.raises(ConfigError, match="mesh.tensor: 8 does not divide a dimension of 4"):
         make_initial_state(init, optimizer_of(), make_mesh(MeshConfig(data=1, tensor=8)))

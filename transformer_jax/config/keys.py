@@ -73,7 +73,8 @@ def type_of(key: str) -> type:
     path, _, name = key.rpartition(".")
     known_path = not path or any(leaf.startswith(f"{path}.") for leaf in leaves)
     if known_path and is_block(fields_of(block_at(path)).get(name)):
-        raise ConfigError(f"{key}: is a block; set one of its keys: {', '.join(fields_of(block_at(key)))}")
+        example = f"{key}={next(iter(fields_of(block_at(key))))}=VALUE,..."
+        raise ConfigError(f"{key}: is a block; set keys of it ({example}): {', '.join(fields_of(block_at(key)))}")
     raise unknown_key(key)
 
 

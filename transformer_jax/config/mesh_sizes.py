@@ -28,7 +28,7 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
 def _proposals(count: int) -> str:
     divisors = [size for size in range(2, count + 1) if count % size == 0][:3]
     others = [f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in divisors]
-    return "; ".join([f"data={count}", *others])
+    return "; ".join(f"--config.mesh={mesh}" for mesh in (f"data={count}", *others))
 
 
 def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mapping[str, int]) -> None:

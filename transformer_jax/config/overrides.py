@@ -9,7 +9,8 @@ from ml_collections.config_dict import RequiredValueError
 
 from transformer_jax.config.crossing import EXPECTED
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.keys import join_key, type_of
+from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.keys import fields_of, is_block, join_key, type_of
 
 # The spellings that absl's boolean flags accept.
 TRUE_WORDS = ("true", "t", "yes", "y", "1")
@@ -43,6 +44,14 @@ def apply_overrides(
                     raise ConfigError(f"{step}: the recipe sets it to {block!r}, but it is a block of settings")
             block[name] = value
     return _plain(config, "")
+
+
+def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
+    """``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; what is no block of settings stays one setting."""
+    if not is_block(fields_of(ExperimentConfig).get(key)) or "=" not in text:
+        return [(key, text)]
+    parts = (part.strip().partition("=") for part in text.split(","))
+    return [(f"{key}.{name}", value) for name, _, value in parts]
 
 
 def read_value(key: str, text: str) -> str | int | float | bool:

@@ -1,5 +1,6 @@
 """Which attention runs where: by the devices of the mesh, the settings of the model, and what was asked for."""
 
+import jax
 from jax.sharding import Mesh
 
 from transformer_jax.config import ConfigError, RnnConfig, TransformerConfig
@@ -39,11 +40,16 @@ def attention_of(config: TransformerConfig | RnnConfig, mesh: Mesh) -> Attention
     return (kernels | everywhere)[name]
 
 
+def device_of(mesh: Mesh) -> jax.Device:
+    """The first, for all are of one kind."""
+    return mesh.devices.flat[0]
+
+
 def _obstacle(name: str, config: TransformerConfig, mesh: Mesh) -> str | None:
     """Why that attention cannot run, None if it can."""
     if name in ("einsum", "blockwise"):
         return None
-    device = mesh.devices.flat[0]
+    device = device_of(mesh)
     wanted = {"cudnn": "gpu", "tpu_flash": "tpu"}[name]
     if device.platform != wanted or (name == "cudnn" and "cuda" not in device.client.platform_version.lower()):
         owners = {"cudnn": "an NVIDIA GPU", "tpu_flash": "a TPU"}

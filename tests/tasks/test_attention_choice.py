@@ -1,0 +1,106 @@
+"""Which attention runs on which devices: pretended ones, that say they are of another kind."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from transformer_jax.config import ConfigError, RnnConfig, TransformerConfig
+from transformer_jax.layers.attention_backends import (
+    ByLength,
+    CudnnAttention,
+    EinsumAttention,
+    TpuFlashAttention,
+)
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.tasks import attention_choice
+from transformer_jax.tasks.attention_choice import attention_of
+
+
+class Client(NamedTuple):
+    platform_version: str
+
+
+class Device(NamedTuple):
+    platform: str
+    device_kind: str
+    client: Client
+
+
+KINDS = {
+    "cpu": Device("cpu", "cpu", Client("")),
+    "cuda": Device("gpu", "NVIDIA H100", Client("PJRT C API\ncuda 12090")),
+    "rocm": Device("gpu", "MI300X", Client("PJRT C API\nrocm 60000")),
+    "tpu": Device("tpu", "TPU v5e", Client("")),
+}
+
+
+def choice(kind: str, **settings: object):
+    """What runs on a device of this kind."""
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), ("data", "fsdp", "tensor"))
+    model = TransformerConfig(**({"compute_dtype": "bfloat16"} | settings))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_choice, "device_of", lambda mesh: KINDS[kind])
+        return attention_of(model, mesh)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "kernel"),
+    [
+        ("cpu", {}, BlockwiseAttention),
+        ("rocm", {}, BlockwiseAttention),
+        ("cuda", {}, CudnnAttention),
+        ("tpu", {}, TpuFlashAttention),
+        # What the kernels cannot do is done without them.
+        ("cuda", {"compute_dtype": "float32"}, BlockwiseAttention),
+        ("cuda", {"d_key": 256, "d_value": 256}, BlockwiseAttention),
+        ("tpu", {"attention_dropout": 0.1}, BlockwiseAttention),
+        ("tpu", {"d_key": 32}, BlockwiseAttention),
+    ],
+)
+def test_long_rows_take_the_best_that_runs_there(kind, settings, kernel):
+    found = choice(kind, **settings)
+    assert isinstance(found, ByLength)
+    assert isinstance(found.few, EinsumAttention)
+    assert isinstance(found.many, kernel)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "backend"),
+    [
+        ("cpu", "einsum", EinsumAttention),
+        ("tpu", "blockwise", BlockwiseAttention),
+        ("cuda", "cudnn", CudnnAttention),
+        ("tpu", "tpu_flash", TpuFlashAttention),
+    ],
+)
+def test_what_is_asked_for_runs(kind, name, backend):
+    assert isinstance(choice(kind, attention_backend=name), backend)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (
+            "cpu",
+            {"attention_backend": "cudnn"},
+            "cudnn needs an NVIDIA GPU, and the devices here are of the kind 'cpu'",
+        ),
+        ("rocm", {"attention_backend": "cudnn"}, "cudnn needs an NVIDIA GPU, .* 'MI300X'"),
+        ("cuda", {"attention_backend": "tpu_flash"}, "tpu_flash needs a TPU, .*H100.*; use auto, einsum or blockwise"),
+        ("cuda", {"attention_backend": "cudnn", "compute_dtype": "float32"}, "compute_dtype=bfloat16, not float32"),
+        ("cuda", {"attention_backend": "cudnn", "attention_dropout": 0.1}, "drops no weights, .* is 0.1"),
+        ("tpu", {"attention_backend": "tpu_flash", "d_key": 32}, "keys as wide as values, not d_key=32 and d_value=64"),
+        ("cuda", {"attention_backend": "cudnn", "d_key": 20, "d_value": 20}, "a multiple of 8 up to 128, not of 20"),
+    ],
+)
+def test_what_cannot_run_here_is_refused(kind, settings, message):
+    with pytest.raises(ConfigError, match=rf"model\.attention_backend: .*{message}"):
+        choice(kind, **settings)
+
+
+def test_recurrent_models_have_attentions_of_their_own():
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), ("data", "fsdp", "tensor"))
+    assert isinstance(attention_of(RnnConfig(), mesh), EinsumAttention)
