@@ -24,12 +24,15 @@ def step_cost(
     steps: int,
     loss: "LossFunction | None" = None,
     run_below: float = float("inf"),
+    is_donated: bool = True,
 ) -> dict:
-    """Of the update of ``config`` for ``rows`` pairs of ``length`` tokens, with another ``loss`` if there is one.
+    """Of the update of ``config`` for ``rows`` pairs of ``length`` tokens.
 
-    Bytes by the compiler: ``temporaries`` (activations, gradients, workspace) and ``arguments`` (state, batch); ``flops`` of
-    the matrix products, each computed once, scores that a mask hides included; with ``steps``, and at most ``run_below`` GiB
-    needed, ``seconds`` a step (median) and the ``losses`` a token, one more than steps.
+    With another ``loss`` if there is one, and the new state written over the old one unless it is not donated. Bytes by the
+    compiler: ``temporaries`` (activations, gradients, workspace), ``arguments`` (state, batch), and ``total``, with results
+    that are not written over arguments; ``flops`` of the matrix products, each computed once, scores that a mask hides
+    included; with ``steps``, and at most ``run_below`` GiB needed, ``seconds`` a step (median) and the ``losses`` a token,
+    one more than steps.
     """
     import jax
     import numpy as np
@@ -49,10 +52,13 @@ def step_cost(
     ids = np.random.default_rng(0).integers(4, vocabulary, (2, rows, length)).astype(np.int32)
     batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
     started = time.perf_counter()
-    compiled = update.lower(batch).compile()
+    shapes = update.state_shapes, batch, update.number_shapes
+    compiled = (update.lower(batch) if is_donated else jax.jit(update.step).lower(*shapes)).compile()
     result = {"rows": rows, "length": length, "compile_seconds": time.perf_counter() - started}
     memory = compiled.memory_analysis()
     result |= {"temporaries": memory.temp_size_in_bytes, "arguments": memory.argument_size_in_bytes}
+    written = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    result |= {"total": result["temporaries"] + result["arguments"] + written}
     result |= {
         "flops": model_flops(config, Topology("here", jax.devices(), None), batch),
         "jax": jax.__version__,
