@@ -8,6 +8,9 @@ Examples:
 Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install transformer_jax[preflight]), or cpu:N.
 No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are
 estimates, from public figures of the chips, as if computing, memory and interconnect overlapped perfectly; nothing is run.
+
+--search begins with the mesh of the recipe. Of each mesh it tries the recipe's tokens with nothing computed twice; where they
+fit, two and four times as many, where not, rematerialisation, then half and a quarter of the tokens.
 """
 
 import json
@@ -16,6 +19,8 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
 from transformer_jax.config import ConfigError, ExperimentConfig
+
+BEST = 3
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -28,7 +33,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
     )
     flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialisation", flag_values=values)
-    flags.DEFINE_integer("search_limit", 8, "compile at most so many variants", flag_values=values, lower_bound=1)
+    flags.DEFINE_integer("search_limit", 12, "compile at most so many variants", flag_values=values, lower_bound=1)
     flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
 
 
@@ -54,7 +59,7 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.preflight.program import Program
     from transformer_jax.preflight.report import SUMMARY_HEAD, report, summary
     from transformer_jax.preflight.roofline import positions_per_second
-    from transformer_jax.preflight.search import search
+    from transformer_jax.preflight.search import flags_of, search
 
     if values.json:
         raise ConfigError("--json: a search prints a table; leave out --json or --search")
@@ -73,13 +78,9 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
     if not fitting:
         print("\nNothing that was tried fits; try a larger --search_limit or a larger slice.")
         return 1
-    variant, program = max(fitting, key=lambda each: positions_per_second(each[1], chip))
-    model, mesh = variant.model, variant.mesh
-    print(
-        f"\nThe best: --config.mesh.data={mesh.data} --config.mesh.fsdp={mesh.fsdp} --config.mesh.tensor={mesh.tensor} "
-        f"--config.batching.tokens_per_update={variant.batching.tokens_per_update} "
-        f"--config.batching.row_multiple={variant.batching.row_multiple} "
-        f"--config.model.rematerialise={getattr(model, 'rematerialise', 'none')}\n"
-    )
-    print(report(program, topology))
+    best = sorted(fitting, key=lambda each: -positions_per_second(each[1], chip))[:BEST]
+    print("\nThe best, by target positions/s:")
+    for variant, program in best:
+        print(f"  {positions_per_second(program, chip):,.0f}: {flags_of(variant)}")
+    print(f"\n{report(best[0][1], topology)}")
     return 0
