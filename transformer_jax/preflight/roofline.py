@@ -11,8 +11,9 @@ class Roofline(NamedTuple):
     """Seconds a step that each resource is busy (Williams et al. 2009), estimated.
 
     ``compute``: the matrix products of the step, those computed again included. ``memory``: the bytes that the compiler counts,
-    too many, since it takes no notice of what stays on the chip between operations. ``interconnect``: the torus axis that
-    carries most, in both directions and around, if each collective uses all axes along which its members differ.
+    with loops scaled up as the products are; too many, since it takes no notice of what stays on the chip between operations.
+    ``interconnect``: the torus axis that carries most, in both directions and around, if each collective uses all axes along
+    which its members differ.
     """
 
     compute: float

@@ -100,7 +100,7 @@ def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentCo
 def flags_of(config: ExperimentConfig) -> str:
     """What to add to the command line for this variant of a recipe."""
     mesh, batching = config.mesh, config.batching
-    settings = {
+    settings: dict[str, object] = {
         "mesh.data": mesh.data,
         "mesh.fsdp": mesh.fsdp,
         "mesh.tensor": mesh.tensor,
