@@ -1,8 +1,11 @@
 """Collectives of programs written out by hand, in each of the ways that compilers write them."""
 
+import jax
 import pytest
 
 from transformer_jax.preflight.collectives import Collective, collectives_of
+from transformer_jax.preflight.replica_groups import members_of
+from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
 
 PROGRAM = """\
 HloModule jit_step, is_scheduled=true
@@ -61,12 +64,12 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 def test_kinds_bytes_groups_and_times():
     assert sorted(collectives_of(PROGRAM, 8)) == sorted(
         [
-            Collective("all-reduce", 4 * 6 + 4, 2, 1),
-            Collective("all-gather", 2 * 16, 4, 6),
-            Collective("collective-permute", 4 * 10, 2, 18),
-            Collective("reduce-scatter", 4 * 2, 4, 1),
-            Collective("reduce-scatter", 4 * 16, 4, 1),
-            Collective("all-gather", 4 * 32, 8, 1),
+            Collective("all-reduce", 4 * 6 + 4, (0, 1), 1),
+            Collective("all-gather", 2 * 16, (0, 1, 2, 3), 6),
+            Collective("collective-permute", 4 * 10, (0, 1), 18),
+            Collective("reduce-scatter", 4 * 2, (0, 1, 2, 3), 1),
+            Collective("reduce-scatter", 4 * 16, (0, 1, 2, 3), 1),
+            Collective("all-gather", 4 * 32, tuple(range(8)), 1),
         ]
     )
 
@@ -74,12 +77,54 @@ def test_kinds_bytes_groups_and_times():
 @pytest.mark.parametrize(
     ("collective", "sent"),
     [
-        (Collective("all-reduce", 800, 4, 1), 2 * 600),
-        (Collective("all-gather", 800, 4, 2), 2 * 600),
+        (Collective("all-reduce", 800, (0, 1, 2, 3), 1), 2 * 600),
+        (Collective("all-gather", 800, (0, 2, 4, 6), 2), 2 * 600),
         # The result is a quarter of what is reduced.
-        (Collective("reduce-scatter", 200, 4, 1), 600),
-        (Collective("collective-permute", 800, 2, 1), 800),
+        (Collective("reduce-scatter", 200, (0, 1, 2, 3), 1), 600),
+        (Collective("collective-permute", 800, (0, 5), 1), 800),
     ],
 )
 def test_bytes_that_a_device_sends_around_a_ring(collective, sent):
     assert collective.wire_bytes == sent
+
+
+@pytest.mark.parametrize(
+    ("written", "members"),
+    [
+        ("replica_groups={{0,2,4,6},{1,3,5,7}}, to_apply=%add", (0, 2, 4, 6)),
+        ("replica_groups={}, dimensions={0}", tuple(range(16))),
+        ("replica_groups=[2,4]<=[8], dimensions={0}", (0, 1, 2, 3)),
+        ("replica_groups=[4,4]<=[8,2]T(1,0), dimensions={1}", (0, 2, 4, 6)),
+        ("replica_groups=[8,2]<=[2,4,2]T(2,1,0), use_global_device_ids=true", (0, 8)),
+        ("replica_groups=mesh['axis_0'=8,'axis_1'=2] {'axis_0'}, dimensions={0}", tuple(range(0, 16, 2))),
+        ("replica_groups=mesh['a'=2,'b'=4,'c'=2] {'a','c'}", (0, 1, 8, 9)),
+        # Two of the eight along the axis that are two apart: part of size 2 below one of size 2.
+        ("replica_groups=mesh['a'=8] {'a':(2)2}", (0, 2)),
+        ("replica_groups=mesh['a'=2,'b'=2], device_ids=(0,2,1,3) {'b'}", (0, 2)),
+        ("replica_groups=mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}", (0, 2, 4, 6)),
+        ("source_target_pairs={{0,0},{2,8},{8,2}}, frontend_attributes={}", (2, 8)),
+        ("source_target_pairs={{0,0},{1,1}}", (0,)),
+    ],
+)
+def test_members_of_the_first_group_in_every_notation(written, members):
+    assert members_of(f"%x = f32[4]{{0}} all-gather(%y), channel_id=3, {written}", 16) == members
+
+
+def test_bytes_are_spread_over_the_axes_in_which_members_differ():
+    grid = [(x, y) for x in range(4) for y in range(4)]
+
+    def along(*members: int) -> tuple[float, ...]:
+        return bytes_along_axes([Collective("collective-permute", 600, members, 1)], grid)
+
+    assert along(0, 1) == (0, 600)
+    assert along(0, 12) == (600, 0)
+    assert along(0, 5) == (300, 300)
+    everywhere = Collective("all-gather", 1600, tuple(range(16)), 2)
+    in_a_row = Collective("all-reduce", 400, (4, 5, 6, 7), 1)
+    assert bytes_along_axes([everywhere, in_a_row], grid) == (1500, 1500 + 600)
+    assert bytes_along_axes([], grid) == (0, 0)
+
+
+def test_devices_without_coordinates_are_in_a_row():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
+    assert coordinates_of(mesh) == [(0,), (1,), (2,), (3,)]

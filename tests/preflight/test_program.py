@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from transformer_jax.preflight.chips import CHIPS, Topology, open_topology
 from transformer_jax.preflight.flops import product_flops
 from transformer_jax.preflight.program import batch_size, compile_program
 from transformer_jax.preflight.report import report, to_json
-from transformer_jax.preflight.roofline import roofline
+from transformer_jax.preflight.roofline import model_flops_utilisation, roofline
 
 CONFIG = ExperimentConfig(
     data=DataConfig(max_source_tokens=15, max_target_tokens=11),
@@ -74,16 +75,31 @@ def test_a_program_that_needs_more_than_there_is():
     assert not program.fits
     assert len(program.largest) == 3
     assert program.largest[0].bytes >= program.largest[1].bytes > 0
-    assert "DOES NOT FIT" in report(program, topology)
+    text = report(program, topology)
+    assert "DOES NOT FIT" in text
+    assert program.largest[0].name in text
+    assert "the compiler refused without naming them" in report(program._replace(largest=[]), topology)
 
 
 def test_a_step_takes_as_long_as_its_scarcest_resource():
     topology = Topology("v5e:1x1", jax.devices()[:1], CHIPS["v5e"])
-    program = compile_program(CONFIG, topology)._replace(model_flops=197e12, traffic=0.5 * 819e9, collectives=[])
+    program = compile_program(CONFIG, topology)._replace(
+        model_flops=int(150e12), flops=200e12, traffic=0.5 * 819e9, sent=(20e9, 40e9)
+    )
     limits = roofline(program, CHIPS["v5e"])
-    np.testing.assert_allclose(limits, (1.0, 0.5, 0.0))
-    assert (limits.bound, limits.seconds) == ("compute", 1.0)
-    assert "MFU at most 100%" in report(program, topology)
+    np.testing.assert_allclose(limits, (200 / 197, 0.5, 0.4))
+    assert (limits.bound, limits.seconds) == ("compute", 200 / 197)
+    # Of what is computed a quarter is computed for the second time.
+    assert model_flops_utilisation(program, CHIPS["v5e"]) == pytest.approx(0.75)
+    assert "MFU 75%" in report(program, topology)
+
+
+def test_what_is_computed_again_takes_time_but_is_no_use():
+    topology = Topology("cpu:1", jax.devices()[:1], None)
+    plain = compile_program(CONFIG, topology)
+    again = compile_program(replace(CONFIG, model=replace(CONFIG.model, rematerialise="full")), topology)
+    assert again.model_flops == plain.model_flops
+    assert again.flops > 1.2 * plain.flops >= 1.2 * plain.model_flops
 
 
 @pytest.mark.parametrize("name", ["", "v5e", "v5e:", "v5e:4xx", "h100:8", "cpu:0", "cpu:x", "cpu:1000"])

@@ -3,11 +3,14 @@
 Examples:
     transformer-jax compile --config=configs/transformer_base.py --topology=v5e:16x16 --config.mesh.fsdp=8
     transformer-jax compile --config=configs/quickstart.py --topology=cpu:8 --config.batching.row_multiple=8
-    transformer-jax compile --config=configs/transformer_base.py --topology=v5p:4x4x4 --search
+    transformer-jax compile --config=configs/transformer_base.py --topology=v5e:4x4 --search
 
 Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install transformer_jax[preflight]), or cpu:N.
 No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are
-lower bounds, from public figures of the chips; nothing is run.
+estimates, from public figures of the chips, as if computing, memory and interconnect overlapped perfectly; nothing is run.
+
+--search begins with the mesh of the recipe. Of each mesh it tries the recipe's tokens with nothing computed twice; where they
+fit, two and four times as many, where not, rematerialisation, then half and a quarter of the tokens.
 """
 
 import json
@@ -15,7 +18,9 @@ import json
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ConfigError, ExperimentConfig
+
+BEST = 3
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -27,21 +32,23 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
     )
-    flags.DEFINE_boolean("search", False, "try meshes, batch sizes and rematerialisation", flag_values=values)
-    flags.DEFINE_integer("search_limit", 8, "compile at most so many variants", flag_values=values, lower_bound=1)
+    flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialisation", flag_values=values)
+    flags.DEFINE_integer("search_limit", 12, "compile at most so many variants", flag_values=values, lower_bound=1)
     flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
 
 
 def run(values: flags.FlagValues) -> int:
     """Compiles and prints; 1 when nothing fits."""
     config = resolve_config(values)
+    return _search(values, config) if values.search else _compile(values, config)
+
+
+def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.preflight.chips import open_topology
     from transformer_jax.preflight.program import compile_program
     from transformer_jax.preflight.report import report, to_json
 
     topology = open_topology(values.topology)
-    if values.search:
-        return _search(values, config)
     program = compile_program(config, topology, values.length)
     print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology))
     return 0 if program.fits else 1
@@ -50,26 +57,30 @@ def run(values: flags.FlagValues) -> int:
 def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.preflight.chips import open_topology
     from transformer_jax.preflight.program import Program
-    from transformer_jax.preflight.report import SUMMARY_HEAD, positions_per_second, report, summary
-    from transformer_jax.preflight.search import search
+    from transformer_jax.preflight.report import SUMMARY_HEAD, report, summary
+    from transformer_jax.preflight.roofline import positions_per_second
+    from transformer_jax.preflight.search import flags_of, search
 
+    if values.json:
+        raise ConfigError("--json: a search prints a table; leave out --json or --search")
     topology = open_topology(values.topology)
+    chip = topology.chip
+    if chip is None:
+        raise ConfigError(
+            f"--search: nothing can be compared, the speed of {topology.name} is not known; give a TPU slice"
+        )
     print(SUMMARY_HEAD)
 
     def tell(variant: ExperimentConfig, program: Program) -> None:
-        print(summary(program, topology, variant), flush=True)
+        print(summary(program, chip, variant), flush=True)
 
     fitting = search(config, topology, values.length, values.search_limit, tell)
     if not fitting:
-        print("\nNothing that was tried fits; try --search_limit or a larger slice.")
+        print("\nNothing that was tried fits; try a larger --search_limit or a larger slice.")
         return 1
-    variant, program = max(fitting, key=lambda each: positions_per_second(each[1], topology))
-    model, mesh = variant.model, variant.mesh
-    print(
-        f"\nThe best: --config.mesh.data={mesh.data} --config.mesh.fsdp={mesh.fsdp} --config.mesh.tensor={mesh.tensor} "
-        f"--config.batching.tokens_per_update={variant.batching.tokens_per_update} "
-        f"--config.batching.row_multiple={variant.batching.row_multiple} "
-        f"--config.model.rematerialise={getattr(model, 'rematerialise', 'none')}\n"
-    )
-    print(report(program, topology))
+    best = sorted(fitting, key=lambda each: -positions_per_second(each[1], chip))[:BEST]
+    print("\nThe best, by target positions/s:")
+    for variant, program in best:
+        print(f"  {positions_per_second(program, chip):,.0f}: {flags_of(variant)}")
+    print(f"\n{report(best[0][1], topology)}")
     return 0

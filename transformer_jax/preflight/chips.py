@@ -13,7 +13,7 @@ from transformer_jax.config import ConfigError
 
 
 class Chip(NamedTuple):
-    """Floating-point operations a second (bfloat16), bytes of memory, bytes a second to memory and around one mesh axis."""
+    """Operations a second (bfloat16), bytes of memory, bytes a second to memory and along one axis of the torus."""
 
     name: str
     flops: float
@@ -24,7 +24,7 @@ class Chip(NamedTuple):
 
 TERA, GIGA = 1e12, 1e9
 # Around one axis of the torus a chip sends over two of its links, one to each neighbour: as much as one link carries both ways.
-# Two-dimensional tori have four links a chip, three-dimensional ones six.
+# Two-dimensional tori have four links a chip, three-dimensional ones six. Small slices are no closed tori and reach less.
 CHIPS = {
     "v4": Chip("TPU v4", 275 * TERA, 32 * 2**30, 1200 * GIGA, 600 * GIGA / 6),
     "v5e": Chip("TPU v5e", 197 * TERA, 16 * 2**30, 819 * GIGA, 400 * GIGA / 4),

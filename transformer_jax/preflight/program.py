@@ -1,9 +1,7 @@
 """The training step of a recipe, compiled for devices that need not be here, and what the compiler says about it."""
 
 import math
-import re
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,34 +13,27 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, TransformerConfig, numbers_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
+from transformer_jax.preflight.buffers import Buffer, largest_arrays
 from transformer_jax.preflight.chips import Chip, Topology
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.flops import product_flops
+from transformer_jax.preflight.refusal import refusal_of
+from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
-# "the total memory required for HLO temporaries (53.42G) exceeds available HBM (15.75G)"
-_OUT_OF_MEMORY = re.compile(r"\(([\d.]+)([KMGT])\) exceeds available HBM \(([\d.]+)([KMGT])\)")
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-class Buffer(NamedTuple):
-    """A large array on one device."""
-
-    name: str
-    shape: tuple[int, ...]
-    bytes: int
-
 
 class Program(NamedTuple):
-    """A compiled step, in bytes and operations; memory, traffic and collectives are those of one device.
+    """A compiled step, in bytes and operations; memory, operations, traffic and collectives are those of one device.
 
-    ``temporaries`` are activations, gradients and workspace. ``model_flops`` are the operations of the matrix products, on all
-    devices together, of a step that computes nothing twice. ``fits`` is False when the compiler refused: then
-    ``temporaries`` are what it says it would need, and traffic and collectives are unknown (0 and empty).
+    ``temporaries`` are activations, gradients and workspace, ``largest`` the largest arrays. ``model_flops`` are the operations
+    of the matrix products, on all devices together, of a step that computes nothing twice; ``flops`` those of this step, on
+    each device. ``traffic`` is what the compiler counts. ``sent`` are bytes along each axis of the torus. ``fits`` is False
+    when it needs more than there is; when the compiler refused, ``temporaries`` are what it says it would need, and traffic
+    and collectives are unknown (0 and empty).
     """
 
     mesh: dict[str, int]
@@ -56,8 +47,10 @@ class Program(NamedTuple):
     available: float
     largest: list[Buffer]
     model_flops: int
+    flops: float
     traffic: float
     collectives: list[Collective]
+    sent: tuple[float, ...]
     compile_seconds: float
 
     @property
@@ -81,7 +74,8 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     batch = batch_shape(rows, width, width)
     parameter_bytes = bytes_on_a_device(update.state_shapes.params)
     optimizer_bytes = bytes_on_a_device(update.state_shapes.optimizer_state)
-    found = _compile(update, batch, topology.chip)
+    found = _compile(update, batch, topology.chip, parameter_bytes + optimizer_bytes)
+    needed_flops = model_flops(config, topology, batch)
     return Program(
         mesh=dict(mesh.shape),
         rows=rows,
@@ -92,10 +86,13 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         temporaries=found.temporaries,
         fits=found.fits and parameter_bytes + optimizer_bytes + found.temporaries <= found.available,
         available=found.available,
-        largest=largest_buffers(config, objective, update, batch),
-        model_flops=model_flops(config, topology, batch),
+        largest=found.largest,
+        model_flops=needed_flops,
+        # A loop of unknown length was counted once.
+        flops=max(found.flops, needed_flops / mesh.size),
         traffic=found.traffic,
         collectives=found.collectives,
+        sent=bytes_along_axes(found.collectives, coordinates_of(mesh)),
         compile_seconds=time.perf_counter() - started,
     )
 
@@ -106,41 +103,54 @@ class _Found(NamedTuple):
     temporaries: int
     available: float
     fits: bool
+    largest: list[Buffer]
+    flops: float
     traffic: float
     collectives: list[Collective]
 
 
-def _compile(update: Update, batch: Batch, chip: Chip | None) -> _Found:
-    lowered = update.lower(batch)
-    try:
-        compiled, text = _compiled_and_text(lowered, update.mesh.devices.flat[0].platform)
-    except jax.errors.JaxRuntimeError as error:
-        excess = _OUT_OF_MEMORY.search(str(error))
-        if not excess:
-            raise
-        needed, available = (float(excess[at]) * _UNITS[excess[at + 1]] for at in (1, 3))
-        return _Found(int(needed), available, False, 0.0, [])
+def _compile(update: Update, batch: Batch, chip: Chip | None, state_bytes: int) -> _Found:
+    compiled, text = _compiled_and_text(update.lower(batch), update.mesh.devices.flat[0].platform)
+    if isinstance(compiled, jax.errors.JaxRuntimeError):
+        refusal = refusal_of(str(compiled), state_bytes)
+        if not refusal:
+            raise compiled
+        largest = refusal.largest or largest_arrays(text)
+        return _Found(refusal.temporaries, refusal.available, False, largest, 0.0, 0.0, [])
     memory: Any = compiled.memory_analysis()
     costs: Any = compiled.cost_analysis()
     # The compiler counts the body of a loop once; we know how often it runs.
     counted = product_flops(update.step, update.state_shapes, batch, update.number_shapes) / update.mesh.size
-    traffic = costs["bytes accessed"] * max(counted / max(costs["flops"], 1.0), 1.0)
-    collectives = collectives_of(text, update.mesh.size)
-    return _Found(memory.temp_size_in_bytes, chip.memory if chip else math.inf, True, traffic, collectives)
+    return _Found(
+        memory.temp_size_in_bytes,
+        chip.memory if chip else math.inf,
+        True,
+        largest_arrays(text),
+        counted,
+        costs["bytes accessed"] * max(counted / max(costs["flops"], 1.0), 1.0),
+        collectives_of(text, update.mesh.size),
+    )
 
 
-def _compiled_and_text(lowered: jax.stages.Lowered, platform: str) -> tuple[jax.stages.Compiled, str]:
-    """The program, and how the compiler writes it down.
+def _compiled_and_text(
+    lowered: jax.stages.Lowered, platform: str
+) -> tuple[jax.stages.Compiled | jax.errors.JaxRuntimeError, str]:
+    """The program, or the error instead of it, and how the compiler writes it down.
 
-    A compiler of its own, as that for TPUs is, may know operations that JAX cannot read back: it writes them to a file.
+    A compiler of its own, as that for TPUs is, may know operations that JAX cannot read back: it writes them to a file, most
+    often also of a program that it then refuses.
     """
     if platform != "tpu":
         compiled = lowered.compile()
         return compiled, compiled.as_text() or ""
     with TemporaryDirectory() as folder:
-        compiled = lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
-        (written,) = Path(folder).glob("*.after_optimizations.txt")
-        return compiled, written.read_text(encoding="utf-8")
+        result: jax.stages.Compiled | jax.errors.JaxRuntimeError
+        try:
+            result = lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
+        except jax.errors.JaxRuntimeError as error:
+            result = error
+        written = Path(folder).glob("*.after_optimizations.txt")
+        return result, "".join(file.read_text(encoding="utf-8") for file in written)
 
 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
@@ -167,26 +177,3 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: Batch) -> i
     params = jax.eval_shape(objective.init_params, key)
     gradient = jax.grad(lambda params, batch, key: objective.loss(params, batch, key, numbers_of(config)).loss)
     return product_flops(gradient, params, batch, key)
-
-
-def largest_buffers(
-    config: ExperimentConfig, objective: TranslationObjective, update: Update, batch: Batch
-) -> list[Buffer]:
-    """The three largest kinds of arrays that wait for the backward pass, or hold the state, on a device."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    shards = update.mesh.shape["data"] * update.mesh.shape["fsdp"] * config.batching.accumulation_steps
-    kept = jax.eval_shape(
-        lambda params, *others: jax.vjp(lambda params: objective.loss(params, *others).loss, params)[1],
-        update.state_shapes.params,
-        batch,
-        key,
-        update.number_shapes,
-    )
-    sizes: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    for leaf in jax.tree.leaves(kept):
-        if batch.source.ids.shape[0] in leaf.shape:
-            sizes["kept for the backward pass", leaf.shape] += math.prod(leaf.shape) * leaf.dtype.itemsize // shards
-    for name, tree in (("parameters", update.state_shapes.params), ("optimizer", update.state_shapes.optimizer_state)):
-        for leaf in jax.tree.leaves(tree):
-            sizes[name, leaf.shape] += bytes_on_a_device(leaf)
-    return [Buffer(name, shape, size) for (name, shape), size in sizes.most_common(3)]

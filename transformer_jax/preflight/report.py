@@ -3,11 +3,11 @@
 from collections import defaultdict
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.preflight.chips import Topology
+from transformer_jax.preflight.chips import Chip, Topology
 from transformer_jax.preflight.program import Program
-from transformer_jax.preflight.roofline import roofline
+from transformer_jax.preflight.roofline import model_flops_utilisation, positions_per_second, roofline
 
-MIB, GIB = 2**20, 2**30
+MIB, GIB, TERA = 2**20, 2**30, 1e12
 
 
 def report(program: Program, topology: Topology) -> str:
@@ -25,38 +25,39 @@ def report(program: Program, topology: Topology) -> str:
     return "\n".join([*lines, "", *_collectives(program), "", *_speed(program, topology)])
 
 
-def summary(program: Program, topology: Topology, config: ExperimentConfig) -> str:
-    """A row of the table of a search: what it is, what it needs, what it can reach."""
-    mesh = " x ".join(str(size) for size in program.mesh.values())
-    policy = getattr(config.model, "rematerialise", "none")
-    what = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
-    if not program.fits or not topology.chip:
-        return what + "| does not fit | | |"
-    limits = roofline(program, topology.chip)
-    return what + f"| {limits.seconds * 1e3:.2f} | {limits.bound} | {positions_per_second(program, topology):,.0f} |"
-
-
 SUMMARY_HEAD = (
-    "| mesh data x fsdp x tensor | tokens_per_update | rematerialise | GiB | at best ms | bound | target positions/s |\n"
+    "| mesh data x fsdp x tensor | tokens_per_update | rematerialise | GiB | ms | bound | target positions/s |\n"
     "|---|---:|---|---:|---:|---|---:|"
 )
 
 
-def positions_per_second(program: Program, topology: Topology) -> float:
-    """Target positions a second, at best; 0 where nothing is known of the devices or the program does not fit."""
-    if not topology.chip or not program.fits:
-        return 0.0
-    return program.rows * program.width / roofline(program, topology.chip).seconds
+def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
+    """A row of the table of a search: what it is, what it needs, what it promises."""
+    mesh = " x ".join(str(size) for size in program.mesh.values())
+    policy = getattr(config.model, "rematerialise", "none")
+    what = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
+    if not program.fits:
+        return what + "| does not fit | | |"
+    limits = roofline(program, chip)
+    return what + f"| {limits.seconds * 1e3:.2f} | {limits.bound} | {positions_per_second(program, chip):,.0f} |"
 
 
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
     """The same as what ``json.dumps`` takes."""
     content = program._asdict() | {"topology": topology.name, "total": program.total}
     content["largest"] = [buffer._asdict() for buffer in program.largest]
-    content["collectives"] = [collective._asdict() for collective in program.collectives]
+    content["collectives"] = [
+        {"kind": each.kind, "bytes": each.bytes, "group": each.group, "times": each.times}
+        for each in program.collectives
+    ]
     if topology.chip and program.fits:
         limits = roofline(program, topology.chip)
-        content["roofline"] = limits._asdict() | {"seconds": limits.seconds, "bound": limits.bound}
+        content["roofline"] = limits._asdict() | {
+            "seconds": limits.seconds,
+            "bound": limits.bound,
+            "positions_per_second": positions_per_second(program, topology.chip),
+            "model_flops_utilisation": model_flops_utilisation(program, topology.chip),
+        }
     content["available"] = None if program.available == float("inf") else program.available
     return content
 
@@ -73,14 +74,14 @@ def _memory(program: Program) -> list[str]:
 
 
 def _misfit(program: Program) -> list[str]:
-    lines = ["DOES NOT FIT. The largest arrays on a device:"]
-    for buffer in program.largest:
-        lines.append(f"  {buffer.bytes / GIB:8.3f} GiB  {buffer.name}, of shape {list(buffer.shape)} over all devices")
+    largest = [f"  {buffer.bytes / GIB:8.3f} GiB  {buffer.shape}  {buffer.name}" for buffer in program.largest]
     return [
-        *lines,
+        "DOES NOT FIT. The largest arrays on a device:",
+        *(largest or ["  the compiler refused without naming them"]),
         "What helps: --config.model.rematerialise=keep_projections or full; a larger --config.batching.accumulation_steps, or",
         "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash or blockwise; for",
-        "parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries them.",
+        "parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes, tokens and",
+        "rematerialisation, not accumulation and not attention.",
     ]
 
 
@@ -94,25 +95,25 @@ def _collectives(program: Program) -> list[str]:
     lines = ["collectives a step        among   times    MiB of results   MiB sent by a device"]
     for (kind, group), (times, size, sent) in sorted(sums.items(), key=lambda item: -item[1][2]):
         lines.append(f"  {kind:<22} {group:>6} {times:>7,} {size / MIB:>19,.1f} {sent / MIB:>22,.1f}")
-    return lines if sums else ["no collectives"]
+    along = ", ".join(f"{sent / MIB:,.1f}" for sent in program.sent)
+    return [*lines, f"MiB sent along each axis of the torus: {along}"] if sums else ["no collectives"]
 
 
 def _speed(program: Program, topology: Topology) -> list[str]:
-    devices = len(topology.devices)
+    needed = program.model_flops / len(topology.devices)
     lines = [
-        f"products of the model: {program.model_flops / devices / 1e12:.3f} TFLOP a device and step; "
-        f"memory traffic {program.traffic / GIB:.2f} GiB",
+        f"matrix products of a step: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
+        f"twice; memory traffic {program.traffic / GIB:.2f} GiB",
     ]
     if not topology.chip:
         return [*lines, "no roofline: the speed of these devices is not known"]
     limits = roofline(program, topology.chip)
-    lines.append(
-        f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
-        f"interconnect {limits.interconnect * 1e3:.2f} ms"
-    )
-    share = limits.compute / limits.seconds
     return [
         *lines,
-        f"bound by {limits.bound}: a step takes at least {limits.seconds * 1e3:.2f} ms, "
-        f"{positions_per_second(program, topology):,.0f} target positions/s, MFU at most {share:.0%}",
+        f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
+        f"interconnect {limits.interconnect * 1e3:.2f} ms",
+        f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms a step, "
+        f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
+        f"MFU {model_flops_utilisation(program, topology.chip):.0%}",
+        "Estimates; nothing was run. Memory traffic is the compiler's count, too much where arrays stay on the chip.",
     ]

@@ -1,5 +1,6 @@
-"""The shortest time that a step can take on a chip: what computing, memory and interconnect each need at full speed."""
+"""How long a step would keep a chip's computing, memory and interconnect busy, each at its full speed."""
 
+import math
 from typing import NamedTuple
 
 from transformer_jax.preflight.chips import Chip
@@ -7,7 +8,13 @@ from transformer_jax.preflight.program import Program
 
 
 class Roofline(NamedTuple):
-    """Seconds a step that each resource is busy (Williams et al. 2009); a step takes at least the longest of them."""
+    """Seconds a step that each resource is busy (Williams et al. 2009), estimated.
+
+    ``compute``: the matrix products of the step, those computed again included. ``memory``: the bytes that the compiler counts,
+    with loops scaled up as the products are; too many, since it takes no notice of what stays on the chip between operations.
+    ``interconnect``: the torus axis that carries most, in both directions and around, if each collective uses all axes along
+    which its members differ.
+    """
 
     compute: float
     memory: float
@@ -15,7 +22,7 @@ class Roofline(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """A lower bound of the time of a step, reached if the three overlap perfectly."""
+        """An estimate of the time of a step: the longest of the three, as if they overlapped perfectly."""
         return max(self)
 
     @property
@@ -25,13 +32,19 @@ class Roofline(NamedTuple):
 
 
 def roofline(program: Program, chip: Chip) -> Roofline:
-    """Of one device: its share of the products, its memory traffic, and what it sends around the rings it is in."""
-    devices = 1
-    for size in program.mesh.values():
-        devices *= size
-    sent = sum(collective.wire_bytes for collective in program.collectives)
+    """Of one device."""
     return Roofline(
-        compute=program.model_flops / devices / chip.flops,
+        compute=program.flops / chip.flops,
         memory=program.traffic / chip.memory_bandwidth,
-        interconnect=sent / chip.ring_bandwidth,
+        interconnect=max(program.sent, default=0.0) / chip.ring_bandwidth,
     )
+
+
+def positions_per_second(program: Program, chip: Chip) -> float:
+    """Target positions a second on all devices, if a step takes what the roofline says."""
+    return program.rows * program.width / roofline(program, chip).seconds
+
+
+def model_flops_utilisation(program: Program, chip: Chip) -> float:
+    """The share of the chip's speed that goes into products that a step cannot do without, if it takes that long (MFU)."""
+    return program.model_flops / math.prod(program.mesh.values()) / chip.flops / roofline(program, chip).seconds

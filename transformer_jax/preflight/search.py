@@ -1,16 +1,17 @@
 """Which mesh, batch and rematerialisation promise the most tokens a second, found by compiling them."""
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, TransformerConfig
 from transformer_jax.preflight.chips import Topology
-from transformer_jax.preflight.program import Program, compile_program
+from transformer_jax.preflight.program import Program, batch_size, compile_program
 
-REMATERIALISATIONS = ("none", "keep_projections", "full")
-TOKEN_FACTORS = (4, 2, 1)
+FIRST = (1.0, "none")
+MORE_TOKENS = ((2.0, "none"), (4.0, "none"))
+LESS_MEMORY = ((1.0, "keep_projections"), (1.0, "full"), (0.5, "full"), (0.25, "full"))
+LARGEST_TENSOR = 8
 
 
 def search(
@@ -22,49 +23,90 @@ def search(
 ) -> list[tuple[ExperimentConfig, Program]]:
     """Compiles up to ``limit`` variants of ``config`` and returns those that fit; ``tell`` hears of each at once.
 
-    Of one mesh and batch the rematerialisations are tried from none to full, up to the first that fits: more of it is slower.
+    Raises ConfigError, the first that there was, when not one could be compiled.
     """
     fitting: list[tuple[ExperimentConfig, Program]] = []
-    done: set[tuple[MeshConfig, int]] = set()
+    errors: list[ConfigError] = []
     compiled = 0
-    for variant in variants(config, len(topology.devices)):
-        key = variant.mesh, variant.batching.tokens_per_update
-        if compiled == limit or key in done:
-            continue
+    for mesh in meshes(config.mesh, len(topology.devices)):
+        fits: list[bool] = []
         try:
-            program = compile_program(variant, topology, length)
-        except ConfigError:
-            # A size of the model that this mesh does not divide.
-            continue
-        compiled += 1
-        tell(variant, program)
-        if program.fits:
-            done.add(key)
-            fitting.append((variant, program))
+            while compiled < limit and (choice := next_choice(fits, isinstance(config.model, TransformerConfig))):
+                variant = varied(on_mesh(config, mesh), *choice)
+                program = compile_program(variant, topology, length)
+                compiled += 1
+                tell(variant, program)
+                fits.append(program.fits)
+                if program.fits:
+                    fitting.append((variant, program))
+        except ConfigError as error:
+            # A size of the model that this mesh does not divide, or too few tokens for the rows of a batch.
+            errors.append(error)
+    if errors and not compiled:
+        raise errors[0]
     return fitting
 
 
-def variants(config: ExperimentConfig, devices: int) -> Iterator[ExperimentConfig]:
-    """Those worth a try, the likeliest first: little splitting of layers before much, large batches before small ones."""
-    shares = [share for share in (1, 2, 4, 8, 16, 32, 64, 128, 256) if devices % share == 0]
-    meshes = [
+def next_choice(fits: list[bool], can_rematerialise: bool) -> tuple[float, str] | None:
+    """How many times the tokens, and what is computed again, after it is known what of one mesh ``fits``; None at the end.
+
+    If the recipe's tokens fit, more of them, while they fit; if not, what needs less memory, until it fits.
+    """
+    if not fits:
+        return FIRST
+    less = LESS_MEMORY if can_rematerialise else tuple(each for each in LESS_MEMORY if each[0] < 1)
+    rest = MORE_TOKENS if fits[0] else less
+    is_over = fits[-1] != fits[0] or len(fits) > len(rest)
+    return None if is_over else rest[len(fits) - 1]
+
+
+def meshes(asked: MeshConfig, devices: int) -> list[MeshConfig]:
+    """Those worth a try, the likeliest first: that of the recipe, then little splitting of layers before much."""
+    sizes = [size for size in range(1, devices + 1) if devices % size == 0]
+    found = [
         MeshConfig(data=devices // fsdp // tensor, fsdp=fsdp, tensor=tensor)
-        for tensor, fsdp in itertools.product([share for share in shares if share <= 8], shares)
-        if devices % (fsdp * tensor) == 0
+        for tensor in sizes
+        for fsdp in sizes
+        if tensor <= LARGEST_TENSOR and devices % (fsdp * tensor) == 0
     ]
-    meshes.sort(key=lambda mesh: (mesh.tensor, abs(math.log2(mesh.fsdp) - 3)))
-    for mesh, factor, policy in itertools.product(meshes, TOKEN_FACTORS, REMATERIALISATIONS):
-        if not isinstance(config.model, TransformerConfig) and policy != "none":
-            continue
-        groups = mesh.data * mesh.fsdp * config.batching.accumulation_steps
-        rows = math.lcm(config.batching.row_multiple, groups)
-        model = (
-            replace(config.model, rematerialise=policy) if isinstance(config.model, TransformerConfig) else config.model
-        )
-        batching = replace(
-            config.batching, row_multiple=rows, tokens_per_update=factor * config.batching.tokens_per_update
-        )
-        try:
-            yield replace(config, mesh=mesh, model=model, batching=batching)
-        except ConfigError:
-            continue
+
+    def is_asked(mesh: MeshConfig) -> bool:
+        pairs = (asked.data, mesh.data), (asked.fsdp, mesh.fsdp), (asked.tensor, mesh.tensor)
+        return all(wanted in (-1, size) for wanted, size in pairs)
+
+    return sorted(found, key=lambda mesh: (not is_asked(mesh), mesh.tensor, abs(math.log2(mesh.fsdp) - 3)))
+
+
+def on_mesh(config: ExperimentConfig, mesh: MeshConfig) -> ExperimentConfig:
+    """With rows that divide over the mesh, and at least as many tokens as those rows have."""
+    batching = config.batching
+    rows = math.lcm(batching.row_multiple, mesh.data * mesh.fsdp * batching.accumulation_steps)
+    tokens = max(batching.tokens_per_update, rows * batch_size(config)[1])
+    return replace(config, mesh=mesh, batching=replace(batching, row_multiple=rows, tokens_per_update=tokens))
+
+
+def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentConfig:
+    """With ``factor`` times the tokens; ``policy`` is for models that can compute again.
+
+    Raises ConfigError when too few tokens are left for the rows of a batch.
+    """
+    tokens = int(factor * config.batching.tokens_per_update)
+    model = config.model
+    if isinstance(model, TransformerConfig):
+        model = replace(model, rematerialise=policy)
+    return replace(config, model=model, batching=replace(config.batching, tokens_per_update=tokens))
+
+
+def flags_of(config: ExperimentConfig) -> str:
+    """What to add to the command line for this variant of a recipe."""
+    mesh, batching = config.mesh, config.batching
+    settings: dict[str, object] = {
+        "mesh.data": mesh.data,
+        "mesh.fsdp": mesh.fsdp,
+        "mesh.tensor": mesh.tensor,
+        "batching.tokens_per_update": batching.tokens_per_update,
+        "batching.row_multiple": batching.row_multiple,
+    }
+    if isinstance(config.model, TransformerConfig):
+        settings["model.rematerialise"] = config.model.rematerialise
+    return " ".join(f"--config.{name}={value}" for name, value in settings.items())

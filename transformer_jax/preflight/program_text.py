@@ -1,0 +1,89 @@
+"""A compiled program as its compiler writes it down: its computations, how often each runs, and the arrays of a line."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
+"""Of the types that have not four."""
+ENTRY = "ENTRY"
+
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{\s*$")
+_ARRAY = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")
+_CALLED = re.compile(
+    r"(body|condition|calls|to_apply|true_computation|false_computation|branch_computations)="
+    r"(?:\{([^}]*)\}|%?([\w.\-]+))"
+)
+_TRIPS = re.compile(r'known_trip_count":\s*\{"n":\s*"(\d+)"')
+
+
+class WrittenArray(NamedTuple):
+    """``f32[48,256,512]`` and how many bytes it has, without what a layout adds."""
+
+    text: str
+    bytes: int
+
+
+def arrays_of(shapes: str) -> list[WrittenArray]:
+    """Those of a type, which may be a tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
+    return [
+        WrittenArray(match[0], BYTES.get(match[1], 4) * math.prod(int(size) for size in match[2].split(",") if size))
+        for match in _ARRAY.finditer(shapes)
+    ]
+
+
+def computations_of(program: str) -> dict[str, list[str]]:
+    """The lines of each computation, by its name; the entry's is ``ENTRY``."""
+    return dict(_computations(program))
+
+
+def _computations(program: str) -> Iterator[tuple[str, list[str]]]:
+    name: str = ""
+    lines: list[str] = []
+    for line in program.splitlines():
+        header = None if line.startswith((" ", "HloModule")) else _COMPUTATION.match(line)
+        if header:
+            name, lines = ENTRY if line.startswith(ENTRY) else header[1], []
+        elif line.startswith("}"):
+            yield name, lines
+        else:
+            lines.append(line)
+
+
+def calls_of(line: str) -> list[tuple[str, str]]:
+    """What an instruction runs, and as what: ``[("body", "body.1"), ("condition", "cond.1")]``."""
+    return [
+        (role, callee)
+        for role, listed, single in _CALLED.findall(line)
+        for callee in re.findall(r"[\w.\-]+", listed or single)
+    ]
+
+
+def times_of(computations: dict[str, list[str]]) -> dict[str, int]:
+    """How often each computation runs when the entry runs once. A loop that does not say how often it runs counts once."""
+    calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
+    for caller, lines in computations.items():
+        for line in lines:
+            for role, callee in calls_of(line):
+                if callee in calls:
+                    calls[callee].append((caller, _trips(line, computations) if role in ("body", "condition") else 1))
+    times: dict[str, int] = {ENTRY: 1}
+
+    def count(name: str) -> int:
+        if name not in times:
+            times[name] = sum(trips * count(caller) for caller, trips in calls[name])
+        return times[name]
+
+    return {name: count(name) for name in computations}
+
+
+def _trips(loop: str, computations: dict[str, list[str]]) -> int:
+    """How often a loop runs: what it says, or what its condition compares its counter with."""
+    known = _TRIPS.search(loop)
+    if known:
+        return int(known[1])
+    condition = re.search(r"condition=%?([\w.\-]+)", loop)
+    lines = computations.get(condition[1], []) if condition else []
+    limits = [int(number) for line in lines for number in re.findall(r"= s32\[\]\S* constant\((\d+)\)", line)]
+    return limits[0] if len(limits) == 1 else 1
