@@ -63,8 +63,11 @@ class Trainer:
         """
         self._tell = tell
         with ExitStack() as stack:
-            notes = [record.open(started) for record in self._records]
+            notes = [record.take_up() for record in self._records]
+            # Only now: trainings that are refused leave what is written of them as it was.
             self._require_together()
+            for record, each in zip(self._records, notes, strict=True):
+                each += record.open(started, len(self._records))
             updates = max(record.config.training.num_updates for record in self._records)
             self._progress = TrainingProgress(updates, self._records[0].first, is_quiet=not is_first())
             for part in (self._progress, self._profiler, self._interruption):

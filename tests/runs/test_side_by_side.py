@@ -147,10 +147,14 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
 @pytest.mark.slow
 def test_what_does_not_stand_at_the_same_update_or_has_other_data_is_refused(cache, alone, tmp_path):
     shutil.copytree(alone / "0", tmp_path / "0")
+    before = {file: file.read_bytes() for file in (tmp_path / "0").glob("*.json*")}
     with pytest.raises(ConfigError, match="stand at different updates"):
         together(cache, tmp_path, MEMBERS[:2])
+    assert {file: file.read_bytes() for file in (tmp_path / "0").glob("*.json*")} == before
+    assert tmp_path / "0" / "outcome.json" in before
     with pytest.raises(ConfigError, match="data, tokenizers or models are not the same"):
         together(cache, tmp_path / "new", [MEMBERS[0], {"data": {"generated_pairs": 100, "seed": 1}}])
+    assert not list(tmp_path.glob("new/*/*.json*")) + list(tmp_path.glob("1/*.json*"))
     # Nothing of it is left open: it goes on as it is.
     assert together(cache, tmp_path, MEMBERS[:1])[0].step == 4
 
