@@ -87,7 +87,6 @@ class Trainer:
     def _prepare_and_run(self) -> None:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
         first = self._records[0].first
-        self._share()
         for place, record in enumerate(self._records):
             if reason := record.reason_to_end(first):
                 self._conclude(place, first, reason)
@@ -169,19 +168,20 @@ class Trainer:
                 self._join(states)
 
     def _conclude(self, place: int, step: int, reason: str) -> None:
-        # Closing waits for the last checkpoint, and a signal may still come.
-        self._records[place].close()
+        self._close(place)
         self._end(place, self._records[place].conclude(step, reason, self._interruption.is_asked))
+
+    def _close(self, place: int) -> None:
+        """Waits for the last checkpoint."""
+        with self._spend("checkpoint"):
+            self._records[place].close()
 
     def _end(self, place: int, ending: Ending) -> None:
         self._endings[place] = ending
-        self._share()
-        self._tell(place, ending)
-
-    def _share(self) -> None:
         live = self._live()
-        for place in live:
-            self._records[place].share(len(live))
+        for each in live:
+            self._records[each].share(len(live))
+        self._tell(place, ending)
 
     def _compile_for(self, places: list[int], first: int) -> None:
         """From now on the updates are those of the trainings at ``places``."""
@@ -221,5 +221,6 @@ class Trainer:
         except TrainingDiverged as error:
             if len(self._records) > 1:
                 self._say(place)(str(error))
+            self._close(place)
             # The frames of the traceback would keep all states.
             self._end(place, error.with_traceback(None))
