@@ -78,6 +78,11 @@ class Trainer:
             self._prepare_and_run()
         return [self._endings[place] for place in range(len(self._records))]
 
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether a signal came, though perhaps too late for an update."""
+        return self._interruption.is_asked
+
     def _require_together(self) -> None:
         if any(record.task is not self._task for record in self._records):
             raise ConfigError("trainings side by side: their data, tokenizers or models are not the same")
@@ -169,7 +174,7 @@ class Trainer:
 
     def _conclude(self, place: int, step: int, reason: str) -> None:
         self._close(place)
-        self._end(place, self._records[place].conclude(step, reason, self._interruption.is_asked))
+        self._end(place, self._records[place].conclude(step, reason))
 
     def _close(self, place: int) -> None:
         """Waits for the last checkpoint."""

@@ -44,16 +44,12 @@ Spend = Callable[[str], AbstractContextManager[None]]
 
 
 class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line.
-
-    ``is_asked_to_stop``: a signal came, though perhaps too late for an update.
-    """
+    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line."""
 
     step: int
     reason: str
     best_bleu: float | None
     time_spent: str
-    is_asked_to_stop: bool = False
 
 
 class TrainingRecord:
@@ -190,10 +186,10 @@ class TrainingRecord:
         patience = self.config.training.patience
         return "patience" if patience and self._counters.evaluations_without_gain >= patience else None
 
-    def conclude(self, step: int, reason: str, is_asked_to_stop: bool) -> Outcome:
+    def conclude(self, step: int, reason: str) -> Outcome:
         """Writes how the training ended, once the record is closed."""
         self._goodput.write(step)
-        outcome = Outcome(step, reason, self._counters.best_bleu, self._goodput.line(), is_asked_to_stop)
+        outcome = Outcome(step, reason, self._counters.best_bleu, self._goodput.line())
         write_json(self.run.outcome, outcome._asdict())
         return outcome
 
