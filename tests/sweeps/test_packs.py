@@ -9,6 +9,7 @@ from sweeps.studies import GRID, SEARCH
 
 from transformer_jax.config import ConfigError
 from transformer_jax.run_directory import RunIsBusy
+from transformer_jax.sweeps.claiming import Claims
 from transformer_jax.sweeps.definition import Sweep, require_alike
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.ranges import LogUniform
@@ -110,6 +111,17 @@ def test_what_cannot_go_together_is_trained_one_after_another(storage, tmp_path)
     assert max(map(len, pretended.packs)) == 2
 
 
+def test_trials_that_are_added_go_together_though_one_was_begun_anew_before(storage, tmp_path):
+    pretended = Pretended()
+    pretended.ending = lambda name: TrainingDiverged("loss nan") if name == "0000" else Outcome(5, "finished", None, "")
+    small = replace(SEARCH, space={"optimizer.learning_rate": LogUniform(1e-4, 1e-2)}, trials=2)
+    work(small, storage, tmp_path, pretended)
+    SharedStudy(small, storage, "s").retry_failed()
+    found = work(replace(small, trials=5), storage, tmp_path, pretended)
+    assert pretended.packs == [[0, 1], [0], [2, 3, 4]]
+    assert [row.state for row in found] == ["failed", *["complete"] * 4]
+
+
 def test_who_has_ended_says_no_more_that_it_lives(storage, tmp_path):
     beating = []
 
@@ -120,6 +132,23 @@ def test_who_has_ended_says_no_more_that_it_lives(storage, tmp_path):
 
     Worker(SharedStudy(replace(ALIKE, rows={"a": {}}), storage, "s"), tmp_path, together, 5).work()
     assert beating == [4, 3, 2, 1, 0]
+
+
+def test_what_was_claimed_is_put_back_when_the_study_cannot_be_reached(storage, tmp_path, monkeypatch):
+    # Claimed, found to have other checkpoints, and to be put back.
+    (tmp_path / "trials" / "0002" / "checkpoints" / "7").mkdir(parents=True)
+    study = SharedStudy(ALIKE, storage, "s")
+    put_back, answers = study.put_back, iter([False])
+
+    def sometimes(trial):
+        if not next(answers, True):
+            raise OSError("server closed the connection")
+        put_back(trial)
+
+    monkeypatch.setattr(study, "put_back", sometimes)
+    with pytest.raises(OSError, match="server closed"):
+        Claims(study, tmp_path, 4).take(lambda trial, error: None)
+    assert [row.state for row in rows(study)] == ["waiting"] * 10
 
 
 def test_what_ended_before_the_others_failed_has_ended(storage, tmp_path):
