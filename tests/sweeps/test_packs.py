@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sweeps.studies import GRID, SEARCH
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.run_directory import RunIsBusy
 from transformer_jax.sweeps.claiming import Claims
 from transformer_jax.sweeps.definition import Sweep, require_alike
@@ -109,6 +109,22 @@ def test_what_cannot_go_together_is_trained_one_after_another(storage, tmp_path)
     pretended.together = together
     assert [row.state for row in work(ALIKE, storage, tmp_path, pretended)] == ["complete"] * 10
     assert max(map(len, pretended.packs)) == 2
+
+
+def test_the_trial_that_spoils_a_pack_fails_alone_and_packs_stay_as_large(storage, tmp_path):
+    pretended = Pretended()
+    original = pretended.together
+
+    def together(configs, folders, judges, tell):
+        if any(folder.name == "0001" for folder in folders):
+            raise DataError("metrics.jsonl, line 2: not a record")
+        return original(configs, folders, judges, tell)
+
+    pretended.together = together
+    found = work(ALIKE, storage, tmp_path, pretended)
+    assert [row.number for row in found if row.state != "complete"] == [1]
+    assert found[1].error == "DataError: metrics.jsonl, line 2: not a record"
+    assert pretended.packs == [[0], [2], [3], [4], [5, 6, 7, 8], [9]]
 
 
 def test_trials_that_are_added_go_together_though_one_was_begun_anew_before(storage, tmp_path):

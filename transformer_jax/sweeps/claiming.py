@@ -37,6 +37,8 @@ class Claims:
         self._preference = CompiledFirst(study)
         # Trials whose folders another process is using, and until when to leave them alone.
         self._busy: dict[int, float] = {}
+        # Those that could not be trained with others.
+        self._alone: set[int] = set()
 
     def take(self, fail: Fail) -> list[Claimed]:
         """One trial and others that differ from it in numbers alone, with as many updates behind them; empty if none is left.
@@ -53,7 +55,7 @@ class Claims:
             unlike = self._preference.unlike(first.config) if self._pack > 1 else set()
             # Where the sampler chooses, it may choose another program every time.
             while len(held) + len(passed) < self._pack and not self._is_for_itself(first):
-                trial = self._claim(self._busy_now() | unlike | passed, fail)
+                trial = self._claim(self._busy_now() | self._alone | unlike | passed, fail)
                 if trial is None:
                     break
                 held.append(trial)
@@ -73,8 +75,12 @@ class Claims:
         """So many at a time were too many."""
         self._pack = than // 2
 
+    def take_alone(self, numbers: Iterable[int]) -> None:
+        """Something is wrong with one of these trials: alone it shows with which."""
+        self._alone.update(numbers)
+
     def _is_for_itself(self, claimed: Claimed) -> bool:
-        return OFFERED_AGAIN in claimed.trial.user_attrs
+        return claimed.number in self._alone or OFFERED_AGAIN in claimed.trial.user_attrs
 
     def _put_back(self, trials: Iterable[Trial]) -> None:
         """As many as can be: what the study does not hear of now it takes for dead when the grace is over."""

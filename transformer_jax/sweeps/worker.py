@@ -3,7 +3,7 @@
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -92,9 +92,7 @@ class Worker:
             if len(claimed) == 1 and left:
                 self._fail(claimed[0].trial, error)
             elif left:
-                say(f"{len(claimed)} trials could not train together; from now on half as many")
-                self._claims.take_fewer(than=len(claimed))
-                self._put_back(left.values())
+                self._try_otherwise(len(claimed), left.values(), error)
 
     def _train_all(self, left: dict[int, Claimed]) -> None:
         """Trains what is in ``left``, by its place, and takes out what has ended and is told."""
@@ -113,6 +111,16 @@ class Worker:
                 beats[place].close()
 
             self._train([each.config for each in claimed], [each.folder for each in claimed], judges, tell=tell)
+
+    def _try_otherwise(self, together: int, left: Collection[Claimed], error: Exception) -> None:
+        """Leaves for later what is left of so many trials that did not go ``together``."""
+        if _is_lack_of_memory(error):
+            say(f"{together} trials do not fit together; from now on half as many")
+            self._claims.take_fewer(than=together)
+        else:
+            say(f"{together} trials could not train together; those that are left are tried alone")
+            self._claims.take_alone(each.number for each in left)
+        self._put_back(left)
 
     def _put_back(self, claimed: Iterable[Claimed]) -> None:
         for each in claimed:
@@ -189,6 +197,11 @@ class Worker:
 def _is_its_own(error: Exception) -> bool:
     """Whether others need not fail in the same way: a rate that was too high, settings that exclude each other."""
     return isinstance(error, ConfigError | NothingFound) or type(error).__name__ == "TrainingDiverged"
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Whether fewer trials at a time may do: XLA's errors are known by their text."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def describe(point: Mapping[str, object]) -> str:
