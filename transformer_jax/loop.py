@@ -14,7 +14,7 @@ from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.sequence_types import Batch
 from transformer_jax.training.compiled_step import CompiledStep
-from transformer_jax.training.side_by_side import Alone, SideBySide, side_by_side
+from transformer_jax.training.side_by_side import Alone, SideBySide
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepFunction, StepMetrics
 from transformer_jax.training_record import Outcome, Say, TrainingDiverged, TrainingRecord
@@ -192,7 +192,7 @@ class Trainer:
         """From now on the updates are those of the trainings at ``places``."""
         self._until_recompiled.close()
         self._places = places
-        self._joined = side_by_side(self._task.update, len(places))
+        self._joined = self._task.joined(len(places))
         self._compiled = CompiledStep(self._joined.lower, self._task.batch_shapes(first))
         self._until_recompiled.enter_context(closing(self._compiled))
 
