@@ -1,5 +1,6 @@
 """Stopping a training by SIGINT and SIGTERM after an update, with everything saved."""
 
+import math
 import os
 import signal
 import time
@@ -87,9 +88,10 @@ class OneKeyboardInterrupt:
     """A handler that raises KeyboardInterrupt, but not again for the echo of the same signal."""
 
     def __init__(self) -> None:
-        self._last = -ECHO_SECONDS
+        self._since = -math.inf
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        last, self._last = self._last, time.monotonic()
-        if self._last - last > ECHO_SECONDS:
+        now = time.monotonic()
+        if now - self._since > ECHO_SECONDS:
+            self._since = now
             raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from transformer_jax.reporting.profiling import ProfiledSteps, Profiler
 from transformer_jax.reporting.progress import TrainingProgress
 from transformer_jax.sequence_types import Batch
 from transformer_jax.training.compiled_step import CompiledStep
-from transformer_jax.training.side_by_side import Alone, SideBySide, side_by_side
+from transformer_jax.training.side_by_side import Alone, SideBySide
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepFunction, StepMetrics
 from transformer_jax.training_record import Outcome, Say, TrainingDiverged, TrainingRecord
@@ -63,8 +63,11 @@ class Trainer:
         """
         self._tell = tell
         with ExitStack() as stack:
-            notes = [record.open(started) for record in self._records]
+            notes = [record.take_up() for record in self._records]
+            # Only now: trainings that are refused leave what is written of them as it was.
             self._require_together()
+            for record, each in zip(self._records, notes, strict=True):
+                each += record.open(started, len(self._records))
             updates = max(record.config.training.num_updates for record in self._records)
             self._progress = TrainingProgress(updates, self._records[0].first, is_quiet=not is_first())
             for part in (self._progress, self._profiler, self._interruption):
@@ -75,6 +78,11 @@ class Trainer:
             self._prepare_and_run()
         return [self._endings[place] for place in range(len(self._records))]
 
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether a signal came, though perhaps too late for an update."""
+        return self._interruption.is_asked
+
     def _require_together(self) -> None:
         if any(record.task is not self._task for record in self._records):
             raise ConfigError("trainings side by side: their data, tokenizers or models are not the same")
@@ -84,7 +92,6 @@ class Trainer:
     def _prepare_and_run(self) -> None:
         """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
         first = self._records[0].first
-        self._share()
         for place, record in enumerate(self._records):
             if reason := record.reason_to_end(first):
                 self._conclude(place, first, reason)
@@ -166,25 +173,26 @@ class Trainer:
                 self._join(states)
 
     def _conclude(self, place: int, step: int, reason: str) -> None:
-        # Closing waits for the last checkpoint, and a signal may still come.
-        self._records[place].close()
-        self._end(place, self._records[place].conclude(step, reason, self._interruption.is_asked))
+        self._close(place)
+        self._end(place, self._records[place].conclude(step, reason))
+
+    def _close(self, place: int) -> None:
+        """Waits for the last checkpoint."""
+        with self._spend("checkpoint"):
+            self._records[place].close()
 
     def _end(self, place: int, ending: Ending) -> None:
         self._endings[place] = ending
-        self._share()
-        self._tell(place, ending)
-
-    def _share(self) -> None:
         live = self._live()
-        for place in live:
-            self._records[place].share(len(live))
+        for each in live:
+            self._records[each].share(len(live))
+        self._tell(place, ending)
 
     def _compile_for(self, places: list[int], first: int) -> None:
         """From now on the updates are those of the trainings at ``places``."""
         self._until_recompiled.close()
         self._places = places
-        self._joined = side_by_side(self._task.update, len(places))
+        self._joined = self._task.joined(len(places))
         self._compiled = CompiledStep(self._joined.lower, self._task.batch_shapes(first))
         self._until_recompiled.enter_context(closing(self._compiled))
 
@@ -218,5 +226,6 @@ class Trainer:
         except TrainingDiverged as error:
             if len(self._records) > 1:
                 self._say(place)(str(error))
+            self._close(place)
             # The frames of the traceback would keep all states.
             self._end(place, error.with_traceback(None))

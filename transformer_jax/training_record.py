@@ -44,16 +44,12 @@ Spend = Callable[[str], AbstractContextManager[None]]
 
 
 class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line.
-
-    ``is_asked_to_stop``: a signal came, though perhaps too late for an update.
-    """
+    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line."""
 
     step: int
     reason: str
     best_bleu: float | None
     time_spent: str
-    is_asked_to_stop: bool = False
 
 
 class TrainingRecord:
@@ -79,19 +75,29 @@ class TrainingRecord:
         self._goodput: Goodput
         self._log: MetricsLog
 
-    def open(self, started: float | None = None) -> list[str]:
-        """Takes up the newest checkpoint, if there is one, and writes down what the run is; what a reader should know of it.
+    def take_up(self) -> list[str]:
+        """Restores the newest checkpoint, if there is one: what is wrong with newer ones."""
+        if self._is_new:
+            return []
+        self._restored, progress, complaints = self._checkpoints.restore_newest(self.task.update.state_shapes)
+        self._require_same_data(progress["data"])
+        self._counters = Counters(**progress["counters"])
+        self.first = int(self._restored.step)
+        return complaints
 
-        ``started``: when the command did, by ``time.perf_counter``, for the account of its time.
+    def open(self, started: float | None = None, trainings: int = 1) -> list[str]:
+        """Writes down what the run is, once it was taken up; what a reader should know of it.
+
+        ``started``: when the command did, by ``time.perf_counter``, for the account of its time, which is that of so many
+        ``trainings`` at once.
         """
-        complaints = [] if self._is_new else self._restore()
         with first_goes_first():
-            self._goodput = Goodput(self.run.goodput, self.first, started)
+            self._goodput = Goodput(self.run.goodput, self.first, started, trainings)
             # Only now: a command that is refused leaves settings and tokenizers as they were.
             self._describe_run()
             self._log = self._closing.enter_context(closing(MetricsLog(self.run.metrics, self.first)))
         resumed = [f"resumed at update {self.first}"] if self.first else []
-        return [*complaints, *self._beginning.notes(), *resumed]
+        return [*self._beginning.notes(), *resumed]
 
     def close(self) -> None:
         """Returns when everything is on disk; does nothing the second time."""
@@ -180,10 +186,10 @@ class TrainingRecord:
         patience = self.config.training.patience
         return "patience" if patience and self._counters.evaluations_without_gain >= patience else None
 
-    def conclude(self, step: int, reason: str, is_asked_to_stop: bool) -> Outcome:
+    def conclude(self, step: int, reason: str) -> Outcome:
         """Writes how the training ended, once the record is closed."""
         self._goodput.write(step)
-        outcome = Outcome(step, reason, self._counters.best_bleu, self._goodput.line(), is_asked_to_stop)
+        outcome = Outcome(step, reason, self._counters.best_bleu, self._goodput.line())
         write_json(self.run.outcome, outcome._asdict())
         return outcome
 
@@ -214,14 +220,6 @@ class TrainingRecord:
             self._checkpoints.save(state, {**self._identity(), "counters": asdict(self._counters)}, bleu)
         self._goodput.saved()
         self._goodput.write(int(state.step))
-
-    def _restore(self) -> list[str]:
-        """Takes up the newest checkpoint: what is wrong with newer ones."""
-        self._restored, progress, complaints = self._checkpoints.restore_newest(self.task.update.state_shapes)
-        self._require_same_data(progress["data"])
-        self._counters = Counters(**progress["counters"])
-        self.first = int(self._restored.step)
-        return complaints
 
     def _describe_run(self) -> None:
         """Writes what the run is: settings, tokenizers, a report on the data, and who started it where."""

@@ -61,10 +61,9 @@ def run_training(
     workdir: str | Path,
     profiled: ProfiledSteps | None = None,
     is_distributed: bool = False,
-    judge: Judge | None = None,
     shared: SharedPrograms | None = None,
 ) -> Outcome:
-    """The training itself, which ``judge`` may end after a validation.
+    """The training itself.
 
     ``shared``: what trainings before this one, in this process, prepared and compiled; those after it find what it adds.
 
@@ -81,8 +80,8 @@ def run_training(
     mesh = make_mesh(config.mesh)
     with TemporaryDirectory() as scratch, ExitStack() as held:
         run = RunDirectory(workdir, scratch=None if is_first() else scratch)
-        record = held.enter_context(_record(config, run, mesh, judge, shared or SharedPrograms()))
-        (ending,) = _train([record], profiled if is_first() else None, started)
+        record = held.enter_context(_record(config, run, mesh, None, shared or SharedPrograms()))
+        (ending,) = _train([record], Trainer([record], profiled if is_first() else None), started)
     if isinstance(ending, TrainingDiverged):
         raise ending
     return ending
@@ -95,23 +94,38 @@ def run_side_by_side(
     shared: SharedPrograms,
     tell: Tell = tell_nobody,
 ) -> list[Ending]:
-    """Several trainings as one program, in one process, spread over all its devices, each model on one of them.
+    """Several trainings as one program, in one process, spread over all its devices, each model on one of them; or a single
+    one, on all devices. Each may be ended by its own of ``judges`` after a validation.
 
-    Each is written down in its folder as if it were alone, and ``tell`` is called when it has ended. They have the same
-    structure and data, and the same number of updates behind them.
+    Each is written down in its folder as if it were alone; ``tell`` is called when it has ended, and then the folder is free.
+    They have the same structure and data, and the same number of updates behind them. ``shared``: what trainings before
+    these, in this process, prepared and compiled; those after them find what they add.
 
-    Raises ConfigError and DataError, before any update, when one of them cannot begin.
+    Raises ConfigError and DataError, before any update, when one of them cannot begin; KeyboardInterrupt, once all have ended
+    and are told, when a signal asked to stop.
     """
     started = time.perf_counter()
     require_tensorflow()
     start_jax(configs[0].data.cache_directory)
-    mesh = make_mesh(configs[0].mesh, jax.devices()[:1])
+    mesh = make_mesh(configs[0].mesh, jax.devices()[:1] if len(configs) > 1 else None)
     with ExitStack() as held:
+        each_held = [held.enter_context(ExitStack()) for _ in configs]
         records = [
-            held.enter_context(_record(config, RunDirectory(workdir), mesh, judge, shared))
-            for config, workdir, judge in zip(configs, workdirs, judges, strict=True)
+            one.enter_context(_record(config, RunDirectory(workdir), mesh, judge, shared))
+            for one, config, workdir, judge in zip(each_held, configs, workdirs, judges, strict=True)
         ]
-        return _train(records, None, started, tell)
+
+        def tell_and_release(place: int, ending: Ending) -> None:
+            tell(place, ending)
+            each_held[place].close()
+
+        trainer = Trainer(records)
+        try:
+            return _train(records, trainer, started, tell_and_release)
+        finally:
+            # The signal may have come too late for an update, or while somebody was told.
+            if trainer.is_asked_to_stop:
+                raise KeyboardInterrupt
 
 
 @contextmanager
@@ -134,10 +148,7 @@ def _record(
 
 
 def _train(
-    records: Sequence[TrainingRecord],
-    profiled: ProfiledSteps | None,
-    started: float,
-    tell: Tell = tell_nobody,
+    records: Sequence[TrainingRecord], trainer: Trainer, started: float, tell: Tell = tell_nobody
 ) -> list[Ending]:
     task = records[0].task
     same = task.data_identity, task.plan.shapes
@@ -145,7 +156,7 @@ def _train(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
     )
     say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
-    endings = Trainer(records, profiled).train(started, tell)
+    endings = trainer.train(started, tell)
     for run in (record.run for record in records):
         keys = present_keys(run.metrics, CURVES)
         if keys and is_first():

@@ -57,6 +57,16 @@ def test_a_sweep_becomes_an_array(capsys):
     assert "sweep --sweep=sweep.py --workdir=/shared/sweep --study=both --workers=1" in script
 
 
+def test_the_workers_of_a_sweep_train_as_many_trials_at_a_time_as_it_says(tmp_path, capsys):
+    launch = ["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--pack=4"]
+    assert main(launch) == 2
+    assert "in a --pack" in capsys.readouterr().err, "the mesh of small.py has two devices"
+    assert main([*launch, "--config.mesh.fsdp=1"]) == 2
+    assert "--pack: no two trials differ in numbers alone" in capsys.readouterr().err
+    assert main([*launch, "--config.mesh.fsdp=1", "--config.data.seed=0"]) == 0
+    assert " --pack=4 " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

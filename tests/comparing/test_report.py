@@ -88,6 +88,22 @@ def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys):
+    text = {"source": "text", "directory": "/data/old"}
+    make_run("runs/a", {"data": text}, RECORDS)
+    make_run("runs/b", {"data": {**text, "seed": 3, "max_source_tokens": 99}, "seed": 5}, RECORDS)
+    report = ["report", str(tmp_path / "runs"), f"--output={tmp_path / 'out'}"]
+    assert main(report) == 0
+    assert "do not compare" not in capsys.readouterr().out
+    make_run("runs/c", {"data": {**text, "directory": "/data/new"}, "training": {"validation_sentences": 9}}, RECORDS)
+    assert main(report) == 0
+    sentence = (
+        "The runs differ in data.directory, training.validation_sentences: scores of different text do not compare"
+    )
+    assert sentence in capsys.readouterr().out
+    assert sentence in (tmp_path / "out" / "report.md").read_text()
+
+
 def test_one_run_that_has_done_nothing_yet(make_run, tmp_path):
     run = make_run("run")
     assert main(["report", str(run), f"--output={tmp_path / 'out'}"]) == 0

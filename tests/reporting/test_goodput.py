@@ -44,6 +44,27 @@ def test_every_second_counts_once(tmp_path, clock):
     assert sheet.line() == "73% of the time in updates (30.0 s); start up 5.0 s, evaluation 5.0 s, checkpoint 1.0 s"
 
 
+def test_of_trainings_at_once_each_counts_its_part_from_the_start(tmp_path, clock):
+    started = clock.now
+    sheets = []
+    for number in range(4):
+        clock.now += 1
+        sheets.append(Goodput(tmp_path / f"{number}.json", 0, started, trainings=4))
+    clock.now += 4
+    for sheet in sheets:
+        sheet.turn_to("step")
+    clock.now += 10
+    for sheet in sheets[1:]:
+        sheet.share_with(3)
+    sheets[0].write(5)
+    clock.now += 30
+    for sheet in sheets[1:]:
+        sheet.write(9)
+    assert [sheet.seconds["start_up"] for sheet in sheets] == [2.0] * 4
+    assert [sheet.seconds["step"] for sheet in sheets] == [2.5, *[12.5] * 3]
+    assert sum(sum(sheet.seconds.values()) for sheet in sheets) == clock.now - started
+
+
 @pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (10, 10, 4)])
 def test_what_a_crash_costs(tmp_path, clock, restored, kept, lost):
     sheet = Goodput(tmp_path / "goodput.json", 0)

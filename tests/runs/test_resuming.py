@@ -19,6 +19,7 @@ from run_steps import (
     train,
 )
 
+from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.reporting.metrics_log import read_metrics
 from transformer_jax.training_record import TrainingRecord
@@ -45,13 +46,17 @@ def test_a_run_describes_itself(whole):
     assert losses[-1] < losses[0]
 
 
-def test_a_finished_run_that_is_started_again_does_nothing(whole, cache):
+def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeypatch):
     before = metrics_of(whole)
+    saving = json.loads((whole / "goodput.json").read_text())["seconds"]["checkpoint"]
+    close = Checkpoints.close
+    monkeypatch.setattr(Checkpoints, "close", lambda self: (time.sleep(0.5), close(self)))
     outcome = train(tiny_config(cache), whole)
     assert outcome[:3] == (UPDATES, "finished", pytest.approx(0, abs=101))
     assert "in updates" in outcome.time_spent
     goodput = json.loads((whole / "goodput.json").read_text())
     assert goodput["step"] == UPDATES
+    assert goodput["seconds"]["checkpoint"] >= saving + 0.5, "waiting for the last checkpoint is saving"
     assert min(goodput["seconds"][kind] for kind in ("step", "compile", "evaluation", "checkpoint")) > 0
     assert metrics_of(whole) == before
 

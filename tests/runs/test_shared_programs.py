@@ -1,55 +1,89 @@
 """Trials of a sweep that differ only in numbers: one program for all of them, and each trains as if it were alone."""
 
+import itertools
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from run_steps import parameters_of, train_alone
+from run_steps import parameters_of
 
 from transformer_jax import training_session
 from transformer_jax.config import ExperimentConfig, from_dict, to_json
 from transformer_jax.data.listed_tokenizer import WordTokenizer
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.sweeps.definition import Sweep
+from transformer_jax.sweeps.overview import rows
+from transformer_jax.sweeps.storage import open_storage
+from transformer_jax.sweeps.study import SharedStudy
+from transformer_jax.sweeps.worker import Worker
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import KEPT, SharedPrograms
 from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training_record import TrainingRecord
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
-TRIALS = [
-    {},
-    {"seed": 5},
-    {"optimizer": {"learning_rate": 3e-3, "warmup_updates": 2, "b1": 0.8, "b2": 0.9, "epsilon": 1e-6}},
-    {"training": {"label_smoothing": 0.3, "num_updates": 4, "evaluate_every": 2, "log_every": 2}},
-    {
-        "seed": 3,
-        "model": {"dropout": 0.4, "embedding_dropout": 0.2},
-        "optimizer": {"weight_decay": 0.2, "clip_norm": 0.3, "learning_rate": 2e-2},
-        "training": {"label_smoothing": 0.2},
+# Four rows of numbers, each to be trained with three seeds.
+ROWS = {
+    "plain": {},
+    "quick": {
+        "optimizer.learning_rate": 3e-3,
+        "optimizer.warmup_updates": 2,
+        "optimizer.b1": 0.8,
+        "optimizer.b2": 0.9,
+        "optimizer.epsilon": 1e-6,
     },
-]
+    "long": {
+        "training.label_smoothing": 0.3,
+        "training.num_updates": 4,
+        "training.evaluate_every": 2,
+        "training.log_every": 2,
+    },
+    "careful": {
+        "model.dropout": 0.4,
+        "model.embedding_dropout": 0.2,
+        "optimizer.weight_decay": 0.2,
+        "optimizer.clip_norm": 0.3,
+        "optimizer.learning_rate": 2e-2,
+        "training.label_smoothing": 0.2,
+    },
+}
+SEEDS = (0, 5, 3)
 
 
-def trial(cache: Path, changes: dict) -> ExperimentConfig:
+def settings_of(cache: Path, changes: dict) -> dict:
     settings = tiny_settings(cache, num_updates=3, evaluate_every=3)
     settings["data"]["seed"] = 1
     settings["batching"]["num_buckets"] = 1
     settings["optimizer"] |= {"name": "adamw", "weight_decay": 0.1, "clip_norm": 1.0}
     for key, value in changes.items():
         settings[key] = {**settings.get(key, {}), **value} if isinstance(value, dict) else value
-    return from_dict(settings)
+    return settings
 
 
-def trained(config: ExperimentConfig, folder: Path, shared: SharedPrograms) -> list[np.ndarray]:
-    """The state at the end."""
-    run, mesh = RunDirectory(folder), make_mesh(config.mesh, jax.devices()[:1])
-    record = TrainingRecord(config, run, shared.task_of(config, tokenizers_for_training(config, run), mesh), mesh)
-    assert train_alone(record).step == config.training.num_updates
-    return parameters_of(folder, config, config.training.num_updates)
+def trial(cache: Path, changes: dict) -> ExperimentConfig:
+    return from_dict(settings_of(cache, changes))
+
+
+@pytest.fixture
+def sweep(cache, tmp_path, monkeypatch) -> Sweep:
+    """Twelve trials, each to be trained on one device."""
+    monkeypatch.setattr(training_session, "make_mesh", lambda config, devices: make_mesh(config, jax.devices()[:1]))
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(f"def get_config():\n    return {settings_of(cache, {})!r}\n")
+    return Sweep(config=str(recipe), rows=ROWS, seeds=SEEDS, metric="validation/loss")
+
+
+def trained(configs: list[ExperimentConfig], folder: Path, shared: SharedPrograms) -> None:
+    """Trains them at once."""
+    folders = [folder / str(place) for place in range(len(configs))]
+    endings = training_session.run_side_by_side(
+        configs, folders, [lambda step, found: False] * len(configs), shared
+    )
+    assert [ending.step for ending in endings] == [config.training.num_updates for config in configs]
 
 
 @pytest.fixture
@@ -71,7 +105,7 @@ def compilations():
 
     def listen(event: str, seconds: float, **details: object) -> None:
         if event == COMPILATION:
-            events.append(details.get("fun_name"))
+            events.append(str(details.get("fun_name")))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield events
@@ -79,25 +113,43 @@ def compilations():
 
 
 @pytest.mark.slow
-def test_trials_that_differ_in_numbers_share_one_compilation_and_train_as_if_alone(
-    cache, tmp_path, traced, compilations
+def test_twelve_trials_that_differ_in_numbers_share_one_compilation_and_train_as_if_alone(
+    sweep, tmp_path, traced, compilations
 ):
-    shared = SharedPrograms()
-    found = [trained(trial(cache, changes), tmp_path / f"{n}", shared) for n, changes in enumerate(TRIALS[:1])]
-    compilations.clear()
-    found += [trained(trial(cache, changes), tmp_path / f"{n + 1}", shared) for n, changes in enumerate(TRIALS[1:])]
+    study = SharedStudy(sweep, open_storage(str(tmp_path / "study.journal")), "s")
+    Worker(study, tmp_path, partial(training_session.run_side_by_side, shared=SharedPrograms())).work()
+    trials = rows(study)
+    assert [each.state for each in trials] == ["complete"] * 12
     assert len(traced) == 1
-    assert compilations == []
+    assert sum("train_step" in name for name in compilations) == 1
+
+    configs = [sweep.settings(each.point) for each in trials]
+    found = [
+        parameters_of(Path(each.folder), config, config.training.num_updates)
+        for each, config in zip(trials, configs, strict=True)
+    ]
     assert all(
         any(not np.array_equal(*leaves) for leaves in zip(one, two, strict=True))
-        for n, one in enumerate(found)
-        for two in found[:n]
+        for one, two in itertools.combinations(found, 2)
     )
-
-    alone = trained(trial(cache, TRIALS[-1]), tmp_path / "alone", SharedPrograms())
+    trained(configs[-1:], tmp_path / "alone", SharedPrograms())
     assert len(traced) == 2
+    alone = parameters_of(tmp_path / "alone" / "0", configs[-1], configs[-1].training.num_updates)
     for one, two in zip(found[-1], alone, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.slow
+def test_a_second_pack_compiles_nothing(sweep, tmp_path, traced, compilations):
+    configs = [sweep.settings(point) for point in sweep.points()]
+    shared = SharedPrograms()
+    trained(configs[:2], tmp_path / "first", shared)
+    assert len(traced) == 1
+    assert compilations
+    compilations.clear()
+    trained([configs[4], configs[-1]], tmp_path / "second", shared)
+    assert len(traced) == 1
+    assert compilations == []
 
 
 def test_a_task_is_shared_where_structure_and_data_are_the_same(cache, tmp_path):

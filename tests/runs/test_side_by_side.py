@@ -15,7 +15,7 @@ from run_steps import metrics_of, train_alone
 
 from transformer_jax.checkpoint_tools.difference import read_parameters
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, numbers_of
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import SharedPrograms
@@ -42,7 +42,7 @@ def member(cache: Path, changes: dict) -> ExperimentConfig:
     return from_dict(settings)
 
 
-# What all of them compile is compiled once.
+# What a single training compiles, and what so many at once do, is compiled once.
 SHARED = SharedPrograms()
 
 
@@ -99,8 +99,11 @@ def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatc
         return original(self, step, *rest)
 
     monkeypatch.setattr(TrainingRecord, "add", interrupting)
-    first = together(cache, tmp_path)
+    first: list = []
+    with pytest.raises(KeyboardInterrupt):
+        together(cache, tmp_path, tell=lambda place, ending: first.append(ending))
     monkeypatch.undo()
+    assert len(first) == len(MEMBERS)
     assert {ending.reason for ending in first} == {"interrupted"}
     assert len({ending.step for ending in first}) == 1
     for place, ending in enumerate(together(cache, tmp_path)):
@@ -113,14 +116,42 @@ def test_one_that_diverges_or_is_judged_ends_by_itself(cache, alone, tmp_path, c
     changes = [{**MEMBERS[0], "optimizer": {"learning_rate": 1e38}}, MEMBERS[1], MEMBERS[2]]
     judges = [lambda step, found: False, lambda step, found: step == 2, lambda step, found: False]
     told: list = []
-    endings = together(cache, tmp_path, changes, judges, lambda place, ending: told.append((place, ending)))
+    endings = together(
+        cache, tmp_path, changes, judges, lambda place, _: told.append((place, folders_in_use(tmp_path)))
+    )
     assert isinstance(endings[0], TrainingDiverged)
     assert "gradient norm" in str(endings[0])
-    assert [place for place, _ in told] == [0, 1, 2]
+    assert told == [(0, [0, 1, 2]), (1, [1, 2]), (2, [2])]
     assert not (tmp_path / "0" / "outcome.json").exists()
     assert [(ending.step, ending.reason) for ending in endings[1:]] == [(2, "judged"), (9, "finished")]
     assert_same(tmp_path / "2", alone / "2", 9)
     assert "[2] update 9: validation" in capfd.readouterr().err
+
+
+def folders_in_use(folder: Path) -> list[int]:
+    used = []
+    for each in sorted(folder.iterdir()):
+        try:
+            with RunDirectory(each).locked():
+                pass
+        except RunIsBusy:
+            used.append(int(each.name))
+    return used
+
+
+@pytest.mark.slow
+def test_who_asks_to_stop_while_an_end_is_told_is_heard(cache, alone, tmp_path):
+    """All have ended by then: nothing else says that there was a signal."""
+    shutil.copytree(alone, tmp_path, dirs_exist_ok=True)
+    told: list = []
+
+    def tell(place, ending):
+        told.append(ending.reason)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        together(cache, tmp_path, MEMBERS[:2], tell=tell)
+    assert told == ["finished"] * 2
 
 
 def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypatch):
@@ -147,12 +178,17 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
 @pytest.mark.slow
 def test_what_does_not_stand_at_the_same_update_or_has_other_data_is_refused(cache, alone, tmp_path):
     shutil.copytree(alone / "0", tmp_path / "0")
+    before = {file: file.read_bytes() for file in (tmp_path / "0").glob("*.json*")}
     with pytest.raises(ConfigError, match="stand at different updates"):
         together(cache, tmp_path, MEMBERS[:2])
+    assert {file: file.read_bytes() for file in (tmp_path / "0").glob("*.json*")} == before
+    assert tmp_path / "0" / "outcome.json" in before
     with pytest.raises(ConfigError, match="data, tokenizers or models are not the same"):
         together(cache, tmp_path / "new", [MEMBERS[0], {"data": {"generated_pairs": 100, "seed": 1}}])
+    assert not list(tmp_path.glob("new/*/*.json*")) + list(tmp_path.glob("1/*.json*"))
     # Nothing of it is left open: it goes on as it is.
-    assert together(cache, tmp_path, MEMBERS[:1])[0].step == 4
+    shutil.copytree(alone / "1", tmp_path / "1", dirs_exist_ok=True)
+    assert [ending.step for ending in together(cache, tmp_path, MEMBERS[:2])] == [4, 4]
 
 
 def one_device():

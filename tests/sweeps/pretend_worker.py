@@ -14,9 +14,7 @@ from transformer_jax.sweeps.storage import open_storage
 from transformer_jax.sweeps.study import SharedStudy
 from transformer_jax.sweeps.worker import Worker
 
-Outcome = collections.namedtuple(
-    "Outcome", "step reason is_asked_to_stop", defaults=[False]
-)  # as much of it as a worker reads
+Outcome = collections.namedtuple("Outcome", "step reason")  # as much of it as a worker reads
 
 STEPS = 10
 
@@ -43,4 +41,8 @@ def pretend(config, folder, judge, seconds):
 if __name__ == "__main__":
     sweep, storage, workdir, seconds, grace = sys.argv[1:]
     study = SharedStudy(load_sweep(sweep), open_storage(storage), "pretended", float(grace))
-    Worker(study, Path(workdir), lambda config, folder, judge: pretend(config, folder, judge, float(seconds))).work()
+
+    def train(configs, folders, judges, tell):
+        tell(0, pretend(configs[0], folders[0], judges[0], float(seconds)))
+
+    Worker(study, Path(workdir), train).work()

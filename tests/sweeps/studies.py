@@ -3,6 +3,20 @@
 from transformer_jax.sweeps.definition import Sweep
 from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform
 
+
+def one_by_one(train):
+    """What a worker is given, of ``train(config, folder, judge)`` that returns how a training ended."""
+
+    def trained(configs, folders, judges, tell):
+        endings = [train(*each) for each in zip(configs, folders, judges, strict=True)]
+        for place, ending in enumerate(endings):
+            tell(place, ending)
+        if any(getattr(ending, "reason", "") == "interrupted" for ending in endings):
+            raise KeyboardInterrupt
+
+    return trained
+
+
 GRID = Sweep(config="configs/quickstart.py", rows={"a": {}, "b": {"model.d_ff": 64}}, seeds=(3, 4))
 SEARCH = Sweep(
     config="configs/quickstart.py",

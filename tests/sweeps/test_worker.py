@@ -4,14 +4,14 @@ import csv
 
 import pytest
 from optuna.trial import TrialState
-from sweeps.studies import GRID, SEARCH
+from sweeps.studies import GRID, SEARCH, one_by_one
 
 from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.study import SharedStudy, number_of
 from transformer_jax.sweeps.worker import Worker
-from transformer_jax.training_record import Outcome
+from transformer_jax.training_record import Outcome, TrainingDiverged
 
 
 def test_work_trains_all_and_says_what_failed(storage, tmp_path):
@@ -26,7 +26,7 @@ def test_work_trains_all_and_says_what_failed(storage, tmp_path):
         return Outcome(9, "finished", 7.5, "")
 
     study = SharedStudy(GRID, storage, "s")
-    Worker(study, tmp_path, pretend).work()
+    Worker(study, tmp_path, one_by_one(pretend)).work()
     found = rows(study)
     assert [(row.state, row.value, row.step) for row in found] == [("complete", 7.5, 5)] * 3 + [("failed", None, None)]
     table = trial_table(GRID, found)
@@ -47,14 +47,11 @@ def test_work_trains_all_and_says_what_failed(storage, tmp_path):
 
 
 def test_trials_that_diverge_end_no_worker(storage, tmp_path):
-    class TrainingDiverged(RuntimeError):
-        pass
-
     def diverge(config, folder, judge):
-        raise TrainingDiverged("update 3: loss nan\nand more lines")
+        return TrainingDiverged("update 3: loss nan\nand more lines")
 
     study = SharedStudy(GRID, storage, "s")
-    Worker(study, tmp_path, diverge).work()
+    Worker(study, tmp_path, one_by_one(diverge)).work()
     assert [row.error for row in rows(study)] == ["TrainingDiverged: update 3: loss nan"] * 4
 
 
@@ -78,26 +75,44 @@ def test_a_storage_that_does_not_answer_is_waited_for(storage, tmp_path, monkeyp
 
     for name in ("claim", "finish", "take_over_orphans"):
         monkeypatch.setattr(study, name, sometimes(getattr(study, name)))
-    Worker(study, tmp_path, pretend).work()
+    Worker(study, tmp_path, one_by_one(pretend)).work()
     assert [row.state for row in rows(study)] == ["complete"] * 4
 
 
-def test_who_is_asked_to_stop_in_the_last_validation_stops_after_it(storage, tmp_path):
-    def pretend(config, folder, judge):
-        folder.mkdir(parents=True)
-        (folder / "metrics.jsonl").write_text('{"step": 5, "validation/bleu": 7.5}\n')
-        return Outcome(5, "finished", 7.5, "", is_asked_to_stop=True)
+def test_who_is_asked_to_stop_too_late_for_an_update_stops_after_the_trial(storage, tmp_path):
+    def asked(configs, folders, judges, tell):
+        finish(folders[0])
+        tell(0, Outcome(5, "finished", 7.5, ""))
+        raise KeyboardInterrupt
 
     study = SharedStudy(GRID, storage, "s")
     with pytest.raises(KeyboardInterrupt):
-        Worker(study, tmp_path, pretend).work()
+        Worker(study, tmp_path, asked).work()
     assert [row.state for row in rows(study)] == ["complete", "waiting", "waiting", "waiting"]
+
+
+def test_what_goes_wrong_after_a_trial_has_ended_is_told_and_costs_nothing(storage, tmp_path, capsys):
+    def undrawn(configs, folders, judges, tell):
+        finish(folders[0])
+        tell(0, Outcome(5, "finished", 7.5, ""))
+        raise OSError("curves.png: no space left")
+
+    study = SharedStudy(GRID, storage, "s")
+    Worker(study, tmp_path, undrawn).work()
+    assert [row.state for row in rows(study)] == ["complete"] * 4
+    assert "no space left" in capsys.readouterr().err
+
+
+def finish(folder):
+    """Leaves what a training does."""
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text('{"step": 5, "validation/bleu": 7.5}\n')
 
 
 def test_trial_after_trial_that_fails_ends_the_worker(storage, tmp_path):
     study = SharedStudy(GRID, storage, "s")
     with pytest.raises(ConfigError, match="3 trials in a row failed, the last with: ZeroDivisionError"):
-        Worker(study, tmp_path, lambda config, folder, judge: 1 / 0).work()
+        Worker(study, tmp_path, one_by_one(lambda config, folder, judge: 1 / 0)).work()
 
 
 def test_what_is_stopped_is_offered_anew_and_a_poor_trial_is_pruned(storage, tmp_path):
@@ -111,7 +126,7 @@ def test_what_is_stopped_is_offered_anew_and_a_poor_trial_is_pruned(storage, tmp
         return Outcome(400, "judged" if judge(400, {"validation/loss": loss}) else "finished", None, "")
 
     with pytest.raises(KeyboardInterrupt):
-        Worker(study, tmp_path, lambda config, folder, judge: Outcome(3, "interrupted", None, "")).work()
+        Worker(study, tmp_path, one_by_one(lambda *training: Outcome(3, "interrupted", None, ""))).work()
     assert [trial.state for trial in study.trials()] == [TrialState.WAITING] * 5
-    Worker(study, tmp_path, pretend).work()
+    Worker(study, tmp_path, one_by_one(pretend)).work()
     assert [row.state for row in rows(study)] == ["complete"] * 4 + ["pruned"]

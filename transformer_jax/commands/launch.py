@@ -33,10 +33,10 @@ from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
 from transformer_jax.launching.workload import Sweep, Training
-from transformer_jax.sweeps.definition import load_sweep
+from transformer_jax.sweeps.definition import load_sweep, require_alike
 
 # Of the flags of sweep, those that its workers are given as they are.
-SWEEP_FLAGS = "study", "grace_seconds"
+SWEEP_FLAGS = "study", "grace_seconds", "pack"
 
 
 class Launcher(NamedTuple):
@@ -140,7 +140,9 @@ def workload_of(command: list[str]) -> Training | Sweep:
             raise ConfigError(
                 "--retry_failed: each worker would try them once more; give it to sweep itself, then launch"
             )
-        load_sweep(values.sweep, overrides_of(values), values.rows)
+        stated = load_sweep(values.sweep, overrides_of(values), values.rows)
+        if values.pack > 1:
+            require_alike(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += tuple(sweep.flags_of_trials(values))
         return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)

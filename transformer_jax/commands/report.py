@@ -38,7 +38,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.comparing.plain_text import to_text
     from transformer_jax.comparing.report_files import write_report
     from transformer_jax.comparing.run_curves import draw_run_curves
-    from transformer_jax.comparing.run_report import damage, report_csv, results_table, run_report
+    from transformer_jax.comparing.run_report import damage, different_text, report_csv, results_table, run_report
     from transformer_jax.comparing.run_summary import summarise
 
     runs = [summarise(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
@@ -47,5 +47,5 @@ def run(values: flags.FlagValues) -> int:
     curves = draw_run_curves(runs, metrics, output / "curves.png", is_chosen=values["metrics"].present > 0)
     written = write_report(output, "report", run_report(runs, curves), {"report.csv": report_csv(runs)})
     print(to_text(results_table(runs)))
-    print("\n" + "\n".join([*damage(runs), *(f"  {path}" for path in written)]))
+    print("\n" + "\n".join([*different_text(runs), *damage(runs), *(f"  {path}" for path in written)]))
     return 0

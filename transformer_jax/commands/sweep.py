@@ -121,7 +121,7 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, p
     from transformer_jax.sweeps.devices import cores_of
     from transformer_jax.sweeps.worker import Worker
     from transformer_jax.tasks.shared_programs import SharedPrograms
-    from transformer_jax.training_session import run_side_by_side, run_training
+    from transformer_jax.training_session import run_side_by_side
 
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
@@ -131,9 +131,8 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, p
     for each in SIGNALS:
         signal.signal(each, handler)
     # Trials that differ only in numbers compile once.
-    shared = SharedPrograms()
-    together = partial(run_side_by_side, shared=shared)
-    Worker(study, workdir, partial(run_training, shared=shared), together, pack).work()
+    train = partial(run_side_by_side, shared=SharedPrograms())
+    Worker(study, workdir, train, pack).work()
     return 0
 
 

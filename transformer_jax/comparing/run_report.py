@@ -28,6 +28,20 @@ MEANING = (
     "by the best checkpoint. An empty cell is not known, or not yet."
 )
 
+# What decides which text a validation scores; the text of a generated validation split depends on no seed.
+SCORED_TEXT = frozenset(
+    {
+        "data.source",
+        "data.directory",
+        "data.name",
+        "data.source_language",
+        "data.target_language",
+        "data.generated_words",
+        "data.validation_split",
+        "training.validation_sentences",
+    }
+)
+
 
 def results_table(runs: Sequence[RunSummary]) -> Table:
     """A row for each run: the columns above, then BLEU and chrF of the best checkpoint on every split that was evaluated."""
@@ -51,7 +65,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         of_text=frozenset({0, 2}),
     )
     sections = [
-        Section("Results", (results_table(runs), MEANING)),
+        Section("Results", (results_table(runs), *different_text(runs), MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (shown,)),
         Section("Best checkpoints", (paths, *damage(runs))),
@@ -61,6 +75,16 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         sections.append(Section("Evaluations", (evaluations,)))
     title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     return Document(title, tuple(sections))
+
+
+def different_text(runs: Sequence[RunSummary]) -> list[str]:
+    """A sentence, unless all runs were scored on the same text, as far as their settings tell."""
+    differ = [key for key in differing_settings([run.config for run in runs]) if key in SCORED_TEXT]
+    if not differ:
+        return []
+    return [
+        f"The runs differ in {', '.join(differ)}: scores of different text do not compare, nor does their order here."
+    ]
 
 
 def damage(runs: Sequence[RunSummary]) -> list[str]:

@@ -20,17 +20,17 @@ class Goodput:
     process and the next start no time is counted. Of trainings that run side by side each counts its part.
     """
 
-    def __init__(self, path: Path, first: int, started: float | None = None) -> None:
+    def __init__(self, path: Path, first: int, started: float | None = None, trainings: int = 1) -> None:
         """Goes on with the file of an earlier start, if there is one, from its update ``first``.
 
-        This start began at ``started`` of ``time.perf_counter`` (now, if None).
+        This start began at ``started`` of ``time.perf_counter`` (now, if None), and is one of so many ``trainings`` at once.
 
         Raises DataError when the file is not one.
         """
         self._path = path
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self._since_checkpoint = 0.0
-        self._part = 1.0
+        self._part = 1 / trainings
         if path.is_file():
             self._take_up(first)
         self._kind, self._since = "start_up", time.perf_counter() if started is None else started

@@ -1,7 +1,7 @@
 """Progress of a sweep on the terminal: a live table of its trials, or a line for each change where there is no terminal."""
 
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.live import Live
@@ -11,6 +11,7 @@ from rich.table import Table
 MOST_ROWS = 30
 
 
+@runtime_checkable
 class Rows(Protocol):
     """A table of text; the first two cells of a row are the trial's number and its state."""
 
@@ -56,11 +57,13 @@ class SweepProgress:
 
 
 def _drawn(table: Rows) -> Table:
+    """What is going on, and below it what has ended, the highest number first, as far as there is room."""
     counts = {
         state: sum(row[1] == state for row in table.rows) for state in dict.fromkeys(row[1] for row in table.rows)
     }
     drawn = Table(*table.headings, caption=", ".join(f"{count} {state}" for state, count in counts.items()), box=None)
-    # What ended long ago gives way to what is going on.
-    for row in [row for row in table.rows if row[1] != "waiting"][-MOST_ROWS:]:
+    going_on = [row for row in table.rows if row[1] == "running"]
+    ended = [row for row in table.rows if row[1] not in ("running", "waiting")]
+    for row in [*going_on, *reversed(ended)][:MOST_ROWS]:
         drawn.add_row(*(cell.replace("[", "\\[") for cell in row))
     return drawn

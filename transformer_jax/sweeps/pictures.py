@@ -30,11 +30,15 @@ def draw_study(study: optuna.Study, metric: str, folder: Path) -> list[Path]:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return axes
 
-    drawn = [_write(folder / "history.png", history, study, target_name=metric)]
-    if varied and len(done) > 1:
-        options = {"params": sorted(varied), "target_name": metric}
-        drawn.append(_write(folder / "parallel_coordinates.png", drawing.plot_parallel_coordinate, study, **options))
-        drawn.append(_write(folder / "importance.png", drawing.plot_param_importances, study, **options))
+    # Optuna chooses a style for whatever this process draws from then on.
+    with matplotlib.rc_context():
+        drawn = [_write(folder / "history.png", history, study, target_name=metric)]
+        if varied and len(done) > 1:
+            options = {"params": sorted(varied), "target_name": metric}
+            drawn.append(
+                _write(folder / "parallel_coordinates.png", drawing.plot_parallel_coordinate, study, **options)
+            )
+            drawn.append(_write(folder / "importance.png", drawing.plot_param_importances, study, **options))
     return [file for file in drawn if file is not None]
 
 

@@ -19,8 +19,8 @@ from transformer_jax.sweeps.planning import NUMBER, await_plan, plan, require_sa
 from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform, Range, Value
 from transformer_jax.sweeps.samplers import make_pruner, make_sampler
 
-# What a trial carries: when its worker last said that it lives, and why it failed.
-ALIVE, ERROR = "alive", "error"
+# What a trial carries: when its worker last said that it lives, why it failed, and that there was an attempt before this one.
+ALIVE, ERROR, OFFERED_AGAIN = "alive", "error", "offered_again"
 
 
 def number_of(trial: Trial | FrozenTrial) -> int:
@@ -145,7 +145,7 @@ class SharedStudy:
             state=TrialState.WAITING,
             params=trial.params,
             distributions=trial.distributions,
-            user_attrs={NUMBER: number_of(trial)},
+            user_attrs={NUMBER: number_of(trial), OFFERED_AGAIN: True},
             system_attrs=trial.system_attrs,
         )
         self.study.add_trial(again)

@@ -3,7 +3,7 @@
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -28,10 +28,11 @@ SECONDS_BETWEEN_LOOKS = 1.0
 FAILURES_IN_A_ROW = 3
 
 Train = Callable[..., Any]
-"""``train(config, workdir, judge=judge) -> Outcome``: trains in the folder, or goes on there; ``run_training`` is one."""
+"""``train(configs, workdirs, judges, tell=tell)``: trains in the folders, or goes on there, all at once.
 
-TrainTogether = Callable[..., Any]
-"""``train(configs, workdirs, judges, tell=tell)``: the same for several; ``tell(place, ending)`` when one has ended."""
+``tell(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once all are told, when it was asked to stop;
+``run_side_by_side`` is one.
+"""
 
 Ending = Any
 """An Outcome, or the exception that ended a training."""
@@ -42,15 +43,12 @@ class NothingFound(RuntimeError):
 
 
 class Worker:
-    """Trains the trials of a study in folders below ``workdir``; with ``together`` up to ``pack`` of them at a time."""
+    """Trains the trials of a study in folders below ``workdir``, up to ``pack`` of them at a time."""
 
-    def __init__(
-        self, study: SharedStudy, workdir: Path, train: Train, together: TrainTogether | None = None, pack: int = 1
-    ) -> None:
-        self._study, self._train, self._together = study, train, together
-        self._claims = Claims(study, workdir, pack if together else 1)
+    def __init__(self, study: SharedStudy, workdir: Path, train: Train, pack: int = 1) -> None:
+        self._study, self._train = study, train
+        self._claims = Claims(study, workdir, pack)
         self._failures_in_a_row = 0
-        self._is_asked_to_stop = False
 
     def work(self) -> None:
         """Trains what is left, and what others leave by dying; returns when all trials have ended.
@@ -77,21 +75,8 @@ class Worker:
     def _run(self, claimed: Sequence[Claimed]) -> None:
         """Trains these to their ends."""
         left = dict(enumerate(claimed))
-
-        def tell(place: int, ending: Ending) -> None:
-            self._settle(left.pop(place), ending)
-
         try:
-            with ExitStack() as beating:
-                beats = [beating.enter_context(alive(each.trial, self._study.grace_seconds)) for each in claimed]
-                for each in claimed:
-                    say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
-                judges = [self._judge(each, lost) for each, lost in zip(claimed, beats, strict=True)]
-                if len(claimed) == 1:
-                    tell(0, self._train(claimed[0].config, claimed[0].folder, judge=judges[0]))
-                elif self._together:
-                    folders = [each.folder for each in claimed]
-                    self._together([each.config for each in claimed], folders, judges, tell=tell)
+            self._train_all(left)
         except KeyboardInterrupt:
             self._put_back(left.values())
             raise
@@ -103,17 +88,39 @@ class Worker:
             self._put_back(left.values())
         # Whatever ends one trial, a loss that is no number or memory that runs out, need not end the others.
         except Exception as error:
-            if not left:
-                raise
             traceback.print_exc()
-            if len(claimed) == 1:
+            if len(claimed) == 1 and left:
                 self._fail(claimed[0].trial, error)
-            else:
-                say(f"{len(claimed)} trials could not train together; from now on half as many")
-                self._claims.take_fewer(than=len(claimed))
-                self._put_back(left.values())
-        if self._is_asked_to_stop:
-            raise KeyboardInterrupt
+            elif left:
+                self._try_otherwise(len(claimed), left.values(), error)
+
+    def _train_all(self, left: dict[int, Claimed]) -> None:
+        """Trains what is in ``left``, by its place, and takes out what has ended and is told."""
+        claimed = list(left.values())
+        with ExitStack() as beating:
+            beats = [beating.enter_context(ExitStack()) for _ in claimed]
+            judges = []
+            for each, beat in zip(claimed, beats, strict=True):
+                lost = beat.enter_context(alive(each.trial, self._study.grace_seconds))
+                say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
+                judges.append(self._judge(each, lost))
+
+            def tell(place: int, ending: Ending) -> None:
+                self._settle(left[place], ending)
+                del left[place]
+                beats[place].close()
+
+            self._train([each.config for each in claimed], [each.folder for each in claimed], judges, tell=tell)
+
+    def _try_otherwise(self, together: int, left: Collection[Claimed], error: Exception) -> None:
+        """Leaves for later what is left of so many trials that did not go ``together``."""
+        if _is_lack_of_memory(error):
+            say(f"{together} trials do not fit together; from now on half as many")
+            self._claims.take_fewer(than=together)
+        else:
+            say(f"{together} trials could not train together; those that are left are tried alone")
+            self._claims.take_alone(each.number for each in left)
+        self._put_back(left)
 
     def _put_back(self, claimed: Iterable[Claimed]) -> None:
         for each in claimed:
@@ -125,7 +132,6 @@ class Worker:
         if isinstance(ending, Exception):
             self._fail(trial, ending)
             return
-        self._is_asked_to_stop |= ending.reason == "interrupted" or ending.is_asked_to_stop
         if ending.reason == "interrupted":
             self._patiently(lambda: study.put_back(trial))
             return
@@ -191,6 +197,11 @@ class Worker:
 def _is_its_own(error: Exception) -> bool:
     """Whether others need not fail in the same way: a rate that was too high, settings that exclude each other."""
     return isinstance(error, ConfigError | NothingFound) or type(error).__name__ == "TrainingDiverged"
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Whether fewer trials at a time may do: XLA's errors are known by their text."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def describe(point: Mapping[str, object]) -> str:

@@ -27,6 +27,7 @@ from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
+from transformer_jax.training.side_by_side import Alone, SideBySide, side_by_side
 from transformer_jax.training.update import Update
 
 SCORING_TOKENS = 4096
@@ -57,6 +58,7 @@ class TranslationTask:
         self.model: Module = evaluated.model
         self._mesh = mesh
         self._stores: dict[tuple[str, bool], TokenStore] = {}
+        self._joined: dict[int, Alone | SideBySide] = {}
         self._compiled_loss = jax.jit(evaluated.unsmoothed_loss, out_shardings=everywhere(mesh))
 
     @cached_property
@@ -83,6 +85,12 @@ class TranslationTask:
     def update(self) -> Update:
         """What one update does."""
         return Update(self.config, self.objective.loss, self.objective.init_params, self._mesh)
+
+    def joined(self, trainings: int) -> Alone | SideBySide:
+        """What makes the updates of so many trainings at once: always the same, so that nothing is compiled again."""
+        if trainings not in self._joined:
+            self._joined[trainings] = side_by_side(self.update, trainings)
+        return self._joined[trainings]
 
     @cached_property
     def translator(self) -> Translator:

@@ -1,0 +1,26 @@
+"""The pictures of a study."""
+
+import matplotlib
+from optuna.trial import TrialState
+from sweeps.studies import GRID
+
+from transformer_jax.sweeps.pictures import draw_study
+from transformer_jax.sweeps.study import SharedStudy
+
+
+def settings() -> dict:
+    """Everything that decides how other pictures look."""
+    return {name: value for name, value in matplotlib.rcParams.items() if not name.startswith("backend")}
+
+
+def test_pictures_are_drawn_and_those_drawn_later_look_as_they_would(storage, tmp_path):
+    study = SharedStudy(GRID, storage, "s")
+    for value in (1.0, 2.0, 4.0):
+        trial = study.claim()
+        study.point(trial)
+        study.finish(trial, TrialState.COMPLETE, value, step=1)
+    before = settings()
+    drawn = draw_study(study.study, "validation/bleu", tmp_path)
+    assert [file.name for file in drawn] == ["history.png", "parallel_coordinates.png", "importance.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
+    assert settings() == before
