@@ -55,7 +55,7 @@ class Trainer:
     def train(self, started: float | None = None, tell: Tell = tell_nobody) -> list[Ending]:
         """Trains each to its end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
 
-        ``started``: when the command did, by ``time.perf_counter``, for the account of its time. ``tell`` is called when one
+        ``started``: when this start did, by ``time.perf_counter``, for the account of its time. ``tell`` is called when one
         of them has ended, with its place in ``records``. TrainingDiverged when a loss or gradient was not finite: the
         checkpoints stay as they were, and the others go on.
 

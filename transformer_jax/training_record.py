@@ -88,7 +88,7 @@ class TrainingRecord:
     def open(self, started: float | None = None, trainings: int = 1) -> list[str]:
         """Writes down what the run is, once it was taken up; what a reader should know of it.
 
-        ``started``: when the command did, by ``time.perf_counter``, for the account of its time, which is that of so many
+        ``started``: when this start of it did, by ``time.perf_counter``, for the account of its time, which is that of so many
         ``trainings`` at once.
         """
         with first_goes_first():
