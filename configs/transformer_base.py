@@ -8,7 +8,7 @@ newstest2014 tokenised BLEU 27.3 and 28.4, decoded from the average of the last 
 wrote every 10 minutes. Departures: sentencepiece BPE instead of the paper's, and checkpoints every 1000 updates.
 
 ``ten_billion`` is not the paper's: the same model with 24 + 20 layers of width 4096, pre-norm, 10.3 billion parameters, for
-``transformer-jax compile --config=configs/transformer_base.py:ten_billion --topology=v5p:8x8x8``.
+``transformer-jax compile --config=configs/transformer_base.py:ten_billion --topology=v5p:4x8x8`` (a v5p-512).
 
 Not yet run here, on any hardware.
 """
@@ -73,5 +73,5 @@ def get_config(variant: str = "base") -> ConfigDict:
         }
         config.model.update(num_encoder_layers=24, num_decoder_layers=20, d_model=4096, d_ff=16_384, num_heads=32)
         config.model.update(normalization="pre", scan_layers=True, rematerialise="full")
-        config.mesh = {"data": 8, "fsdp": 64}
+        config.mesh = {"data": -1, "fsdp": 64}
     return config

@@ -20,7 +20,7 @@ def test_pictures_are_drawn_and_those_drawn_later_look_as_they_would(storage, tm
         study.point(trial)
         study.finish(trial, TrialState.COMPLETE, value, step=1)
     before = settings()
-    drawn = draw_study(study.study, "validation/bleu", tmp_path)
+    drawn = draw_study(study, tmp_path)
     assert [file.name for file in drawn] == ["history.png", "parallel_coordinates.png", "importance.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
     assert settings() == before

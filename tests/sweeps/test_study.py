@@ -112,9 +112,12 @@ def test_a_trial_that_ended_is_not_begun_again_though_it_was_offered_twice(stora
 
 
 def test_a_sweep_may_grow(storage):
-    SharedStudy(replace(GRID, rows={"a": {}}, seeds=(3,)), storage, "s")
+    first = SharedStudy(replace(GRID, rows={"a": {}}, seeds=(3,)), storage, "s")
+    trial = first.claim()
+    points = [first.point(trial)]
+    first.finish(trial, TrialState.COMPLETE, 1.0, step=1)
     study = SharedStudy(GRID, storage, "s")
-    points = [study.point(study.claim()) for _ in range(4)]
+    points += [study.point(study.claim()) for _ in range(3)]
     assert points[0] == {"row": "a", "seed": 3}
     assert sorted((point["row"], point["seed"]) for point in points) == [("a", 3), ("a", 4), ("b", 3), ("b", 4)]
     SharedStudy(SEARCH, storage, "t")

@@ -170,7 +170,7 @@ def _coordinate(
 
         statuses = run_workers(command, surroundings, logs, look)
     trials = rows(study)
-    pictures = draw_study(study.study, study.sweep.metric, workdir)
+    pictures = draw_study(study, workdir)
     written = write_leaderboard(study.sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(study.sweep, trials)))
     print("\n" + "\n".join(f"  {file}" for file in (*written, *pictures)))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from optuna.trial import FrozenTrial, TrialState
 
 from transformer_jax.config import ConfigError, ExperimentConfig, structure_of
-from transformer_jax.sweeps.study import SharedStudy, given_point, number_of
+from transformer_jax.sweeps.study import SharedStudy, given_point, number_of, was_begun
 
 BEGUN, COMPILED, NEW, OTHERS = range(4)
 
@@ -28,7 +28,7 @@ class CompiledFirst:
         running = [self._structure(each) for each in self._study.study.get_trials(deepcopy=False, states=states)]
 
         def rank(trial: FrozenTrial) -> int:
-            if trial.params:
+            if was_begun(trial):
                 return BEGUN
             structure = self._structure(trial)
             if structure is None or structure == self._last:

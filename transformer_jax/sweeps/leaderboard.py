@@ -13,7 +13,7 @@ from transformer_jax.sweeps.ranges import Value
 
 # What each picture shows.
 WORDS = {
-    "history": "What the trials found, by number; a trial that was begun again stands there with a later one",
+    "history": "What the trials found, by number",
     "parallel_coordinates": "Which values lead where: a line for each trial",
     "importance": "How much the better trials differ from the others in a setting (PED-ANOVA, Watanabe et al. 2023)",
 }

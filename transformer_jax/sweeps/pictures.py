@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 
+from transformer_jax.sweeps.study import SharedStudy, given_point, is_done
 
-def draw_study(study: optuna.Study, metric: str, folder: Path) -> list[Path]:
+
+def draw_study(shared: SharedStudy, folder: Path) -> list[Path]:
     """Draws history.png, parallel_coordinates.png and importance.png as far as there are trials enough; their paths.
 
     Importance is PED-ANOVA's (Watanabe et al. 2023): how much the better trials differ from the others in a setting.
     """
+    study, metric = _by_number(shared), shared.sweep.metric
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     varied = {name for trial in done for name in trial.params if trial.params[name] != done[0].params.get(name)}
     if not done:
@@ -40,6 +44,24 @@ def draw_study(study: optuna.Study, metric: str, folder: Path) -> list[Path]:
             )
             drawn.append(_write(folder / "importance.png", drawing.plot_param_importances, study, **options))
     return [file for file in drawn if file is not None]
+
+
+def _by_number(shared: SharedStudy) -> optuna.Study:
+    """A study of its own for the pictures: each trial once, at its number, with listed settings as parameters too."""
+    trials = shared.trials()
+    points = [given_point(trial) for trial in trials]
+    seen = {name: list(dict.fromkeys(point[name] for point in points if name in point)) for name in shared.sweep.axes()}
+    study = optuna.create_study(direction=shared.sweep.direction)
+    for trial, point in zip(trials, points, strict=True):
+        if not is_done(trial):
+            # It only keeps its place.
+            study.add_trial(optuna.create_trial(state=TrialState.FAIL))
+            continue
+        distributions = trial.distributions or {name: CategoricalDistribution(seen[name]) for name in point}
+        study.add_trial(
+            optuna.create_trial(state=trial.state, value=trial.value, params=point, distributions=distributions)
+        )
+    return study
 
 
 def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options: Any) -> Path | None:

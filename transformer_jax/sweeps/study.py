@@ -33,6 +33,11 @@ def given_point(trial: FrozenTrial) -> dict[str, Value]:
     return dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {}))
 
 
+def was_begun(trial: FrozenTrial) -> bool:
+    """Whether a worker had it before, who put it back or died."""
+    return ALIVE in trial.user_attrs or OFFERED_AGAIN in trial.user_attrs
+
+
 def is_done(trial: FrozenTrial) -> bool:
     """Whether it came to its end; a failed one without a reason was failed by a worker that did not live to offer it anew."""
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
@@ -79,7 +84,12 @@ class SharedStudy:
         return None
 
     def point(self, trial: Trial) -> dict[str, Value]:
-        """What the trial is to be: given beforehand, as in the attempt before, or chosen now."""
+        """What the trial is to be: given beforehand, as in the attempt before, or chosen now.
+
+        What is listed is no parameter to Optuna, who would hold the first list against a sweep that has grown.
+        """
+        if self.sweep.is_listed:
+            return given_point(self.storage.get_trial(self._id(trial)))
         return {name: suggest(trial, name, values) for name, values in self.sweep.axes().items()}
 
     def finish(self, trial: Trial, state: TrialState, value: float | None = None, **remarks: Any) -> None:
