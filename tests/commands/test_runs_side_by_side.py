@@ -16,6 +16,7 @@ from transformer_jax.config import DataError, load_run_config
 from transformer_jax.run_directory import RunDirectory
 
 
+@pytest.mark.slow
 def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monkeypatch, capsys):
     other = tmp_path / "other"
     shutil.copytree(run, other, ignore=shutil.ignore_patterns("evaluation-*"))

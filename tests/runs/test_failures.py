@@ -33,7 +33,8 @@ def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
     assert train(config, tmp_path)[:3] == outcome[:3]
 
 
-@pytest.mark.parametrize("parts", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 2])
 def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, parts):
     settings = tiny_settings(cache)
     settings["batching"]["accumulation_steps"] = parts

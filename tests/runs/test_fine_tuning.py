@@ -44,6 +44,7 @@ def tuned(cache: Path, source: Path, freeze: str = FREEZE, init: dict | None = N
     return from_dict(settings)
 
 
+@pytest.mark.slow
 def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_more(cache, source, tmp_path, capfd):
     other, run = tmp_path / "other", tmp_path / "run"
     shutil.copytree(source, other)

@@ -63,6 +63,7 @@ def test_a_training_that_leaves_it_to_the_watcher_measures_only_itself(whole):
     assert not any(key.startswith("validation/") for record in records for key in record)
 
 
+@pytest.mark.slow
 def test_every_checkpoint_gets_the_numbers_of_evaluate(whole, tmp_path, capsys):
     folder = copy_until(6, whole, tmp_path / "run")
     assert main(["evaluate", f"--workdir={folder}", "--watch", "--poll_seconds=600"]) == 0

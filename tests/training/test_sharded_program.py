@@ -99,7 +99,14 @@ def alone():
     return two_updates("single")
 
 
-@pytest.mark.parametrize(("name", "scan_layers"), [*((name, False) for name in SEVERAL), ("all", True)])
+@pytest.mark.parametrize(
+    ("name", "scan_layers"),
+    [
+        ("all", False),
+        ("all", True),
+        *(pytest.param(name, False, marks=pytest.mark.slow) for name in SEVERAL if name != "all"),
+    ],
+)
 def test_every_mesh_makes_the_update_of_one_device(name, scan_layers, alone):
     _, params, sums, norm = two_updates(name, scan_layers)
     before, expected_params, expected_sums, expected_norm = alone

@@ -85,7 +85,7 @@ def case_of(model: str) -> Case:
     return Case(update, update.lower(batch).compile(), batch, numbers_of(config))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [pytest.param("transformer", marks=pytest.mark.slow), "rnn"])
 def test_told_a_number_a_program_does_what_it_does_with_the_constant(model):
     case = case_of(model)
     # As floats they are written into the program.
