@@ -58,6 +58,7 @@ def main() -> None:
 def measured(sizes: dict[str, int], steps: int) -> dict:
     """One step of these sizes."""
     length = sizes["length"]
+    rows = rows_for(sizes["tokens"], length)
     attention = {"model__attention_backend": "blockwise"} if length > SIZES["length"] else {}
     config = base_settings(
         model__num_encoder_layers=sizes["depth"],
@@ -69,9 +70,11 @@ def measured(sizes: dict[str, int], steps: int) -> dict:
         data__max_source_tokens=length - 1,
         data__max_target_tokens=length - 1,
         batching__kind="buckets",
+        batching__tokens_per_update=rows * length,
+        batching__row_multiple=1,
         **attention,
     )
-    return step_cost(config, rows_for(sizes["tokens"], length), length, steps)
+    return step_cost(config, rows, length, steps)
 
 
 def expected(rows: Sequence[dict]) -> list[float]:
