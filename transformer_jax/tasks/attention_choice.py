@@ -14,9 +14,6 @@ from transformer_jax.layers.attention_backends import (
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.training.sharding import BATCH_ROWS
 
-# Scores a head from which on the kernel of a platform takes over from the einsum. Not measured.
-KERNEL_SCORES = 256 * 256
-
 
 def attention_of(config: TransformerConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:
     """What ``model.attention_backend`` asks for; ``auto`` is the best that can run on the devices of ``mesh``.
@@ -32,7 +29,8 @@ def attention_of(config: TransformerConfig | RnnConfig, mesh: Mesh) -> Attention
     }
     if name == "auto":
         able = [kernel for key, kernel in kernels.items() if not _obstacle(key, config, mesh)]
-        return ByLength(many=able[0], limit=KERNEL_SCORES) if able else ByLength()
+        # From how many scores on a kernel is worth it was measured on no GPU or TPU.
+        return ByLength(many=able[0]) if able else ByLength()
     obstacle = _obstacle(name, config, mesh)
     if obstacle:
         raise ConfigError(f"model.attention_backend: {name} {obstacle}; use auto, einsum or blockwise")
