@@ -127,9 +127,11 @@ def draw(rows: Sequence[dict], path: Path) -> None:
             panel.plot(values, found, "o-", color="#1b5a8a", linewidth=1.4, markersize=3.5)
             panel.set_xscale("log", base=2)
             panel.set_yscale("log", base=2)
+            # Not so near that a change of a few per cent looks like growth.
+            panel.set_ylim(min(*found, *wanted) / 1.5, 1.5 * max(*found, *wanted))
             panel.set_xticks(values)
             panel.xaxis.set_minor_locator(NullLocator())
-            panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"))
+            panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
             panel.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
             panel.grid(color=canvas.HAIRLINE, linewidth=0.5)
             panel.tick_params(length=0, labelcolor=canvas.FAINT_INK, labelsize=7.5)
