@@ -31,6 +31,7 @@ def slices(tmp_path, monkeypatch):
     monkeypatch.setattr(chips, "open_topology", lambda name: Topology(name, jax.devices()[:2], known[name]))
 
 
+@pytest.mark.slow
 def test_what_fits(capsys):
     assert main([*COMPILE, "--topology=v5e:1x2"]) == 0
     text = capsys.readouterr().out
@@ -47,6 +48,7 @@ def test_what_does_not_fit(capsys):
     assert "--config.model.rematerialise" in text
 
 
+@pytest.mark.slow
 def test_json(capsys):
     assert main([*COMPILE, "--topology=v5e:1x2", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
@@ -58,6 +60,7 @@ def test_json(capsys):
     assert len(content["sent"]) == 1
 
 
+@pytest.mark.slow
 def test_a_search(capsys):
     assert main([*COMPILE, "--topology=v5e:1x2", "--search", "--search_limit=2"]) == 0
     text = capsys.readouterr().out

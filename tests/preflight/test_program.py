@@ -94,6 +94,7 @@ def test_a_step_takes_as_long_as_its_scarcest_resource():
     assert "MFU 75%" in report(program, topology)
 
 
+@pytest.mark.slow
 def test_what_is_computed_again_takes_time_but_is_no_use():
     topology = Topology("cpu:1", jax.devices()[:1], None)
     plain = compile_program(CONFIG, topology)

@@ -22,6 +22,7 @@ from transformer_jax.run_directory import RunDirectory
 from transformer_jax.training_record import TrainingDiverged, TrainingRecord
 
 
+@pytest.mark.slow
 def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
     config = tiny_config(cache, patience=1, evaluate_every=3, num_updates=30)
     settings = tiny_settings(cache, patience=1, evaluate_every=3, num_updates=30)
@@ -64,6 +65,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
     assert train(config, tmp_path).reason == "finished"
 
 
+@pytest.mark.slow
 def test_bad_data_corrected_trains_in_the_same_folder(cache, tmp_path):
     """A start that failed leaves nothing that stands in the way of the next."""
     data, run = tmp_path / "data", tmp_path / "run"

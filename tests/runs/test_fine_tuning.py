@@ -12,6 +12,7 @@ import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import record_of, session, train
 
+from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.checkpoint_tools.difference import read_parameters
 from transformer_jax.commands.train import require_same_run, with_own_beginning
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
@@ -134,6 +135,6 @@ def test_frozen_parameters_that_are_not_there_are_told_before_tokenizers_are_tra
     settings = tiny_settings(cache)
     settings["optimizer"]["freeze"] = "nowhere"
     settings["mesh"]["data"] = -1
-    monkeypatch.setattr("transformer_jax.training_session.SharedPrograms", None)
+    monkeypatch.setattr(SharedPrograms, "tokenizers_of", None)
     with pytest.raises(ConfigError, match="optimizer.freeze: 'nowhere' is found in the path of no parameter"):
         session(from_dict(settings), tmp_path / "run")

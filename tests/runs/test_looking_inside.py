@@ -13,6 +13,7 @@ from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.tasks.translation import TranslationTask
 
 
+@pytest.mark.slow
 def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_path, monkeypatch, capfd):
     planned = TranslationTask.batch_shapes
     monkeypatch.setattr(TranslationTask, "batch_shapes", lambda self, first: planned(self, first)[:1])

@@ -1,6 +1,5 @@
 """Every recurrent recipe, made tiny: resumed to the bit, and through the commands that know no model."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,11 +27,6 @@ LOOKED_AT = ("sutskever", "bahdanau", "luong_local_p", "location_sensitive")
 TINY = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "compute_dtype": "float32"}
 
 
-def one_soon(names: Sequence[str]) -> list:
-    """Only the model with the most state, where slow tests are left out."""
-    return [name if name == "location_sensitive" else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
 def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
     settings = tiny_settings(cache, num_updates=num_updates, evaluate_every=4, checkpoint_every=2)
     settings["model"] = to_dict(resolve(f"{RECIPE}:{name}"))["model"] | TINY
@@ -54,7 +48,7 @@ class Whole(NamedTuple):
     state: list
 
 
-@pytest.fixture(scope="module", params=one_soon(MODELS))
+@pytest.fixture(scope="module", params=[name if name == "bahdanau" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS])
 def whole(request, cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     return Whole(request.param, folder, trained_state(config_of(request.param, cache, 4), folder))
@@ -77,7 +71,8 @@ def test_split_over_devices_it_is_the_same_training(cache, tmp_path):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("whole", one_soon(LOOKED_AT), indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", LOOKED_AT, indirect=True)
 def test_the_commands_know_no_model(whole, tmp_path, capsys):
     flags = [f"--workdir={whole.folder}", "--checkpoint=last"]
     (tmp_path / "in.txt").write_text("a b c\n\nd e\n")

@@ -154,6 +154,7 @@ def test_who_asks_to_stop_while_an_end_is_told_is_heard(cache, alone, tmp_path):
     assert told == ["finished"] * 2
 
 
+@pytest.mark.slow
 def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypatch):
     """One after another, and by ``vmap`` as where there is no CPU; on two devices, of which the second has one too many."""
     config = member(cache, {})
