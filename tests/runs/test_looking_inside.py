@@ -5,6 +5,8 @@ import json
 import re
 from contextlib import closing
 
+import pytest
+
 from run_settings import tiny_config
 from run_steps import record_of
 
