@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import (
+    record_of,
     session,
     train,
-    record_of,
     train_alone,
 )
 

@@ -12,12 +12,12 @@ import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import record_of, session, train
 
-from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.checkpoint_tools.difference import read_parameters
 from transformer_jax.commands.train import require_same_run, with_own_beginning
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
 from transformer_jax.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training.parameter_names import named_leaves
 
 FREEZE = "^encoder_|embedding"
@@ -34,7 +34,9 @@ def source(cache, tmp_path_factory) -> Path:
     return folder
 
 
-def tuned(cache: Path, source: Path, freeze: str = FREEZE, init: dict | None = None, **blocks: dict) -> ExperimentConfig:
+def tuned(
+    cache: Path, source: Path, freeze: str = FREEZE, init: dict | None = None, **blocks: dict
+) -> ExperimentConfig:
     """Other data, of which other tokenizers would be trained, if any were."""
     settings = tiny_settings(cache, num_updates=3)
     settings["data"] |= {"source": "reverse"}
@@ -94,7 +96,10 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
     ("changes", "message"),
     [
         ({"model": {"d_ff": 64}}, r"feed_forward/wide_kernel: \(16, 32\) in the checkpoint, \(16, 64\) here"),
-        ({"tokenizer": {"kind": "character"}}, "tokenizer.kind: 'character', but the tokenizers are adopted from .*'word'"),
+        (
+            {"tokenizer": {"kind": "character"}},
+            "tokenizer.kind: 'character', but the tokenizers are adopted from .*'word'",
+        ),
         ({"init": {"tokenizer": "new"}}, "source_embedding/table would be taken from a run with other tokenizers"),
         ({"init": {"checkpoint": "5"}}, r"no checkpoint '5'; there are best, last, \[0\]"),
         ({"freeze": "decoder_layers_9"}, "optimizer.freeze: 'decoder_layers_9' is found in the path of no parameter"),

@@ -6,7 +6,6 @@ import re
 from contextlib import closing
 
 import pytest
-
 from run_settings import tiny_config
 from run_steps import record_of
 
@@ -23,8 +22,10 @@ def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_
         shapes = {shape.target.ids.shape for shape in planned(record.task, 0)}
         assert len(shapes) == 2
         Trainer([record], ProfiledSteps(2, 3)).train()
-    (told,) = re.findall(r"update \d: compiling once more, for a batch of \(.*\) and (\(.*\)) that was not planned",
-                         capfd.readouterr().err)
+    (told,) = re.findall(
+        r"update \d: compiling once more, for a batch of \(.*\) and (\(.*\)) that was not planned",
+        capfd.readouterr().err,
+    )
     assert told in {str(shape) for shape in shapes}
     assert list((tmp_path / "profile").rglob("*.xplane.pb")), "TensorBoard reads these"
     (perfetto,) = (tmp_path / "profile").rglob("perfetto_trace.json.gz")

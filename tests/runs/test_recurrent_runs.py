@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
@@ -48,7 +47,10 @@ class Whole(NamedTuple):
     state: list
 
 
-@pytest.fixture(scope="module", params=[name if name == "bahdanau" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS])
+@pytest.fixture(
+    scope="module",
+    params=[name if name == "bahdanau" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+)
 def whole(request, cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     return Whole(request.param, folder, trained_state(config_of(request.param, cache, 4), folder))

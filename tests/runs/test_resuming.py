@@ -22,8 +22,8 @@ from run_steps import (
 from transformer_jax.checkpoints import Checkpoints
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.reporting.metrics_log import read_metrics
-from transformer_jax.training_record import TrainingRecord
 from transformer_jax.run_directory import write_json
+from transformer_jax.training_record import TrainingRecord
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +98,7 @@ def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
     settings = tiny_settings(cache)
     settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
     train(from_dict(settings), run, devices=8)
-    ours, theirs = (
-        [record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (run, whole)
-    )
+    ours, theirs = ([record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (run, whole))
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)
 
 

@@ -80,9 +80,7 @@ def sweep(cache, tmp_path, monkeypatch) -> Sweep:
 def trained(configs: list[ExperimentConfig], folder: Path, shared: SharedPrograms) -> None:
     """Trains them at once."""
     folders = [folder / str(place) for place in range(len(configs))]
-    endings = training_session.run_side_by_side(
-        configs, folders, [lambda step, found: False] * len(configs), shared
-    )
+    endings = training_session.run_side_by_side(configs, folders, [lambda step, found: False] * len(configs), shared)
     assert [ending.step for ending in endings] == [config.training.num_updates for config in configs]
 
 

@@ -17,7 +17,6 @@ from transformer_jax.checkpoint_tools.difference import read_parameters
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, numbers_of
 from transformer_jax.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.sequence_types import batch_shape
-from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training import side_by_side
 from transformer_jax.training.sharding import make_mesh
@@ -81,7 +80,10 @@ def alone(cache, tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_each_comes_out_as_it_would_alone_and_goes_on_when_others_have_ended(cache, alone, tmp_path):
     endings = together(cache, tmp_path)
-    assert [(ending.step, ending.reason) for ending in endings] == [(4, "finished")] * 2 + [(9, "finished"), (4, "finished")]
+    assert [(ending.step, ending.reason) for ending in endings] == [(4, "finished")] * 2 + [
+        (9, "finished"),
+        (4, "finished"),
+    ]
     for place, ending in enumerate(endings):
         assert_same(tmp_path / str(place), alone / str(place), ending.step)
         assert json.loads((tmp_path / str(place) / "outcome.json").read_text())["step"] == ending.step

@@ -31,7 +31,13 @@ def test_a_sweep_that_is_stopped_goes_on(tmp_path):
     (tmp_path / "sweep.py").write_text(SWEEP)
     command = [sys.executable, "-m", "transformer_jax", "sweep", "--sweep=sweep.py", "--workdir=out", "--workers=1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""}
-    options = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    options = {
+        "cwd": tmp_path,
+        "env": environment,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
 
     first = subprocess.Popen(command, **options)
     await_validation(tmp_path / "out/trials/0000/metrics.jsonl", first)
@@ -86,7 +92,9 @@ def test_a_worker_that_is_killed_costs_a_study_in_postgresql_nothing(tmp_path):
     assert len({trial["folder"] for trial in trials}) == 6
     starts = [len(json.loads((Path(trial["folder"]) / "run.json").read_text())) for trial in trials]
     assert sorted(starts) == [1] * 5 + [2], "only that of the killed worker was begun twice"
-    resumed = [log.read_text() for log in (tmp_path / "out/workers").iterdir() if "resumed at update" in log.read_text()]
+    resumed = [
+        log.read_text() for log in (tmp_path / "out/workers").iterdir() if "resumed at update" in log.read_text()
+    ]
     assert len(resumed) == 1
 
 
@@ -103,6 +111,6 @@ def await_validation(metrics: Path, process: subprocess.Popen) -> None:
 def trains_in(folder: Path, sweep: subprocess.Popen) -> int:
     """The worker of the sweep that has files of the run open."""
     for worker in Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text().split():
-        if any(folder in Path(os.readlink(file)).parents for file in Path(f"/proc/{worker}/fd").iterdir()):
+        if any(folder in file.readlink().parents for file in Path(f"/proc/{worker}/fd").iterdir()):
             return int(worker)
     raise AssertionError(f"nobody trains in {folder}")

@@ -132,9 +132,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_out(whole, config, scored, tmp
 
 
 @pytest.mark.parametrize("reason", ["judged", "interrupted"])
-def test_a_training_that_ended_early_is_over_and_an_interrupted_one_is_not(
-    reason, whole, config, scored, tmp_path
-):
+def test_a_training_that_ended_early_is_over_and_an_interrupted_one_is_not(reason, whole, config, scored, tmp_path):
     folder = copy_until(3, whole, tmp_path / "run")
     write_json(folder / "outcome.json", {"step": 3, "reason": reason, "best_bleu": None, "time_spent": ""})
     waits = []
