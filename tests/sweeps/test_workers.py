@@ -14,7 +14,7 @@ from postgresql import postgresql_server
 
 from transformer_jax.sweeps.definition import load_sweep
 from transformer_jax.sweeps.storage import open_storage
-from transformer_jax.sweeps.study import SharedStudy, number_of
+from transformer_jax.sweeps.study import SharedStudy, given_point, number_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = """
@@ -66,7 +66,7 @@ def test_every_trial_ends_once_though_a_worker_is_killed(where, tmp_path, reques
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * TRIALS
     assert [number_of(trial) for trial in trials] == list(range(TRIALS))
     assert len(study.study.trials) == TRIALS + 1, "the trial of the dead worker was begun twice, no other was"
-    assert len({trial.params["optimizer.learning_rate"] for trial in trials}) == TRIALS
+    assert len({given_point(trial)["optimizer.learning_rate"] for trial in trials}) == TRIALS
     if where == "postgresql":
         opened._backend.engine.dispose()
 
