@@ -48,14 +48,8 @@ def torch_gflops(
     }
 
     def product(rows: int, inner: int, columns: int) -> Callable[[], object]:
-        left, right, result = (
-            make(*size, **place)
-            for make, size in (
-                (torch.ones, (rows, inner)),
-                (torch.ones, (inner, columns)),
-                (torch.empty, (rows, columns)),
-            )
-        )
+        left, right = torch.ones(rows, inner, **place), torch.ones(inner, columns, **place)
+        result = torch.empty(rows, columns, **place)
 
         def multiply() -> None:
             torch.mm(left, right, out=result)

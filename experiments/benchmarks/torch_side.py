@@ -1,7 +1,6 @@
 """The other side: a plain good training loop around a model of PyTorch (eager, or compiled)."""
 
 import contextlib
-from operator import attrgetter
 
 import numpy as np
 import torch
@@ -13,8 +12,6 @@ from workload import LEARNING_RATE
 
 from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.sequence_types import Batch
-
-SEGMENTS, POSITIONS = attrgetter("segments"), attrgetter("positions")
 
 
 def main() -> None:
@@ -48,7 +45,8 @@ def main() -> None:
         inputs = nn.functional.pad(target[:, :-1], (1, 0), value=BOS_ID)
         packing = ()
         if is_packed:
-            segments, positions = ([on_device(getter(tokens)) for tokens in batch] for getter in (SEGMENTS, POSITIONS))
+            segments = [on_device(tokens.segments) for tokens in batch]
+            positions = [on_device(tokens.positions) for tokens in batch]
             inputs = inputs.masked_fill(positions[1] == 0, BOS_ID)
             packing = (Packing(*segments, *positions),)
         with precision:

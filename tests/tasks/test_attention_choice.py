@@ -3,11 +3,9 @@
 from typing import NamedTuple
 
 import jax
-import numpy as np
 import pytest
-from jax.sharding import Mesh
 
-from transformer_jax.config import ConfigError, RnnConfig, TransformerConfig
+from transformer_jax.config import ConfigError, MeshConfig, RnnConfig, TransformerConfig
 from transformer_jax.layers.attention_backends import (
     ByLength,
     CudnnAttention,
@@ -17,6 +15,9 @@ from transformer_jax.layers.attention_backends import (
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.tasks import attention_choice
 from transformer_jax.tasks.attention_choice import attention_of
+from transformer_jax.training.sharding import make_mesh
+
+MESH = make_mesh(MeshConfig(data=1), jax.devices()[:1])
 
 
 class Client(NamedTuple):
@@ -39,11 +40,10 @@ KINDS = {
 
 def choice(kind: str, **settings: object):
     """What runs on a device of this kind."""
-    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), ("data", "fsdp", "tensor"))
     model = TransformerConfig(**({"compute_dtype": "bfloat16"} | settings))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention_choice, "device_of", lambda mesh: KINDS[kind])
-        return attention_of(model, mesh)
+        return attention_of(model, MESH)
 
 
 @pytest.mark.parametrize(
@@ -102,5 +102,4 @@ def test_what_cannot_run_here_is_refused(kind, settings, message):
 
 
 def test_recurrent_models_have_attentions_of_their_own():
-    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), ("data", "fsdp", "tensor"))
-    assert isinstance(attention_of(RnnConfig(), mesh), EinsumAttention)
+    assert isinstance(attention_of(RnnConfig(), MESH), EinsumAttention)

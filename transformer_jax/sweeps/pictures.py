@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState
 
 from transformer_jax.sweeps.study import SharedStudy, given_point, is_done
@@ -57,7 +57,8 @@ def _by_number(shared: SharedStudy) -> optuna.Study:
             # It only keeps its place.
             study.add_trial(optuna.create_trial(state=TrialState.FAIL))
             continue
-        distributions = trial.distributions or {name: CategoricalDistribution(seen[name]) for name in point}
+        listed: dict[str, BaseDistribution] = {name: CategoricalDistribution(seen[name]) for name in point}
+        distributions = listed if shared.sweep.is_listed else trial.distributions
         study.add_trial(
             optuna.create_trial(state=trial.state, value=trial.value, params=point, distributions=distributions)
         )
