@@ -84,7 +84,7 @@ def test_a_program_that_needs_more_than_there_is():
 def test_a_step_takes_as_long_as_its_scarcest_resource():
     topology = Topology("v5e:1x1", jax.devices()[:1], CHIPS["v5e"])
     program = compile_program(CONFIG, topology)._replace(
-        model_flops=int(150e12), flops=200e12, traffic=0.5 * 819e9, sent=(20e9, 40e9)
+        model_flops=int(150e12), flops=200e12, traffic=int(0.5 * 819e9), sent=(20e9, 40e9)
     )
     limits = roofline(program, CHIPS["v5e"])
     np.testing.assert_allclose(limits, (200 / 197, 0.5, 0.4))

@@ -38,7 +38,7 @@ def answer(variant: ExperimentConfig, fits: bool) -> Program:
         largest=[],
         model_flops=10**12,
         flops=1e12,
-        traffic=0.0,
+        traffic=0,
         collectives=[],
         sent=(0.0,),
         compile_seconds=1.0,

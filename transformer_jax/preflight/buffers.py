@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from transformer_jax.preflight.program_text import ENTRY, arrays_of, calls_of, computations_of
+from transformer_jax.preflight.program_text import ENTRY, arrays_of, calls_of, computations_of, instruction_of
 
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z\-]*)\(")
 _SCOPES = re.compile(r'op_name="([^"]*)"')
 # They hand on an array that another instruction made, in its place or as a copy closer to the cores.
 _HANDED_ON = re.compile(
@@ -42,12 +41,12 @@ def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
 def _made(computations: dict[str, list[str]], name: str = ENTRY) -> Iterator[tuple[bool, str, str]]:
     """Instructions that fill memory, in a computation and the loops and branches that it runs, with what they return."""
     for line in computations.get(name, []):
-        match = _INSTRUCTION.match(line)
-        if not match:
+        instruction = instruction_of(line)
+        if not instruction:
             continue
-        is_argument = name == ENTRY and match[2] == "parameter"
-        if is_argument or not _HANDED_ON.match(match[2]):
-            yield is_argument, match[1], line
+        is_argument = name == ENTRY and instruction.opcode == "parameter"
+        if is_argument or not _HANDED_ON.match(instruction.opcode):
+            yield is_argument, instruction.result, line
         for role, callee in calls_of(line):
             if role in _BRANCHES:
                 yield from _made(computations, callee)

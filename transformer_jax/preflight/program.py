@@ -19,6 +19,7 @@ from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.flops import product_flops
 from transformer_jax.preflight.refusal import refusal_of
 from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
+from transformer_jax.preflight.traffic import memory_traffic
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
@@ -31,9 +32,9 @@ class Program(NamedTuple):
 
     ``temporaries`` are activations, gradients and workspace, ``largest`` the largest arrays. ``model_flops`` are the operations
     of the matrix products, on all devices together, of a step that computes nothing twice; ``flops`` those of this step, on
-    each device. ``traffic`` is what the compiler counts. ``sent`` are bytes along each axis of the torus. ``fits`` is False
-    when it needs more than there is; when the compiler refused, ``temporaries`` are what it says it would need, and traffic
-    and collectives are unknown (0 and empty).
+    each device. ``traffic`` is what its instructions read and write, ``sent`` what goes along each axis of the torus, in bytes.
+    ``fits`` is False when it needs more than there is; when the compiler refused, ``temporaries`` are what it says it would
+    need, and traffic and collectives are unknown (0 and empty).
     """
 
     mesh: dict[str, int]
@@ -48,7 +49,7 @@ class Program(NamedTuple):
     largest: list[Buffer]
     model_flops: int
     flops: float
-    traffic: float
+    traffic: int
     collectives: list[Collective]
     sent: tuple[float, ...]
     compile_seconds: float
@@ -105,7 +106,7 @@ class _Found(NamedTuple):
     fits: bool
     largest: list[Buffer]
     flops: float
-    traffic: float
+    traffic: int
     collectives: list[Collective]
 
 
@@ -116,10 +117,9 @@ def _compile(update: Update, batch: Batch, chip: Chip | None, state_bytes: int) 
         if not refusal:
             raise compiled
         largest = refusal.largest or largest_arrays(text)
-        return _Found(refusal.temporaries, refusal.available, False, largest, 0.0, 0.0, [])
+        return _Found(refusal.temporaries, refusal.available, False, largest, 0.0, 0, [])
     memory: Any = compiled.memory_analysis()
-    costs: Any = compiled.cost_analysis()
-    # The compiler counts the body of a loop once; we know how often it runs.
+    # Not the compiler's own counts of operations and bytes: they take the body of a loop once.
     counted = product_flops(update.step, update.state_shapes, batch, update.number_shapes) / update.mesh.size
     return _Found(
         memory.temp_size_in_bytes,
@@ -127,7 +127,7 @@ def _compile(update: Update, batch: Batch, chip: Chip | None, state_bytes: int) 
         True,
         largest_arrays(text),
         counted,
-        costs["bytes accessed"] * max(counted / max(costs["flops"], 1.0), 1.0),
+        memory_traffic(text),
         collectives_of(text, update.mesh.size),
     )
 

@@ -16,6 +16,7 @@ _CALLED = re.compile(
     r"(?:\{([^}]*)\}|%?([\w.\-]+))"
 )
 _TRIPS = re.compile(r'known_trip_count":\s*\{"n":\s*"(\d+)"')
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")
 
 
 class WrittenArray(NamedTuple):
@@ -31,6 +32,35 @@ def arrays_of(shapes: str) -> list[WrittenArray]:
         WrittenArray(match[0], BYTES.get(match[1], 4) * math.prod(int(size) for size in match[2].split(",") if size))
         for match in _ARRAY.finditer(shapes)
     ]
+
+
+class Instruction(NamedTuple):
+    """``%sum.1 = f32[8]{0} add(%a, %b), metadata=...``: sum.1, f32[8]{0}, add, (a, b), and the whole line."""
+
+    name: str
+    result: str
+    opcode: str
+    operands: tuple[str, ...]
+    line: str
+
+
+def instruction_of(line: str) -> Instruction | None:
+    """What a line of a computation says; None where it says nothing that runs."""
+    match = _INSTRUCTION.match(line)
+    if not match:
+        return None
+    name, result, opcode, rest = match.groups()
+    return Instruction(name, result, opcode, tuple(re.findall(r"%([\w.\-]+)", _until_closed(rest))), line)
+
+
+def _until_closed(text: str) -> str:
+    """Up to the bracket that closes one opened before it."""
+    depth = 1
+    for place, letter in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if not depth:
+            return text[:place]
+    return text
 
 
 def computations_of(program: str) -> dict[str, list[str]]:

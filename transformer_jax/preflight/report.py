@@ -115,5 +115,5 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms a step, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilisation(program, topology.chip):.0%}",
-        "Estimates; nothing was run. Memory traffic is the compiler's count, too much where arrays stay on the chip.",
+        "Estimates; nothing was run. Memory traffic is what the program's instructions read and write.",
     ]
