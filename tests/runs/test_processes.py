@@ -136,17 +136,19 @@ def test_two_processes_score_as_one_does(stopped, tmp_path):
 
 
 @pytest.mark.slow
-def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_path):
+@pytest.mark.parametrize(("dies", "why"), [(1, "another task died"), (0, "leader task")])
+def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_path, dies, why):
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
     before = newest(folder)
     both = train_on_two(endless(cache), folder)
     wait_for_update(folder, before + 4)
-    both[1].kill()
-    (first, said), _ = ends(both, timeout=60)
-    assert first not in (0, None)
-    assert "another task died" in said
-    assert f"resumed at update {before}" in said
+    both[dies].kill()
+    outputs = ends(both, timeout=60)
+    status, said = outputs[1 - dies]
+    assert status not in (0, None)
+    assert why in said
+    assert f"resumed at update {before}" in outputs[0][1]
     reached = newest(folder)
     assert reached >= before
     assert train(until(reached + 3, endless(cache)), folder).step == reached + 3
