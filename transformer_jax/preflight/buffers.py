@@ -4,14 +4,20 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from transformer_jax.preflight.program_text import ENTRY, arrays_of, calls_of, computations_of, instruction_of
+from transformer_jax.preflight.program_text import (
+    ENTRY,
+    LOOPS_AND_BRANCHES,
+    arrays_of,
+    calls_of,
+    computations_of,
+    instruction_of,
+)
 
 _SCOPES = re.compile(r'op_name="([^"]*)"')
 # They hand on an array that another instruction made, in its place or as a copy closer to the cores.
 _HANDED_ON = re.compile(
     r"(get-tuple-element|tuple|bitcast|while|conditional|parameter|opt-barrier|copy-done|.*-start|.*-update)$"
 )
-_BRANCHES = ("body", "true_computation", "false_computation", "branch_computations")
 NAMED_SCOPES = 4
 
 
@@ -48,7 +54,7 @@ def _made(computations: dict[str, list[str]], name: str = ENTRY) -> Iterator[tup
         if is_argument or not _HANDED_ON.match(instruction.opcode):
             yield is_argument, instruction.result, line
         for role, callee in calls_of(line):
-            if role in _BRANCHES:
+            if role in LOOPS_AND_BRANCHES:
                 yield from _made(computations, callee)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from transformer_jax.preflight.program_text import (
     ENTRY,
+    LOOPS_AND_BRANCHES,
     Instruction,
     arrays_of,
     calls_of,
@@ -23,7 +24,6 @@ _SLICES = ("slice", "dynamic-slice", "gather")
 _WRITTEN_IN_PLACE = {"dynamic-update-slice": 1, "scatter": 2}
 """Which operand of theirs is written into the first."""
 _RESULT_NAMES_OPERANDS = ("copy-start", "all-gather-start", "collective-permute-start")
-_RUN = ("body", "condition", "true_computation", "false_computation", "branch_computations")
 
 
 def memory_traffic(program: str) -> int:
@@ -66,7 +66,7 @@ def _run(computations: dict[str, _Computation], name: str) -> Iterator[str]:
     yield name
     for instruction in computations[name].instructions.values():
         for role, callee in calls_of(instruction.line):
-            if role in _RUN or (role == "to_apply" and instruction.opcode == "call"):
+            if role in LOOPS_AND_BRANCHES or (role == "to_apply" and instruction.opcode == "call"):
                 yield from _run(computations, callee)
 
 

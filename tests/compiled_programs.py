@@ -1,0 +1,32 @@
+"""Compiled programs that several tests, and the processes that they start, share through a folder."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+
+SECONDS = "jax_persistent_cache_min_compile_time_secs"
+
+
+@contextmanager
+def compiled_once(folder: Path, *, in_processes: bool) -> Iterator[None]:
+    """What is compiled inside is kept there; by processes too, where none is killed while it writes."""
+    settings = {"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": str(folder), SECONDS: 0.0}
+    before = {name: getattr(jax.config, name) for name in settings}
+    environment = {name.upper(): str(value) for name, value in settings.items()} if in_processes else {}
+    environment_before = {name: os.environ.get(name) for name in environment}
+    _set(settings, environment)
+    yield
+    _set(before, environment_before)
+
+
+def _set(settings: dict[str, object], environment: dict[str, str | None]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    for name, value in environment.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
