@@ -71,7 +71,7 @@ def test_a_search(capsys):
     ]
     assert len(promised) == 2
     assert promised[0] > promised[1]
-    assert text.endswith("arrays stay on the chip.\n")
+    assert text.endswith("what the program's instructions read and write.\n")
 
 
 def test_a_search_where_nothing_fits(capsys):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
 """Of the types that have not four."""
 ENTRY = "ENTRY"
-LOOPS_AND_BRANCHES = ("body", "condition", "true_computation", "false_computation", "branch_computations")
-"""As what an instruction runs a computation whose instructions fill memory of their own."""
+LOOPS_AND_BRANCHES = ("body", "true_computation", "false_computation", "branch_computations")
+"""What a loop or branch calls the computations that it runs, but for a loop's condition, which moves next to nothing."""
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _ARRAY = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")

@@ -10,8 +10,8 @@ from transformer_jax.preflight.program import Program
 class Roofline(NamedTuple):
     """Seconds a step that each resource is busy (Williams et al. 2009), estimated.
 
-    ``compute``: the matrix products of the step, those computed again included. ``memory``: what its instructions
-    read and write, each for itself.
+    ``compute``: the matrix products of the step, those computed again included. ``memory``: what the step's
+    instructions read and write, each for itself.
     ``interconnect``: the torus axis that carries most, in both directions and around, if each collective uses all axes along
     which its members differ.
     """
