@@ -160,11 +160,9 @@ class _Traffic:
         if instruction.opcode in _VIEWS or "AssumeGatherIndicesInBound" in instruction.line:
             return True
         fused = self._fused(instruction)
-        return (
-            bool(fused)
-            and len(instruction.operands) == 1
-            and all(each.opcode == "parameter" or self._is_view(each) for each in fused.instructions.values())
-        )
+        if not fused or len(instruction.operands) != 1:
+            return False
+        return all(each.opcode == "parameter" or self._is_view(each) for each in fused.instructions.values())
 
     def _fused(self, instruction: Instruction) -> _Computation | None:
         """What a fusion computes, or an asynchronous operation."""
