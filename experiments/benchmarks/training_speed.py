@@ -27,9 +27,15 @@ from workload import MODELS, benchmark_config, record
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# glibc returns large blocks to the system at every free, and every allocation then pays for fresh zeroed pages.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
-
+# glibc returns large blocks to the system at every free, and every allocation then pays for fresh zeroed pages. It keeps them
+# only in its first arena, so there is to be no other: JAX allocates what a step needs in whatever thread starts it.
+KEEP_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
+TUNED = ", allocator tuned"
 
 SETTINGS = "model", "data", "batching", "tokens_per_update", "device", "rounds", "steps", "batches", "threads"
 
@@ -43,20 +49,20 @@ class Contestant(NamedTuple):
 
 
 BFLOAT16 = ("jax_side.py", "--compute_dtype=bfloat16")
+AUTOCAST = ("torch_side.py", "--autocast")
 CONTESTANTS = {
     "ours float32": Contestant(("jax_side.py",), {}, "jax float32"),
     "torch eager": Contestant(("torch_side.py",), {}, "torch float32"),
-    "torch eager, allocator tuned": Contestant(("torch_side.py",), KEEP_MEMORY, "torch float32"),
-    "torch compiled, allocator tuned": Contestant(("torch_side.py", "--compile"), KEEP_MEMORY, "torch float32"),
-    "ours bfloat16": Contestant(BFLOAT16, {}, "jax bfloat16"),
-    "torch autocast bfloat16, allocator tuned": Contestant(
-        ("torch_side.py", "--autocast"), KEEP_MEMORY, "torch bfloat16"
-    ),
+    f"ours float32{TUNED}": Contestant(("jax_side.py",), KEEP_MEMORY, "jax float32"),
+    f"torch eager{TUNED}": Contestant(("torch_side.py",), KEEP_MEMORY, "torch float32"),
+    f"torch compiled{TUNED}": Contestant(("torch_side.py", "--compile"), KEEP_MEMORY, "torch float32"),
+    f"ours bfloat16{TUNED}": Contestant(BFLOAT16, KEEP_MEMORY, "jax bfloat16"),
+    f"torch autocast bfloat16{TUNED}": Contestant(AUTOCAST, KEEP_MEMORY, "torch bfloat16"),
 }
 GPU_CONTESTANTS = {
     "ours bfloat16": Contestant(BFLOAT16, {}, "jax bfloat16"),
-    "torch autocast bfloat16": Contestant(("torch_side.py", "--autocast"), {}, "torch bfloat16"),
-    "torch compiled, autocast bfloat16": Contestant(("torch_side.py", "--autocast", "--compile"), {}, "torch bfloat16"),
+    "torch autocast bfloat16": Contestant(AUTOCAST, {}, "torch bfloat16"),
+    "torch compiled, autocast bfloat16": Contestant((*AUTOCAST, "--compile"), {}, "torch bfloat16"),
 }
 """Where 16 bits are the rule."""
 
@@ -187,10 +193,11 @@ def summarize(rounds: list[dict], ceiling: float) -> dict:
 
 
 def verdict(contestants: dict[str, dict]) -> dict[str, dict]:
-    """Our speed over that of each reference of the same precision: ratio of the medians, and ratio in every round."""
+    """Our speed over that of each reference of the same precision and allocator: of the medians, and in every round."""
     ratios = {}
     for reference in contestants:
         ours = "ours bfloat16" if "bfloat16" in reference else "ours float32"
+        ours += TUNED if reference.endswith(TUNED) else ""
         if not reference.startswith("torch") or ours not in contestants:
             continue
         mine, theirs = contestants[ours], contestants[reference]
