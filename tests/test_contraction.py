@@ -41,6 +41,33 @@ def test_gradients_are_float32_and_close_to_exact_ones(subscripts, left, right):
         assert float(jnp.linalg.norm(found - expected) / jnp.linalg.norm(expected)) < 2e-2
 
 
+@pytest.mark.parametrize(
+    ("subscripts", "left", "right"),
+    [
+        *CASES,
+        ("BLD,DHK->BLHK", (2, 3, 4), (4, 5, 6)),
+        ("BQHU,HUD->BQD", (2, 3, 4, 5), (4, 5, 6)),
+        ("BHQM,BHMU->BHQU", (2, 3, 4, 5), (2, 3, 5, 6)),
+        ("GND,GVD->GNV", (2, 3, 4), (2, 5, 4)),
+        ("BD,DH->BH", (2, 3), (3, 4)),
+        ("BLD,DF->LBF", (2, 3, 4), (4, 5)),
+        ("BLD,DF->BFL", (2, 3, 4), (4, 5)),
+        # The result smaller than what goes in.
+        ("BLD,DF->BLF", (2, 3, 14), (14, 5)),
+    ],
+)
+def test_gradients_in_float32_are_those_of_the_einsum(subscripts, left, right):
+    left, right = operands(left, right)
+    found, expected = (
+        jax.grad(lambda *operands, product=product: jnp.sum(jnp.sin(product(subscripts, *operands))), argnums=(0, 1))(
+            left, right
+        )
+        for product in (contract, jnp.einsum)
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_the_backward_products_have_bfloat16_operands():
     def loss(left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.sum(contract("BD,DF->BF", left, right, "bfloat16") ** 2)

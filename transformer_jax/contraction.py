@@ -1,5 +1,6 @@
 """The one matrix product of the house, and with it the one place that decides precision."""
 
+import math
 from functools import partial
 
 import jax
@@ -40,16 +41,31 @@ def _gradient_of_right(subscripts: str, left: Array, cotangent: Array) -> Array:
     left_letters, right_letters = inputs.split(",")
     if left.dtype != jnp.float32:
         return _widening_einsum(f"{output},{left_letters}->{right_letters}", cotangent, left)
-    # The operand that is written first is the one that the compiler transposes, so the smaller one comes first, and the small
-    # result is turned afterwards. (XLA's CPU backend lacks this order for bfloat16.)
+    # Written first, an operand is transposed inside the product, so the smaller one comes first, and the small result is turned
+    # afterwards. (XLA's CPU backend lacks this order for bfloat16.)
     factors = [(left_letters, left), (output, cotangent)]
     (first_letters, first), (second_letters, second) = sorted(factors, key=lambda factor: factor[1].size)
     natural = "".join(letter for letter in dict.fromkeys(first_letters + second_letters) if letter in right_letters)
-    gradient = _widening_einsum(f"{first_letters},{second_letters}->{natural}", first, second)
+    gradient = _float32_einsum(first_letters, second_letters, natural, first, second)
     if natural != right_letters and gradient.size < first.size:
         # Otherwise the compiler makes the turn part of the product, for which its CPU backend has only a slower kernel.
         gradient = lax.optimization_barrier(gradient)
     return jnp.einsum(f"{natural}->{right_letters}", gradient)
+
+
+def _float32_einsum(first_letters: str, second_letters: str, output: str, first: Array, second: Array) -> Array:
+    """Einsum of two arrays; where it sums over the letters that both begin with, these are one axis.
+
+    Of several, the CPU backend would first make a transposed copy of an operand.
+    """
+    summed = "".join(letter for letter in first_letters if letter not in output)
+    if set(first_letters) & set(second_letters) != set(summed) or not (
+        first_letters.startswith(summed) and second_letters.startswith(summed)
+    ):
+        return jnp.einsum(f"{first_letters},{second_letters}->{output}", first, second)
+    shapes = [array.shape[len(summed) :] for array in (first, second)]
+    rows = [array.reshape(-1, math.prod(shape)) for array, shape in zip((first, second), shapes, strict=True)]
+    return jnp.einsum("Nx,Ny->xy", *rows).reshape(shapes[0] + shapes[1])
 
 
 contract.defvjp(_forward, _backward)

@@ -29,8 +29,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # glibc returns large blocks to the system at every free, and every allocation then pays for fresh zeroed pages.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
-# It keeps the largest only in its first arena. JAX allocates what a step needs in whatever thread starts it, so for JAX there is
-# to be no other arena; PyTorch's threads would queue for it.
+# It keeps the largest only in its first arena. JAX allocates what a step needs in whatever thread starts it, so for JAX there
+# is to be no other arena; PyTorch's threads would queue for it.
 KEEP_IN_ONE = KEEP_MEMORY | {"MALLOC_ARENA_MAX": "1"}
 TUNED = ", allocator tuned"
 

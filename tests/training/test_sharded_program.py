@@ -43,7 +43,13 @@ SEVERAL = tuple(MESHES)[1:]
 
 def update_on(mesh_config: MeshConfig, scan_layers: bool = False) -> Update:
     layers = layers_of(scan_layers)
-    sizes = {"num_encoder_layers": layers, "num_decoder_layers": layers, "d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
+    sizes = {
+        "num_encoder_layers": layers,
+        "num_decoder_layers": layers,
+        "d_model": D_MODEL,
+        "d_ff": D_FF,
+        "num_heads": 4,
+    }
     undropped = {"dropout": 0.0, "embedding_dropout": 0.0}
     return made_of(TransformerConfig(**sizes, **undropped, scan_layers=scan_layers), mesh_config)
 
