@@ -1,6 +1,5 @@
 """Starting runs of a few seconds, here or in a process of their own, and comparing them."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from process_environment import process_environment
 from run_settings import UPDATES
 
 from transformer_jax import training_session
@@ -87,9 +87,8 @@ def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
     """``train`` in a process of its own, with what the tests run under."""
     recipe = write_recipe(config, folder)
     command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={folder}"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "XLA_FLAGS": ""}
-    )
+    environment = process_environment(cached=False)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
 
 def finished(process: subprocess.Popen) -> tuple[int, str]:

@@ -73,17 +73,18 @@ contract.defvjp(_forward, _backward)
 
 def _widening_einsum(subscripts: str, left: Array, right: Array) -> Array:
     """Einsum of operands of either precision with float32 sums."""
-
-    def native(left: Array, right: Array) -> Array:
-        return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
-
-    def widened(left: Array, right: Array) -> Array:
-        return native(left.astype(jnp.float32), right.astype(jnp.float32))
-
     inputs, output = subscripts.split("->")
     left_letters, right_letters = inputs.split(",")
     is_batched = bool(set(left_letters) & set(right_letters) & set(output))
     if left.dtype == jnp.float32 or not is_batched:
-        return native(left, right)
+        return _native(subscripts, left, right)
     # XLA's CPU backend has no batched product of bfloat16 with a float32 result; the rounding of the operands is the same.
-    return lax.platform_dependent(left, right, cpu=widened, default=native)
+    return lax.platform_dependent(left, right, cpu=partial(_widened, subscripts), default=partial(_native, subscripts))
+
+
+def _native(subscripts: str, left: Array, right: Array) -> Array:
+    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
+
+
+def _widened(subscripts: str, left: Array, right: Array) -> Array:
+    return _native(subscripts, left.astype(jnp.float32), right.astype(jnp.float32))

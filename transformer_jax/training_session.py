@@ -5,13 +5,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.files import require_writable
@@ -19,6 +20,7 @@ from transformer_jax.jax_runtime import start_jax
 from transformer_jax.loop import Ending, Tell, Trainer, tell_nobody
 from transformer_jax.processes import (
     first_goes_first,
+    from_first,
     is_first,
     join_processes,
     require_same,
@@ -27,6 +29,8 @@ from transformer_jax.processes import (
 )
 from transformer_jax.reporting.profiling import ProfiledSteps
 from transformer_jax.run_directory import RunDirectory
+from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training.freezing import frozen_mask
@@ -134,7 +138,7 @@ def _record(
 ) -> Iterator[TrainingRecord]:
     """The record of a training whose settings suit ``mesh``; its folder is nobody else's until the end."""
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
-    config = with_absolute_directory(config)
+    config = resolve_compute_dtype(with_absolute_directory(config), partial(compute_dtype_of, run, mesh))
     if config.optimizer.freeze:
         require_freezable(config, mesh)
     with ExitStack() as lock:
@@ -171,6 +175,13 @@ def require_freezable(config: ExperimentConfig, mesh: Mesh) -> None:
     frozen_mask(jax.eval_shape(objective.init_params, jax.random.key(0)), config.optimizer.freeze)
 
 
+def compute_dtype_of(run: RunDirectory, mesh: Mesh) -> str:
+    """That of the run, once it has checkpoints, on whatever hardware it is resumed; else the one that suits process 0."""
+    if run.has_checkpoints():
+        return load_run_config(run.path).model.compute_dtype
+    return from_first(lambda: fastest_compute_dtype(mesh.devices.flat[0]))
+
+
 def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
     """The settings with the folders that they name written out, so that the run can be evaluated from anywhere."""
     config = replace(config, init=config.init.absolute())
@@ -193,6 +204,6 @@ def summary(outcome: Outcome, run: RunDirectory, seconds: float) -> str:
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}\n"
         f"  {outcome.time_spent}\n"
         f"  curves: {run.curves}\n"
-        f"  transformer-jax evaluate --workdir={run.path} --split=test\n"
-        f"  transformer-jax translate --workdir={run.path} < input.txt"
+        f"  {program_name()} evaluate --workdir={run.path} --split=test\n"
+        f"  {program_name()} translate --workdir={run.path} < input.txt"
     )

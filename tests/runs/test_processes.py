@@ -1,7 +1,6 @@
 """Two processes of four devices each that train, evaluate, stop, die and go on as one."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from process_environment import process_environment
 from run_settings import tiny_config
 from run_steps import metrics_of, parameters_of, train, write_recipe
 
@@ -37,11 +37,8 @@ def launch(*arguments: str, folder: Path) -> list[subprocess.Popen]:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed", f"--workdir={folder}"]
-    environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "JAX_COORDINATOR_ADDRESS": address,
-        "JAX_NUM_PROCESSES": "2",
-    }
+    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+    environment = process_environment(devices=4, cached=False, **cluster)
     return [
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment | {"JAX_PROCESS_ID": str(index)}

@@ -98,7 +98,7 @@ def traced(monkeypatch):
 
 
 @pytest.fixture
-def compilations():
+def compilations(no_compilation_cache):
     events = []
 
     def listen(event: str, seconds: float, **details: object) -> None:

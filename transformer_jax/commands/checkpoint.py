@@ -29,6 +29,7 @@ from transformer_jax.commands.config import difference_text
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
 from transformer_jax.config import ConfigError, difference, load_run_config
+from transformer_jax.runtime.program_name import program_name
 
 
 class Action(NamedTuple):
@@ -125,7 +126,7 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     written = write_average(source, steps, values.output)
     print(f"the mean of checkpoints {', '.join(map(str, steps))} of {source.path}; run directory {written.path}")
-    print(f"  transformer-jax evaluate --workdir={written.path} --split=test")
+    print(f"  {program_name()} evaluate --workdir={written.path} --split=test")
 
 
 def _prune(values: flags.FlagValues, runs: list[str]) -> None:

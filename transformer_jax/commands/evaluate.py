@@ -32,6 +32,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
+from transformer_jax.runtime.program_name import program_name
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -90,9 +91,9 @@ def run(values: flags.FlagValues) -> int:
         print(f"source      {pair.source}\ntranslation {hypothesis}\nreference   {pair.target}\n")
     print(report.table())
     print(f"\nrun directory {values.workdir}\n  translations {stem}.txt\n  scores       {stem}.json\nnext:")
-    print(f"  transformer-jax attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
+    print(f"  {program_name()} attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
     together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
-    print(f"  transformer-jax translate --workdir={values.workdir}{together_with}")
+    print(f"  {program_name()} translate --workdir={values.workdir}{together_with}")
     return 0
 
 

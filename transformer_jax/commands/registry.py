@@ -27,6 +27,7 @@ class CommandModule(Protocol):
 
 
 COMMANDS = {
+    "quickstart": Command("transformer_jax.commands.quickstart", "train, evaluate and look, in minutes, without data"),
     "train": Command("transformer_jax.commands.train", "train a model, or go on with a run that stopped"),
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),

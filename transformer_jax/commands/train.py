@@ -128,4 +128,7 @@ def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> 
     if key == "training.num_updates":
         # The cosine ends at the last update, so with it every rate depends on how many there are.
         return config.optimizer.schedule != "cosine"
+    if key == "model.compute_dtype":
+        # What it was resolved to when the run began stays, on any hardware.
+        return config.model.compute_dtype == "auto"
     return key.startswith(CHANGEABLE)

@@ -10,7 +10,7 @@ FEED_FORWARDS = ("relu", "gelu", "gated_gelu", "gated_silu")
 TYINGS = ("all", "embeddings", "output", "none")
 ATTENTIONS = ("multi_head", "rectified")
 EMBEDDINGS = ("scaled", "zero_padding")
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("auto", "float32", "bfloat16")
 ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
 REMATERIALISATIONS = ("none", "keep_products", "keep_projections", "full")
 
@@ -23,6 +23,9 @@ class TransformerConfig:
     (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``. ``tying``: ``all`` one
     matrix for both embeddings and the output projection (section 3.4), ``embeddings`` the two embeddings, ``output`` target
     embedding and projection, ``none``.
+
+    ``compute_dtype`` is the precision of the operands of matrix products: ``float32``, ``bfloat16``, or ``auto``, bfloat16
+    where the devices have units for it, else float32; a run keeps what it was resolved to.
 
     The last three change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
     (one layer is compiled, not all) and ``rematerialise`` (what a layer computes again instead of keeping it).

@@ -20,6 +20,7 @@ from transformer_jax.preflight.flops import product_flops
 from transformer_jax.preflight.refusal import refusal_of
 from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
 from transformer_jax.preflight.traffic import memory_traffic
+from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
@@ -67,6 +68,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
+    config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     vocabulary = config.tokenizer.vocabulary_size
     objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
