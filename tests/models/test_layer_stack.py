@@ -20,8 +20,8 @@ SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], n
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
 
 
-def model_of(scan: bool, rematerialise: str, **settings):
-    config = TransformerConfig(**(SMALL | {"scan_layers": scan, "rematerialise": rematerialise} | settings))
+def model_of(scan: bool, rematerialize: str, **settings):
+    config = TransformerConfig(**(SMALL | {"scan_layers": scan, "rematerialize": rematerialize} | settings))
     return build_model(config, 19, 19)
 
 

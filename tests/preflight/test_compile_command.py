@@ -45,7 +45,7 @@ def test_what_does_not_fit(capsys):
     text = capsys.readouterr().out
     assert "DOES NOT FIT" in text
     assert text.count(" GiB  ") == 3
-    assert "--config.model.rematerialise" in text
+    assert "--config.model.rematerialize" in text
 
 
 @pytest.mark.slow

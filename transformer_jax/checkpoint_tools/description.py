@@ -10,7 +10,7 @@ from transformer_jax.checkpoint_tools.byte_counts import bytes_text
 from transformer_jax.checkpoint_tools.listing import marks_of, time_text
 from transformer_jax.checkpoint_tools.parameter_table import amount_of, parameter_table
 from transformer_jax.checkpoints import Checkpoints, Progress
-from transformer_jax.config import from_json, load_run_config
+from transformer_jax.config import from_json, load_run_config, to_json
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.run_directory import RunDirectory
 
@@ -40,8 +40,9 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
 
 
 def settings_digest(progress: Progress) -> str:
-    """SHA-256 of the settings that a checkpoint was written with: one digest, one set of settings."""
-    return hashlib.sha256(json.dumps(progress["config"], sort_keys=True).encode()).hexdigest()
+    """SHA-256 of the settings that a checkpoint was written with, the same whatever version wrote them."""
+    settings = to_json(from_json(progress["config"]))
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def _identity(run: RunDirectory, progress: Progress) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ No data is needed: vocabularies are taken as large as the settings allow. Exit s
 estimates, from public figures of the chips, as if computing, memory and interconnect overlapped perfectly; nothing is run.
 
 --search begins with the mesh of the recipe. Of each mesh it tries the recipe's tokens with nothing computed twice; where they
-fit, two and four times as many, where not, rematerialisation, then half and a quarter of the tokens.
+fit, two and four times as many, where not, rematerialization, then half and a quarter of the tokens.
 """
 
 import json
@@ -32,7 +32,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
     )
-    flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialisation", flag_values=values)
+    flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialization", flag_values=values)
     flags.DEFINE_integer("search_limit", 12, "compile at most so many variants", flag_values=values, lower_bound=1)
     flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
 

@@ -45,7 +45,7 @@ CHANGEABLE = (
     "mesh.",
     "model.attention_backend",
     "model.scan_layers",
-    "model.rematerialise",
+    "model.rematerialize",
 )
 
 

@@ -12,7 +12,7 @@ ATTENTIONS = ("multi_head", "rectified")
 EMBEDDINGS = ("scaled", "zero_padding")
 DTYPES = ("auto", "float32", "bfloat16")
 ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
-REMATERIALISATIONS = ("none", "keep_products", "keep_projections", "full")
+REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TransformerConfig:
     where the devices have units for it, else float32; a run keeps what it was resolved to.
 
     The last three change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
-    (one layer is compiled, not all) and ``rematerialise`` (what a layer computes again instead of keeping it).
+    (one layer is compiled, not all) and ``rematerialize`` (what a layer computes again instead of keeping it).
     """
 
     kind: str = "transformer"
@@ -53,7 +53,7 @@ class TransformerConfig:
     compute_dtype: str = "float32"
     attention_backend: str = "auto"
     scan_layers: bool = False
-    rematerialise: str = "none"
+    rematerialize: str = "none"
 
     def __post_init__(self) -> None:
         names = "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "max_positions"
@@ -67,7 +67,7 @@ class TransformerConfig:
         require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
-        require_choice("model.rematerialise", self.rematerialise, REMATERIALISATIONS)
+        require_choice("model.rematerialize", self.rematerialize, REMATERIALIZATIONS)
         require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
         is_even = self.d_model % 2 == 0 or self.positions != "sinusoidal"
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")

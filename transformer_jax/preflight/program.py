@@ -171,7 +171,7 @@ def bytes_on_a_device(tree: PyTree) -> int:
 def model_flops(config: ExperimentConfig, topology: Topology, batch: Batch) -> int:
     """Operations of a step's matrix products, with every score computed and nothing computed twice."""
     if isinstance(config.model, TransformerConfig):
-        plain = replace(config.model, attention_backend="einsum", rematerialise="none", scan_layers=False)
+        plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
         config = replace(config, model=plain)
     vocabulary = config.tokenizer.vocabulary_size
     objective = TranslationObjective(config, vocabulary, vocabulary, make_mesh(config.mesh, topology.devices))
