@@ -17,44 +17,25 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
-FOUNDATION = {"array_types", "sequence_types", "config", "files"}
+FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files"}
 FLOORS: dict[str, set[str]] = {
     "config": set(),
-    "files": {"config"},
     "array_types": set(),
     "sequence_types": {"array_types"},
-    "contraction": {"array_types"},
+    "mixed_precision": {"array_types"},
+    "runtime": {"config"},
     "data": FOUNDATION,
-    "layers": FOUNDATION | {"contraction"},
-    "models": FOUNDATION | {"layers", "contraction"},
-    "training": FOUNDATION | {"contraction"},
-    "processes": {"config"},
-    "interruption": set(),
-    "checkpoint_folder": {"config"},
-    "checkpoints": FOUNDATION | {"training.state", "processes", "checkpoint_folder"},
-    "run_directory": FOUNDATION,
-    "checkpoint_choice": FOUNDATION | {"checkpoint_folder", "run_directory"},
+    "layers": FOUNDATION | {"mixed_precision"},
+    "models": FOUNDATION | {"layers", "mixed_precision"},
+    "training": FOUNDATION | {"mixed_precision"},
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
     "visualization": FOUNDATION,
-    "reporting": FOUNDATION,
-    "jax_runtime": FOUNDATION,
-    "runtime": FOUNDATION,
+    "checkpoints": FOUNDATION | {"training.state", "runtime"},
     "launching": {"config"},
 }
 # From here on each floor may use every one below it.
-HIGH = (
-    "tasks",
-    "preflight",
-    "checkpoint_tools",
-    "comparing",
-    "training_record",
-    "loop",
-    "training_session",
-    "watching",
-    "sweeps",
-    "commands",
-)
+HIGH = ("tasks", "runs", "analysis", "preflight", "sweeps", "commands")
 for floor in HIGH:
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands", "runtime.allocator"}
@@ -67,12 +48,12 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data"},
     "flax": {"layers", "models"},
     "optax": {"training"},
-    "orbax": {"checkpoints"},
+    "orbax": {"checkpoints.manager"},
     "sacrebleu": {"evaluation"},
     "matplotlib": {"visualization", "sweeps.pictures"},
     "optuna": {"sweeps"},
-    "rich": {"reporting", "data"},
-    "tensorboardX": {"reporting"},
+    "rich": {"runs.progress", "sweeps.progress", "data"},
+    "tensorboardX": {"runs.metrics_log"},
     "absl": {"commands", "__main__"},
     "yaml": {"launching"},
 }
@@ -163,15 +144,15 @@ def test_heavy_dependencies_come_in_by_their_door():
         ("layers.attention", "def f():\n    import transformer_jax.data.pipeline", True),
         ("layers.attention", "from transformer_jax.layers.masks import causal", False),
         ("layers.attention", "from ..models import transformer", True),
-        ("data.buckets", "from transformer_jax.contraction import contract", True),
+        ("data.buckets", "from transformer_jax.mixed_precision import contract", True),
         ("evaluation.scores", "from transformer_jax.data.tokenizers import Tokenizer", False),
         ("evaluation.scores", "from transformer_jax.data import tokenizers", False),
         ("evaluation.scores", "from transformer_jax.data import pipeline", True),
-        ("checkpoints", "from transformer_jax.training.step import make_train_step", True),
+        ("checkpoints.manager", "from transformer_jax.training.step import make_train_step", True),
         ("config.data", "from transformer_jax.array_types import PAD_ID", True),
-        ("loop", "from transformer_jax.commands.train import run", True),
+        ("runs.loop", "from transformer_jax.commands.train import run", True),
         ("decoding.beam_search", "import tensorflow as tf", True),
-        ("data.tokenizers", "def f():\n    import tensorflow as tf", True),
+        ("data.tokenizers.interface", "def f():\n    import tensorflow as tf", True),
         ("data.tensorflow_runtime", "def f():\n    import tensorflow as tf", False),
         ("training.step", "import flax.linen as nn", True),
         ("config.data", "import jax", True),
@@ -197,6 +178,13 @@ def test_recipes_import_only_ml_collections_and_each_other():
 def test_nobody_imports_experiments_or_tests():
     outside = {"experiments", "tests"}
     assert [(file, name) for file in FILES for name, _ in imported(parse(file)) if within(name, outside)] == []
+
+
+ROOT_MODULES = {"__init__", "__main__", "array_types", "sequence_types", "mixed_precision"}
+
+
+def test_the_package_root_holds_what_everything_shares():
+    assert {file.stem for file in PACKAGE.glob("*.py")} == ROOT_MODULES
 
 
 def test_names_say_what_is_inside():

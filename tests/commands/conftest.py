@@ -7,8 +7,8 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import from_dict
-from transformer_jax.data.generated import SymbolCorpus
-from transformer_jax.training_session import train
+from transformer_jax.data.synthetic.symbols import SymbolCorpus
+from transformer_jax.runs.train import train
 
 LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 10, "validation_sentences": 0}
 SENTENCES = {"train": 200, "validation": 40, "test": 24}

@@ -10,8 +10,8 @@ import pytest
 from process_environment import process_environment
 
 from transformer_jax.__main__ import main
-from transformer_jax.data.listed_tokenizer import WordTokenizer
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
+from transformer_jax.data.tokenizers.listed import WordTokenizer
 
 
 def translate(run: Path, text: bytes, *flags: str) -> subprocess.CompletedProcess:

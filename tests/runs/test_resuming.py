@@ -19,11 +19,11 @@ from run_steps import (
     train,
 )
 
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import from_dict, to_json
-from transformer_jax.reporting.metrics_log import read_metrics
-from transformer_jax.run_directory import write_json
-from transformer_jax.training_record import TrainingRecord
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.record import TrainingRecord
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ COMMANDS = {
         "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
     ),
     "compile": Command(
-        "transformer_jax.commands.compile",
+        "transformer_jax.commands.preflight",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),

@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from ml_collections.config_dict import RequiredValueError
 
-from transformer_jax.config.crossing import EXPECTED
+from transformer_jax.config.conversion import EXPECTED
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.keys import fields_of, is_block, join_key, type_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.config.crossing import from_dict, to_dict
+from transformer_jax.config.conversion import from_dict, to_dict
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.overrides import apply_overrides

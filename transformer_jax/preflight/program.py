@@ -13,13 +13,13 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, TransformerConfig, numbers_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
-from transformer_jax.preflight.buffers import Buffer, largest_arrays
 from transformer_jax.preflight.chips import Chip, Topology
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.flops import product_flops
-from transformer_jax.preflight.refusal import refusal_of
+from transformer_jax.preflight.largest_arrays import Buffer, largest_arrays
+from transformer_jax.preflight.memory_traffic import memory_traffic
+from transformer_jax.preflight.oom_error import refusal_of
 from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
-from transformer_jax.preflight.traffic import memory_traffic
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
