@@ -41,7 +41,12 @@ def test_documents_are_cut_and_packed_without_mixing():
 
 @pytest.mark.parametrize(
     "rows",
-    [SplitRows(STREAM, 23, 5), SplitRows(STREAM, 23, 5, 2), SplitRows(STREAM, 3, 5, 2), PackedRows(STREAM, OFFSETS, 5, 0)],
+    [
+        SplitRows(STREAM, 23, 5),
+        SplitRows(STREAM, 23, 5, 2),
+        SplitRows(STREAM, 3, 5, 2),
+        PackedRows(STREAM, OFFSETS, 5, 0),
+    ],
 )
 def test_every_token_is_scored_once(rows):
     indices = np.concatenate([np.arange(rows.num_rows), [PADDING_ROW]])
@@ -71,7 +76,9 @@ def test_a_store_holds_every_byte_and_an_end_for_each_document(store):
     assert (store.ids == EOS_ID).sum() == store.num_documents
     np.testing.assert_array_equal(store.ids[store.offsets[1:] - 1], EOS_ID)
     texts = [document.text for document in open_documents(TextDataConfig(generated_sentences=40), 0).documents("train")]
-    assert "\n".join(texts) + "\n" == ByteTokenizer().decode(np.where(store.ids == EOS_ID, 4 + ord("\n"), store.ids).tolist())
+    assert "\n".join(texts) + "\n" == ByteTokenizer().decode(
+        np.where(store.ids == EOS_ID, 4 + ord("\n"), store.ids).tolist()
+    )
 
 
 def test_a_damaged_store_is_built_again(tmp_path):

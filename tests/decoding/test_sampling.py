@@ -13,6 +13,7 @@ from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, st
 from transformer_jax.decoding.sampling import SamplingRule, next_token_log_probs, sample
 
 VOCABULARY, LENGTH = 12, 6
+PLAIN = SamplingRule()
 LOGITS = jnp.asarray(np.random.default_rng(0).normal(0, 2, (50, VOCABULARY)), jnp.float32)
 
 
@@ -80,7 +81,7 @@ def draw(lookup_model):
             rule=rule,
         )
 
-    def drawn(tables, seed=0, row_ids=None, limits=None, rule=SamplingRule()):
+    def drawn(tables, seed=0, row_ids=None, limits=None, rule=PLAIN):
         rows = np.arange(len(tables)) if row_ids is None else np.asarray(row_ids)
         limits = np.full(len(tables), LENGTH) if limits is None else np.asarray(limits)
         return compiled(jnp.asarray(tables), seed, jnp.asarray(rows), jnp.asarray(limits), rule)

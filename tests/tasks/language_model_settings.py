@@ -18,7 +18,7 @@ def language_model_settings(cache: Path, **blocks: dict) -> dict:
         "decoding": {"max_new_tokens": 8},
         "mesh": {"data": 1, "fsdp": 1, "tensor": 1},
     }
-    return {name: settings.get(name, {}) | blocks.get(name, {}) if name != "task" else settings[name] for name in {**settings, **blocks}}
+    return settings | {name: settings.get(name, {}) | block for name, block in blocks.items()}
 
 
 def language_model_config(cache: Path, **blocks: dict) -> ExperimentConfig:

@@ -40,13 +40,11 @@ def log_probs_after(model, prompt, token_ids):
     ids[0, : len(known)] = known
     tokens = Tokens(ids, np.ones_like(ids), np.arange(32, dtype=np.int32)[None])
     logits = jax.jit(lambda params: call(model[0], params, "__call__", tokens, train=False))(model[1])
-    return np.asarray(jax.nn.log_softmax(logits))[0, len(known) - len(token_ids) : len(known)]
+    return np.array(jax.nn.log_softmax(logits))[0, len(known) - len(token_ids) : len(known)]
 
 
 def test_greedy_takes_the_most_probable_token_of_the_full_forward_pass(model):
-    for prompt, found in zip(
-        PROMPTS, generator(model, temperature=0.0).continuations(model[1], PROMPTS), strict=True
-    ):
+    for prompt, found in zip(PROMPTS, generator(model, temperature=0.0).continuations(model[1], PROMPTS), strict=True):
         of_all = log_probs_after(model, prompt, found.token_ids)
         of_all[:, [0, BOS_ID]] = -np.inf
         assert found.token_ids == of_all.argmax(-1).tolist()

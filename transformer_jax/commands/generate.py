@@ -5,12 +5,12 @@ Example:
     transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
     transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
 
-The text of a single prompt is printed as it is generated; with --beam_width above 1 at the end, for a search knows its best only
-then. Of --prompts (a file, plain or .gz, a prompt a line) each line is printed with its continuation, in the same order; a line
-break that the model generates is printed as a space. Without a prompt a document is written from its beginning.
+The text of a single prompt is printed as it is generated; with --beam_width above 1 at the end, since beam search knows its best
+hypothesis only then. Of --prompts (a file, plain or .gz, a prompt a line) each line is printed with its continuation, in their
+order; a line break that the model generates is printed as a space. Without a prompt the model begins a document.
 
---temperature=0 always takes the most probable token. The flags stand for --config.decoding.max_new_tokens and so on; what is not
-given is as in the run. The same --seed, prompts and flags give the same text, and what is drawn for a line does not depend on the
+--temperature=0 always takes the most probable token. The flags stand for --config.decoding.max_new_tokens and so on; the others
+are those of the run. The same --seed, prompts and flags give the same text; what is drawn for a line does not depend on the
 others. Prompt and new tokens must fit into the context that the model was trained on. TensorFlow is not needed.
 """
 
@@ -32,7 +32,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("max_new_tokens", None, "most tokens of a continuation", flag_values=values)
     flags.DEFINE_float("temperature", None, "divides the logits; 0 is greedy", flag_values=values)
     flags.DEFINE_integer("top_k", None, "draw from so many most probable tokens; 0: from all", flag_values=values)
-    flags.DEFINE_float("top_p", None, "draw from the fewest tokens of this probability; 1: from all", flag_values=values)
+    flags.DEFINE_float(
+        "top_p", None, "draw from the fewest tokens of this probability; 1: from all", flag_values=values
+    )
     flags.DEFINE_integer("beam_width", None, "above 1: beam search instead of sampling", flag_values=values)
     flags.DEFINE_integer("seed", 0, "what is drawn", flag_values=values, lower_bound=0)
 
@@ -53,9 +55,7 @@ def run(values: flags.FlagValues) -> int:
     if prompts == []:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")
     start_jax(config.data.cache_directory)
-    trained = open_trained_language_model(
-        values.workdir, config, checkpoint=values.checkpoint, average=values.average
-    )
+    trained = open_trained_language_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     generator, params, seed = trained.generator, trained.params, values.seed
     if prompts is not None:
         for prompt, found in zip(prompts, generator.continuations(params, prompts, seed=seed), strict=True):

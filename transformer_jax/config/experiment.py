@@ -36,7 +36,9 @@ class ExperimentConfig:
         require(0 <= self.seed < 2**32, "seed", f"{self.seed} must be at least 0 and below 2^32")
         for name in BLOCKS_OF_TASKS:
             block, kinds = getattr(self, name), kinds_of(self.task, name).values()
-            problem = f"{type(block).__name__} is not of task={self.task}, which has {', '.join(k.__name__ for k in kinds)}"
+            problem = (
+                f"{type(block).__name__} is not of task={self.task}, which has {', '.join(k.__name__ for k in kinds)}"
+            )
             require(type(block) in kinds, name, problem)
         TASKS[self.task].check(self.data, self.tokenizer, self.batching, self.model, self.decoding)
         self._check_shards()

@@ -128,7 +128,9 @@ class GenerationConfig:
         require_positive("decoding", self, "max_new_tokens", "beam_width", "batch_tokens")
         require(self.temperature >= 0, "decoding.temperature", f"{self.temperature} must not be negative; 0 is greedy")
         require(self.top_k >= 0, "decoding.top_k", f"{self.top_k} must not be negative; 0 turns it off")
-        require(0 < self.top_p <= 1, "decoding.top_p", f"{self.top_p} must be above 0 and at most 1, which turns it off")
+        require(
+            0 < self.top_p <= 1, "decoding.top_p", f"{self.top_p} must be above 0 and at most 1, which turns it off"
+        )
         require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")
         samples = self.temperature != 1 or self.top_k or self.top_p != 1
         problem = f"{self.beam_width} beams do not sample; leave out temperature, top_k and top_p, or use 1"
@@ -158,5 +160,7 @@ def check_language_model(
     require(data.evaluation_stride <= length, "data.evaluation_stride", problem)
     can_stride = data.evaluation_stride == 0 or batching.kind == "split"
     require(can_stride, "data.evaluation_stride", "rows overlap only with batching.kind=split; set it to 0")
-    problem = f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}, even without a prompt"
+    problem = (
+        f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}, even without a prompt"
+    )
     require(decoding.max_new_tokens <= length, "decoding.max_new_tokens", problem)

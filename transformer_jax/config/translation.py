@@ -25,9 +25,7 @@ def check_translation(
 
 def _check_tying(tokenizer: TokenizerConfig, model: TransformerConfig | RnnConfig) -> None:
     can_tie = tokenizer.joint or model.tying in ("output", "none")
-    remedy = (
-        f"{model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; or use output or none"
-    )
+    remedy = f"{model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; or use output or none"
     require(can_tie, "model.tying", remedy)
 
 
@@ -50,9 +48,7 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
     require(fits, "batching.tokens_per_update", problem)
 
 
-def _check_positions(
-    data: DataConfig, model: TransformerConfig | RnnConfig, decoding: DecodingConfig
-) -> None:
+def _check_positions(data: DataConfig, model: TransformerConfig | RnnConfig, decoding: DecodingConfig) -> None:
     # Search pads sources by up to a quarter, and its caches are as long as the longest output.
     padded = math.ceil(1.25 * (data.max_source_tokens + 1)) + 8
     needed = max(padded + decoding.max_extra_tokens, data.max_target_tokens + 1)

@@ -5,10 +5,11 @@ import hashlib
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.config import DataError
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
@@ -18,7 +19,7 @@ _SAMPLE_BYTES = 1 << 16
 _COUNTED_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def check_sentence(raw: bytes, where: str) -> str:

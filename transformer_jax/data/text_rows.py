@@ -92,7 +92,7 @@ class PackedRows:
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
         """See ``TextRows``: every token."""
-        return self.tokens(indices).segments != 0
+        return np.asarray(self.tokens(indices).segments) != 0
 
 
 def rows_of_store(
@@ -106,7 +106,10 @@ def rows_of_store(
 
 
 class RowPlan(NamedTuple):
-    """Which rows go into which update. Every epoch has every row once, in its own order; the last batch is completed with padding."""
+    """Which rows go into which update.
+
+    Every epoch has every row once, in its own order; its last batch is completed with padding.
+    """
 
     num_rows: int
     rows_per_update: int

@@ -94,7 +94,7 @@ _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
 
 
 def sample_pairs(pairs: Iterator[Example], count: int, seed: int) -> list[Example]:
-    """A uniform sample of at most ``count`` pairs, or texts, of a stream, every one as likely as any other (Vitter 1985, algorithm R)."""
+    """A uniform sample of at most ``count`` pairs, or texts, of a stream (Vitter 1985, algorithm R)."""
     rng = random.Random(seed)
     sample: list[Example] = []
     for index, pair in enumerate(pairs):

@@ -23,8 +23,8 @@ class LanguageModelEvaluation:
     """One evaluation: sums over a split, or its first ``documents``, divided once, at the end.
 
     ``nll``: negative log-likelihood in nats of all ``tokens``, the EOS of every document among them. ``num_bytes``: UTF-8 bytes
-    of the same text as it is in the file, line feeds included. ``context_length``: the most tokens, with those it predicts, that
-    the model sees at once; ``stride``: how many of them are new.
+    of the same text as it is in the file, line feeds included. ``context_length``: the most tokens that the model sees at once,
+    with those it predicts; ``stride``: how many of them are new.
     """
 
     split: str

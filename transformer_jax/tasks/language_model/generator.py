@@ -74,8 +74,8 @@ class Generator:
         limit = self._context_length - self._config.max_new_tokens
         if len(ids) - 1 > limit:
             raise DataError(
-                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._config.max_new_tokens} exceed the context of "
-                f"{self._context_length} tokens that the model was trained on; shorten one of them"
+                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._config.max_new_tokens} exceed the context "
+                f"of {self._context_length} tokens that the model was trained on; shorten one of them"
             )
         return ids
 
@@ -108,7 +108,9 @@ class Generator:
         encoded = self.prompt_ids(prompt)
         rows = row_groups(self._mesh)
         ids = left_padded([encoded], rows, self._width(len(encoded)))
-        state, shared, keys = self._start(params, *put_rows((ids, np.zeros(rows, np.int32)), self._mesh), jax.random.key(seed))
+        state, shared, keys = self._start(
+            params, *put_rows((ids, np.zeros(rows, np.int32)), self._mesh), jax.random.key(seed)
+        )
         token_ids: list[int] = []
         written = ""
         while True:
@@ -135,7 +137,12 @@ class Generator:
 
 
 def continued(
-    model: Module, config: GenerationConfig, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
+    model: Module,
+    config: GenerationConfig,
+    params: PyTree,
+    ids: Int[Array, "B P"],
+    row_ids: Int[Array, "B"],
+    key: Array,
 ) -> tuple[Int[Array, "B T"], Int[Array, "B"], Array]:
     """Tokens, lengths and log-probabilities of what follows prompts that end together; rows of padding cost no step.
 
@@ -143,21 +150,38 @@ def continued(
     """
     step = step_after_prompt(partial(call, model, params, "decode_step"))
     cache = _prompt_cache(model, config, params, ids)
-    options = {"max_lengths": _limits(config, ids), "max_length": config.max_new_tokens}
-    if config.beam_width > 1:
-        found = beam_search(
-            step, cache, beam_width=config.beam_width, num_results=1, length_penalty=config.length_penalty, **options
-        )
-        return found.ids[:, 0], found.lengths[:, 0], found.log_probs[:, 0]
-    return tuple(sample(step, cache, key=key, row_ids=row_ids, rule=_rule(config), **options))
+    limits, most = _limits(config, ids), config.max_new_tokens
+    if config.beam_width == 1:
+        rule = _rule(config)
+        found = sample(step, cache, key=key, row_ids=row_ids, max_lengths=limits, max_length=most, rule=rule)
+        return found.ids, found.lengths, found.log_probs
+    best = beam_search(
+        step,
+        cache,
+        max_lengths=limits,
+        max_length=most,
+        beam_width=config.beam_width,
+        length_penalty=config.length_penalty,
+        num_results=1,
+    )
+    return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
 
 
 def _start(
-    model: Module, config: GenerationConfig, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
+    model: Module,
+    config: GenerationConfig,
+    params: PyTree,
+    ids: Int[Array, "B P"],
+    row_ids: Int[Array, "B"],
+    key: Array,
 ) -> tuple[SamplingState, PyTree, Array]:
     """The state of sampling before the first token, what its steps share, and a key a row."""
     cache = _prompt_cache(model, config, params, ids)
-    return start_sampling(cache, _limits(config, ids)), (cache.per_sentence, _limits(config, ids)), row_keys(key, row_ids)
+    return (
+        start_sampling(cache, _limits(config, ids)),
+        (cache.per_sentence, _limits(config, ids)),
+        row_keys(key, row_ids),
+    )
 
 
 def _next(

@@ -55,9 +55,7 @@ class LanguageModelObjective:
         factors = call(self.model, params, "factors", batch, train=False)
         return self._sums(factors, batch, jnp.asarray(is_scored, jnp.float32), None)
 
-    def _sums(
-        self, factors: LogitFactors, batch: Tokens, weights: Float[Array, "B T"], smoothing: Number
-    ) -> LossSums:
+    def _sums(self, factors: LogitFactors, batch: Tokens, weights: Float[Array, "B T"], smoothing: Number) -> LossSums:
         return projected_cross_entropy(
             *factors,
             jnp.asarray(batch.ids),

@@ -15,7 +15,7 @@ from transformer_jax.data.documents import open_documents
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.processes import first_goes_first
-from transformer_jax.sequence_types import Tokens
+from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.evaluation import SELECTION, LanguageModelEvaluation, Metric
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.training.losses import LossSums
@@ -92,8 +92,8 @@ class LanguageModelTask:
     def batch_shapes(self, first_update: int) -> list[Tokens]:
         """The one shape of all training batches, over all processes."""
         del first_update
-        shape = self.plan.rows_per_update, self.config.batching.context_length
-        return [Tokens(*(jax.ShapeDtypeStruct(shape, np.int32) for _ in Tokens._fields))]
+        width = self.config.batching.context_length
+        return [batch_shape(self.plan.rows_per_update, width, width).target]
 
     def batches(self, first_update: int) -> Iterator[Tokens]:
         """Batches from ``first_update`` on, for ever; each process reads only its rows.
