@@ -5,9 +5,9 @@ Example:
     transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
     transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
 
-The text of a single prompt is printed as it is generated; with --beam_width above 1 at the end, since beam search knows its best
-hypothesis only then. Of --prompts (a file, plain or .gz, a prompt a line) each line is printed with its continuation, in their
-order; a line break that the model generates is printed as a space. Without a prompt the model begins a document.
+The text of a single prompt is printed as it is generated; with --beam_width above 1 at the end, since beam search knows its
+best hypothesis only then. Of --prompts (a file, plain or .gz, a prompt a line) each line is printed with its continuation, in
+their order; a line break that the model generates is printed as a space. Without a prompt the model begins a document.
 
 --temperature=0 always takes the most probable token. The flags stand for --config.decoding.max_new_tokens and so on; the others
 are those of the run. The same --seed, prompts and flags give the same text; what is drawn for a line does not depend on the
