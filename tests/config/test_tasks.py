@@ -95,10 +95,6 @@ def test_overrides_reach_the_blocks_of_the_task():
             "data.evaluation_stride: rows overlap only with batching.kind=split; set it to 0",
         ),
         (LANGUAGE_MODEL | {"decoding": {"max_new_tokens": 300}}, "decoding.max_new_tokens: 300 tokens do not fit into"),
-        (
-            LANGUAGE_MODEL | {"decoding": {"beam_width": 4, "top_k": 2}},
-            "decoding.beam_width: 4 beams do not sample; leave",
-        ),
         (LANGUAGE_MODEL | {"mesh": {"data": 16}}, "batching.row_multiple: 8 rows do not divide into 16 parts"),
     ],
 )

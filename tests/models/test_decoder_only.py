@@ -19,8 +19,7 @@ VOCABULARY = 19
 SMALL = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 4, "max_positions": 16}
 VARIANTS = {
     "default": {},
-    "post-norm, sinusoids": {"normalization": "post", "positions": "sinusoidal"},
-    "untied, gated": {"tying": "none", "feed_forward": "gated_silu"},
+    "post-norm, sinusoids, untied": {"normalization": "post", "positions": "sinusoidal", "tying": "none"},
     "other head sizes, bfloat16": {"d_key": 6, "d_value": 10, "compute_dtype": "bfloat16"},
 }
 TOKENS = Tokens.from_ids(np.array([[5, 6, 2, 0, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))

@@ -21,7 +21,8 @@ from absl import flags
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
 
-DECODING_FLAGS = ("max_new_tokens", "temperature", "top_k", "top_p", "beam_width")
+SAMPLING_FLAGS = ("temperature", "top_k", "top_p")
+DECODING_FLAGS = ("max_new_tokens", "beam_width", *SAMPLING_FLAGS)
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -44,6 +45,10 @@ def run(values: flags.FlagValues) -> int:
     if values.prompts is not None and values["prompt"].present:
         raise ConfigError("--prompt: give one prompt, or a file of them with --prompts")
     stated = [name for name in DECODING_FLAGS if values[name].value is not None]
+    for name in set(stated) & set(SAMPLING_FLAGS) if (values.beam_width or 1) > 1 else ():
+        raise ConfigError(
+            f"--{name}: --beam_width={values.beam_width} is beam search, which does not sample; give one of them"
+        )
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
     config = run_config(values)
     from transformer_jax.data.text_files import read_lines

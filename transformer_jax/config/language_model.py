@@ -111,6 +111,7 @@ class DecoderOnlyConfig(TransformerLayersConfig):
 class GenerationConfig:
     """How a prompt is continued, by at most ``max_new_tokens``: sampling, or beam search if ``beam_width`` is above 1.
 
+    Beam search divides log-probabilities by the length penalty of Wu et al. 2016 (equation 14; 0: not at all).
     Sampling draws from the probabilities at ``temperature`` (0: always the most probable token), cut to the ``top_k`` most
     probable (0: no cut), then to the fewest with a total of at least ``top_p`` (Holtzman et al. 2020; 1: no cut).
     ``batch_tokens``: token positions of prompts that are continued at once.
@@ -132,9 +133,6 @@ class GenerationConfig:
             0 < self.top_p <= 1, "decoding.top_p", f"{self.top_p} must be above 0 and at most 1, which turns it off"
         )
         require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")
-        samples = self.temperature != 1 or self.top_k or self.top_p != 1
-        problem = f"{self.beam_width} beams do not sample; leave out temperature, top_k and top_p, or use 1"
-        require(not (samples and self.beam_width > 1), "decoding.beam_width", problem)
 
 
 def check_language_model(
