@@ -52,10 +52,14 @@ def main() -> None:
     bits: dict[str, float] = {}
     if not arguments.no_xz:
         bits |= xz_bits(source)
-    for order in map(int, arguments.orders.split(",")):
-        name = f"{order}-gram, modified Kneser-Ney"
-        bits[name] = ngram_bits(source, tokenizer, order, arguments.lmplz, arguments.memory)
-        print(f"{name}: {bits[name] / results['validation bytes']:.4f} bits per byte", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        files = {split: write_tokens(source, split, tokenizer, Path(folder)) for split in ("train", "validation")}
+        for order in map(int, arguments.orders.split(",")):
+            name = f"{order}-gram, modified Kneser-Ney"
+            model = estimate(files["train"], order, tokenizer.vocabulary_size, arguments.lmplz, arguments.memory)
+            bits[name] = ngram_bits(model, order, files["validation"])
+            model.unlink()
+            print(f"{name}: {bits[name] / results['validation bytes']:.4f} bits per byte", flush=True)
     results["vocabulary size"] = tokenizer.vocabulary_size
     results["bits per byte"] = {name: value / results["validation bytes"] for name, value in bits.items()}
     (arguments.output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
@@ -90,32 +94,38 @@ def words(ids: list[int]) -> str:
     return " ".join(map(str, ids))
 
 
-def ngram_bits(source: HeldOutTail, tokenizer: Tokenizer, order: int, lmplz: Path, memory: str) -> float:
-    """Bits of the held-out documents, their ends included, by an n-gram model of the training documents.
+def write_tokens(source: HeldOutTail, split: str, tokenizer: Tokenizer, folder: Path) -> Path:
+    """The token lines of a split as a file, tokenized once for all orders."""
+    path = folder / f"{split}.txt"
+    with path.open("w") as file:
+        file.writelines(f"{line}\n" for line in token_lines(source, split, tokenizer))
+    return path
+
+
+def estimate(train: Path, order: int, vocabulary_size: int, lmplz: Path, memory: str) -> Path:
+    """The file of an n-gram model (ARPA) of these lines.
 
     The vocabulary is closed: what the training text does not have of it (single bytes, mostly) shares the probability of
     unknown words, as ``--vocab_pad`` counts them. ``--discount_fallback`` is for order 1, where counts of counts may not
     support an estimate of the discounts.
     """
+    model = train.with_name(f"{order}.arpa")
+    options = ["-o", str(order), "-S", memory, "-T", str(train.parent), "--text", str(train), "--arpa", str(model)]
+    options += ["--discount_fallback", "--vocab_pad", str(vocabulary_size)]
+    done = subprocess.run([lmplz, *options], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{lmplz} failed with status {done.returncode}: {done.stderr[-500:]}")
+    return model
+
+
+def ngram_bits(model: Path, order: int, validation: Path) -> float:
+    """Bits of the held-out documents, their ends included, by an n-gram model."""
     import kenlm
 
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model.arpa"
-        options = ["-o", str(order), "-S", memory, "-T", folder, "--arpa", str(model), "--discount_fallback"]
-        options += ["--vocab_pad", str(tokenizer.vocabulary_size)]
-        with subprocess.Popen(
-            [lmplz, *options], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            assert process.stdin
-            for line in token_lines(source, "train", tokenizer):
-                process.stdin.write(line + "\n")
-            process.stdin.close()
-        if process.returncode:
-            raise SystemExit(f"{lmplz} failed with status {process.returncode}; run it by hand to see why")
-        # KenLM estimates unigrams, and reads models from bigrams on.
-        score = unigram_score(model) if order == 1 else kenlm.Model(str(model)).score
-        log10 = sum(map(score, token_lines(source, "validation", tokenizer)))
-    return -log10 / math.log10(2)
+    # KenLM estimates unigrams, and reads models from bigrams on.
+    score = unigram_score(model) if order == 1 else kenlm.Model(str(model)).score
+    with validation.open() as lines:
+        return -sum(score(line.rstrip("\n")) for line in lines) / math.log10(2)
 
 
 def unigram_score(model: Path) -> Callable[[str], float]:

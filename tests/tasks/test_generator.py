@@ -79,15 +79,18 @@ def test_a_stream_adds_up_to_the_continuation(model, decoding):
 def test_characters_of_several_bytes_are_never_shown_in_part(model, monkeypatch):
     generate = generator(model)
     coming = iter(TOKENIZER.encode("a\u00fc\U0001f600!"))
-    real = generate._next
+    real, asked = generate._next, []
 
     def told(*arguments):
+        asked.append(arguments)
         state = real(*arguments)
         token = next(coming, EOS_ID)
         return state._replace(last_ids=jnp.full_like(state.last_ids, token), is_done=jnp.array([token == EOS_ID]))
 
     monkeypatch.setattr(generate, "_next", told)
-    assert list(generate.stream(model[1], "x")) == ["a", "\u00fc", "\U0001f600", "!"]
+    seen = [(piece, len(asked)) for piece in generate.stream(model[1], "x")]
+    # Each comes as soon as its last byte was generated.
+    assert seen == [("a", 1), ("\u00fc", 3), ("\U0001f600", 7), ("!", 8)]
 
 
 def test_a_line_break_in_a_prompt_ends_a_document(model):
