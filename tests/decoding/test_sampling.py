@@ -135,6 +135,17 @@ def test_frequencies_match_the_probabilities(draw, lookup_model):
     assert (np.abs(counts - expected * rows) <= 5 * sigma).all()
 
 
+def test_the_places_of_a_row_are_drawn_independently(draw, lookup_model):
+    rows = 4000
+    logits = np.random.default_rng(2).normal(0, 1, VOCABULARY).astype(np.float32)
+    logits[EOS_ID] = -20.0
+    tables = np.broadcast_to(logits, (rows, lookup_model.NUM_CONTEXTS, VOCABULARY))
+    found = draw(tables, limits=np.full(rows, 2))
+    expected = (choosable(logits[None])[0] ** 2).sum()
+    equal = (found.ids[:, 0] == found.ids[:, 1]).mean()
+    assert abs(equal - expected) < 5 * np.sqrt(expected * (1 - expected) / rows)
+
+
 def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike(lookup_model):
     """With one beam and temperature 0, after a prompt whose last token is not in the cache yet."""
     tables = lookup_model.random_tables(4, VOCABULARY, eos_bias=-20.0)
