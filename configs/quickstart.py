@@ -15,7 +15,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.data = {"source": "grammar", "generated_pairs": 20_000, "max_source_tokens": 31, "max_target_tokens": 31}
     config.tokenizer = {"kind": "word", "vocabulary_size": 2000}
-    config.batching = {"tokens_per_update": 2048, "num_buckets": 3}
+    config.batching = {"tokens_per_update": 2048, "num_buckets": 2}
     config.model = {
         "num_encoder_layers": 2,
         "num_decoder_layers": 2,
@@ -25,7 +25,7 @@ def get_config() -> ConfigDict:
         "compute_dtype": "auto",
     }
     config.optimizer = {"schedule": "cosine", "learning_rate": 3e-3, "warmup_updates": 200}
-    config.training = {"num_updates": 1200, "evaluate_every": 400, "checkpoint_every": 400, "keep_last": 2}
-    config.training.validation_sentences = 100
+    config.training = {"num_updates": 1100, "evaluate_every": 550, "checkpoint_every": 550, "keep_last": 2}
+    config.training.validation_sentences = 64
     config.decoding = {"max_extra_tokens": 10}
     return config

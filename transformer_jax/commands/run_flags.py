@@ -11,7 +11,7 @@ from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
     MeshConfig,
-    TransformerConfig,
+    TransformerLayersConfig,
     difference,
     load_run_config,
 )
@@ -102,6 +102,6 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
 
 def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
     model = config.model
-    if isinstance(model, TransformerConfig):
+    if isinstance(model, TransformerLayersConfig):
         model = replace(model, attention_backend="auto")
     return replace(config, mesh=MeshConfig(), model=model)

@@ -10,7 +10,13 @@ from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.hyperparameters import Number, Numbers, Rates, numbers_of, rates_of, structure_of
 from transformer_jax.config.initialization import InitConfig
-from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.language_model import (
+    DecoderOnlyConfig,
+    GenerationConfig,
+    TextBatchingConfig,
+    TextDataConfig,
+)
+from transformer_jax.config.model import TransformerConfig, TransformerLayersConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
@@ -22,8 +28,10 @@ __all__ = [
     "ConfigError",
     "DataConfig",
     "DataError",
+    "DecoderOnlyConfig",
     "DecodingConfig",
     "ExperimentConfig",
+    "GenerationConfig",
     "InitConfig",
     "MeshConfig",
     "Number",
@@ -31,9 +39,12 @@ __all__ = [
     "OptimizerConfig",
     "Rates",
     "RnnConfig",
+    "TextBatchingConfig",
+    "TextDataConfig",
     "TokenizerConfig",
     "TrainingConfig",
     "TransformerConfig",
+    "TransformerLayersConfig",
     "apply_overrides",
     "difference",
     "flatten",

@@ -6,11 +6,12 @@ Nothing is cast silently: a whole number stands for a float, a bool is not a num
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any
 
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.experiment import MODELS, ExperimentConfig
+from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.keys import Block, fields_of, is_block, join_key, leaf_keys, unknown_key
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 
 KEYS_OF_ALL_KINDS = frozenset(key for key, _ in leaf_keys())
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
@@ -22,7 +23,10 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
     Raises:
         ConfigError: an unknown key, a value of the wrong type, or settings that exclude each other.
     """
-    return _block_from(ExperimentConfig, values, "")
+    task = values.get("task", DEFAULT_TASK)
+    if task not in TASKS:
+        raise ConfigError(f"task: {task!r} is not one of {', '.join(TASKS)}")
+    return _block_from(ExperimentConfig, {name: {} for name in BLOCKS_OF_TASKS} | dict(values), "", task)
 
 
 def to_dict(config: ExperimentConfig) -> dict[str, Any]:
@@ -45,37 +49,40 @@ def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[st
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
 
 
-def _block_from(block: Block, values: Any, path: str) -> Any:
+def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
     """One settings dataclass from the dictionary of its fields, recursively."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path}: expected a block of settings with {', '.join(fields_of(block))}, found {values!r}")
-    chosen = _chosen(block, values, path)
+    chosen = _chosen(values, path, task) if path in BLOCKS_OF_TASKS else block
     kinds = fields_of(chosen)
     arguments = {}
     for name, value in values.items():
         key = join_key(path, str(name))
         if name not in kinds:
-            raise _not_of_this_kind(chosen, key) if key in KEYS_OF_ALL_KINDS else unknown_key(key)
+            raise _not_of_this_kind(chosen, key, task) if key in KEYS_OF_ALL_KINDS else unknown_key(key)
         kind = kinds[name]
-        arguments[name] = _block_from(kind, value, key) if is_block(kind) else _checked(kind, value, key)
-    return chosen(**arguments)
+        arguments[name] = _block_from(kind, value, key, task) if is_block(kind) else _checked(kind, value, key)
+    return chosen(**arguments)  # type: ignore[operator]
 
 
-def _chosen(block: Block, values: Mapping[str, Any], path: str) -> Any:
-    """The settings dataclass of a block that may be of several: the one that its ``kind`` names, by default the first."""
-    if not get_args(block):
-        return block
-    name = values.get("kind", next(iter(MODELS)))
-    if name not in MODELS:
-        raise ConfigError(f"{path}.kind: {name!r} is not one of {', '.join(MODELS)}")
-    return MODELS[name]
+def _chosen(values: Mapping[str, Any], path: str, task: str) -> type:
+    """The settings dataclass of a block of this task: of several the one that its ``kind`` names, by default the first."""
+    kinds = kinds_of(task, path)
+    if len(kinds) == 1:
+        return next(iter(kinds.values()))
+    name = values.get("kind", next(iter(kinds)))
+    if name not in kinds:
+        raise ConfigError(f"{path}.kind: {name!r} is not one of {', '.join(kinds)}")
+    return kinds[name]
 
 
-def _not_of_this_kind(block: type, key: str) -> ConfigError:
-    """The error for a setting that only a block of another kind has."""
+def _not_of_this_kind(block: Any, key: str, task: str) -> ConfigError:
+    """The error for a setting that only a block of another kind, or of another task, has."""
     path, _, _ = key.rpartition(".")
-    kind = next(name for name, each in MODELS.items() if each is block)
-    return ConfigError(f"{key}: not a setting of {path}.kind={kind}, which has {', '.join(fields_of(block))}")
+    kinds = kinds_of(task, path)
+    kind = next(name for name, each in kinds.items() if each is block)
+    owner = f"{path}.kind={kind}, which" if len(kinds) > 1 else f"task={task}, whose {path}"
+    return ConfigError(f"{key}: not a setting of {owner} has {', '.join(fields_of(block))}")
 
 
 def _checked(kind: type, value: Any, key: str) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
-TOKENIZERS = ("bpe", "unigram", "word", "character")
+TOKENIZERS = ("bpe", "unigram", "word", "character", "byte")
 BATCHINGS = ("buckets", "packed")
 
 

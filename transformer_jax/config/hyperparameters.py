@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.initialization import InitConfig
-from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.rnn import RnnConfig
 
 Number = Any
@@ -37,7 +37,7 @@ class Numbers(NamedTuple):
     rates: Rates
 
 
-def rates_of(model: TransformerConfig | RnnConfig) -> Rates:
+def rates_of(model: TransformerLayersConfig | RnnConfig) -> Rates:
     """The probabilities that a model has."""
     return Rates(**{name: value for name, value in asdict(model).items() if name in Rates._fields and value})
 

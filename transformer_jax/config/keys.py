@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.renamed import current_key
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, any_kind_of
 
 Block = type | UnionType
 """A settings dataclass, or where a block may be of several kinds the union of theirs; then all their fields count."""
@@ -21,6 +22,8 @@ def fields_of(block: Block) -> MappingProxyType[str, Any]:
     fields: dict[str, Any] = {}
     for kind in get_args(block) or (block,):
         fields |= get_type_hints(kind)
+    if block is ExperimentConfig:
+        fields |= {name: any_kind_of(name) for name in BLOCKS_OF_TASKS}
     return MappingProxyType(fields)
 
 

@@ -16,24 +16,19 @@ REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
-    """The Transformer (Vaswani et al. 2017, table 3); defaults are the base model.
+class TransformerLayersConfig:
+    """What the Transformers of every kind have in common; defaults are the base model (Vaswani et al. 2017, table 3).
 
     ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
-    (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``. ``tying``: ``all`` one
-    matrix for both embeddings and the output projection (section 3.4), ``embeddings`` the two embeddings, ``output`` target
-    embedding and projection, ``none``.
+    (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
 
     ``compute_dtype`` is the precision of the operands of matrix products: ``float32``, ``bfloat16``, or ``auto``, bfloat16
     where the devices have units for it, else float32; a run keeps what it was resolved to.
 
-    The last three change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
+    Three settings change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
     (one layer is compiled, not all) and ``rematerialize`` (what a layer computes again instead of keeping it).
     """
 
-    kind: str = "transformer"
-    num_encoder_layers: int = 6
-    num_decoder_layers: int = 6
     d_model: int = 512
     d_ff: int = 2048
     num_heads: int = 8
@@ -45,7 +40,6 @@ class TransformerConfig:
     feed_forward: str = "relu"
     attention: str = "multi_head"
     embedding: str = "scaled"
-    tying: str = "all"
     dropout: float = 0.1
     embedding_dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -56,15 +50,12 @@ class TransformerConfig:
     rematerialize: str = "none"
 
     def __post_init__(self) -> None:
-        names = "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "max_positions"
-        require(self.kind == "transformer", "model.kind", f"{self.kind!r} is not transformer")
-        require_positive("model", self, *names)
+        require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions")
         require_choice("model.normalization", self.normalization, NORMALIZATIONS)
         require_choice("model.positions", self.positions, POSITIONS)
         require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
         require_choice("model.attention", self.attention, ATTENTIONS)
         require_choice("model.embedding", self.embedding, EMBEDDINGS)
-        require_choice("model.tying", self.tying, TYINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
         require_choice("model.rematerialize", self.rematerialize, REMATERIALIZATIONS)
@@ -102,3 +93,23 @@ class TransformerConfig:
     def head_value_size(self) -> int:
         """d_v of the paper."""
         return self.d_value or self.d_model // self.num_heads
+
+
+@dataclass(frozen=True)
+class TransformerConfig(TransformerLayersConfig):
+    """The encoder-decoder Transformer (Vaswani et al. 2017, table 3); defaults are the base model.
+
+    ``tying``: ``all`` one matrix for both embeddings and the output projection (section 3.4), ``embeddings`` the two
+    embeddings, ``output`` target embedding and projection, ``none``.
+    """
+
+    kind: str = "transformer"
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    tying: str = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.kind == "transformer", "model.kind", f"{self.kind!r} is not transformer")
+        require_positive("model", self, "num_encoder_layers", "num_decoder_layers")
+        require_choice("model.tying", self.tying, TYINGS)

@@ -3,11 +3,13 @@
 import gzip
 import hashlib
 import io
+import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.config import DataError
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
@@ -17,6 +19,7 @@ _SAMPLE_BYTES = 1 << 16
 _COUNTED_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def check_sentence(raw: bytes, where: str) -> str:
@@ -35,18 +38,22 @@ def check_sentence(raw: bytes, where: str) -> str:
     return text
 
 
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    """Lines without their line feed, one at a time."""
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: together all of its bytes.
+
+    Raises DataError when it cannot be read, or is damaged.
+    """
     line_number = 0
     try:
-        opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
+        opened = _OPENERS.get(path.suffix, open)(path, "rb")
         with opened, io.BufferedReader(opened, 1 << 20) as stream:
             for line in stream:
-                yield line.removesuffix(b"\n")
+                yield line
                 line_number += 1
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        kind = "xz" if path.suffix == ".xz" else "gzip"
         raise DataError(
-            f"{path}: not a whole gzip file, damaged after line {line_number} ({error}); copy it again"
+            f"{path}: not a whole {kind} file, damaged after line {line_number} ({error}); copy it again"
         ) from None
     except OSError as error:
         place = f" after line {line_number}" if line_number else ""
@@ -61,8 +68,8 @@ def read_lines(path: Path) -> Iterator[str]:
     else is touched.
     Raises DataError, with file and line number from 1, on invalid UTF-8, a NUL byte and a damaged gzip file.
     """
-    for number, raw in enumerate(_raw_lines(path), start=1):
-        yield sentence_of_line(raw, str(path), number)
+    for number, raw in enumerate(raw_lines(path), start=1):
+        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:

@@ -6,7 +6,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,8 @@ class SideWriter:
 class TokenisingProgress:
     """A live bar on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager."""
 
-    def __init__(self, split: str, total: int, console: Console | None = None) -> None:
+    def __init__(self, split: str, total: int, console: Console | None = None, unit: str = "pairs") -> None:
+        self._unit = unit
         self._split, self._total, self._console = split, total, console or Console(stderr=True)
         columns = BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
         self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
@@ -76,7 +77,7 @@ class TokenisingProgress:
         self._pairs += pairs
         now = time.monotonic()
         rate = self._pairs / max(now - self._started, 1e-9)
-        line = f"tokenising {self._split}: {self._pairs:,} of {self._total:,} pairs, {rate:,.0f} a second"
+        line = f"tokenising {self._split}: {self._pairs:,} of {self._total:,} {self._unit}, {rate:,.0f} a second"
         self._bar.update(self._task, description=line, completed=self._pairs)
         if now < self._next_line:
             return
@@ -101,12 +102,19 @@ def build_token_store(
     that is not ``is_whole`` is replaced. ``filtering`` None keeps every pair. Raises DataError when the disk cannot be
     written.
     """
+    with appearing_whole(directory, is_whole) as partial:
+        description = _write(corpus, split, tokenizers, filtering, partial)
+        (partial / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def appearing_whole(directory: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
+    """A folder to write to, which appears as ``directory`` once all is written; see ``build_token_store``."""
     partial = _temporary_name(directory)
     try:
         _remove_abandoned(directory.parent)
         partial.mkdir(parents=True)
-        description = _write(corpus, split, tokenizers, filtering, partial)
-        (partial / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
+        yield partial
         _move_into_place(partial, directory, is_whole)
     except OSError as error:
         problem = f"cannot write the tokenised data to {directory}: {error}"

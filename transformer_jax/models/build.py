@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.array_types import Hidden
-from transformer_jax.config import Rates, RnnConfig, TransformerConfig, rates_of
+from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, rates_of
 from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.embedding import Embedding, Lookup, ZeroPaddingEmbedding, rows_of_table
@@ -72,9 +72,9 @@ def build_transformer(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
         projection=projection,
-        source_positions=_positions(config),
-        target_positions=_positions(config),
-        parts=_layer_parts(config, on, rates),
+        source_positions=positions_of(config),
+        target_positions=positions_of(config),
+        parts=layer_parts(config, on, rates),
         stack=STACKS[config.scan_layers, config.rematerialize],
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
@@ -82,7 +82,8 @@ def build_transformer(
     )
 
 
-def _layer_parts(config: TransformerConfig, on: Devices, rates: Rates) -> LayerParts:
+def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> LayerParts:
+    """The makers of the parts of a layer."""
     return LayerParts(
         attention=partial(
             ATTENTIONS[config.attention],
@@ -106,7 +107,8 @@ def _layer_parts(config: TransformerConfig, on: Devices, rates: Rates) -> LayerP
     )
 
 
-def _positions(config: TransformerConfig) -> nn.Module:
+def positions_of(config: TransformerLayersConfig) -> nn.Module:
+    """The positional encoding of a model."""
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_positions)
     return SinusoidalPositions(config.d_model)

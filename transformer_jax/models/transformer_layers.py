@@ -98,17 +98,12 @@ class DecoderLayer(nn.Module):
         cross_mask: Bool[Array, "B 1 S"],
     ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
         """One more position in each beam. The beams of a sentence query its source together, as positions would."""
-        rows, beams, _ = hidden_BWD.shape
         cache = own
 
         def attend_to_own(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
             nonlocal cache
-            newest = KeysAndValues(*self.self_attention.cached_memory(inputs))
-            cache = KeysAndValues(*(_written(old, new, length) for old, new in zip(own, newest, strict=True)))
-            flat = KeysAndValues(*(leaf.reshape(rows * beams, *leaf.shape[2:]) for leaf in cache))
-            queries = inputs.reshape(rows * beams, 1, -1)
-            attended = self.self_attention.attend(queries, flat.keys, flat.values, self_mask, train=False)
-            return attended.reshape(rows, beams, -1)
+            attended, cache = attend_to_cache(self.self_attention, inputs, own, length, self_mask)
+            return attended
 
         def attend_to_source(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
             return self.cross_attention.attend(inputs, source.keys, source.values, cross_mask, train=False)
@@ -117,10 +112,7 @@ class DecoderLayer(nn.Module):
 
     def empty_cache(self, rows: int, beam_width: int, max_length: int) -> KeysAndValues:
         """Zeros for ``max_length`` own keys and values of every beam."""
-        attention = self.self_attention
-        shape = rows, beam_width, attention.num_heads, max_length
-        keys = jnp.zeros((*shape, attention.key_size), attention.dtype)
-        return KeysAndValues(keys, jnp.zeros((*shape, attention.value_size), attention.dtype))
+        return empty_cache(self.self_attention, rows, beam_width, max_length)
 
     def project_source(self, memory: Float[Array, "B S D"]) -> KeysAndValues:
         """Keys and values of the encoded source, projected once a sentence."""
@@ -140,6 +132,33 @@ class DecoderLayer(nn.Module):
         return place(
             self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
         )
+
+
+def attend_to_cache(
+    attention: MultiHeadAttention,
+    inputs: Float[Array, "B W D"],
+    own: KeysAndValues,
+    length: Int[Array, ""],
+    mask: Bool[Array, "#N 1 T"],
+) -> tuple[Float[Array, "B W D"], KeysAndValues]:
+    """Self-attention of one more position in each beam, and its keys and values with those of that position at ``length``.
+
+    ``mask`` has a row for each of the N = B W beams, or one for all.
+    """
+    rows, beams, _ = inputs.shape
+    newest = KeysAndValues(*attention.cached_memory(inputs))
+    cache = KeysAndValues(*(_written(old, new, length) for old, new in zip(own, newest, strict=True)))
+    flat = KeysAndValues(*(leaf.reshape(rows * beams, *leaf.shape[2:]) for leaf in cache))
+    queries = inputs.reshape(rows * beams, 1, -1)
+    attended = attention.attend(queries, flat.keys, flat.values, mask, train=False)
+    return attended.reshape(rows, beams, -1), cache
+
+
+def empty_cache(attention: MultiHeadAttention, rows: int, beam_width: int, max_length: int) -> KeysAndValues:
+    """Zeros for ``max_length`` keys and values of every beam."""
+    shape = rows, beam_width, attention.num_heads, max_length
+    keys = jnp.zeros((*shape, attention.key_size), attention.dtype)
+    return KeysAndValues(keys, jnp.zeros((*shape, attention.value_size), attention.dtype))
 
 
 def _written(cache_BWHTK: Array, newest_BHWK: Array, index: Array) -> Array:

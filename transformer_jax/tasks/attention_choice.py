@@ -3,7 +3,7 @@
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.config import ConfigError, RnnConfig, TransformerConfig
+from transformer_jax.config import ConfigError, RnnConfig, TransformerLayersConfig
 from transformer_jax.layers.attention_backends import (
     AttentionBackend,
     ByLength,
@@ -15,7 +15,7 @@ from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.training.sharding import BATCH_ROWS
 
 
-def attention_of(config: TransformerConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:
+def attention_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:
     """What ``model.attention_backend`` asks for; ``auto`` is the best that can run on the devices of ``mesh``.
 
     The recurrent models have attentions of their own and do not ask. Raises ConfigError when it cannot run here.
@@ -43,7 +43,7 @@ def device_of(mesh: Mesh) -> jax.Device:
     return mesh.devices.flat[0]
 
 
-def _obstacle(name: str, config: TransformerConfig, mesh: Mesh) -> str | None:
+def _obstacle(name: str, config: TransformerLayersConfig, mesh: Mesh) -> str | None:
     """Why that attention cannot run, None if it can."""
     if name in ("einsum", "blockwise"):
         return None

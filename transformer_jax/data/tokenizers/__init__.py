@@ -3,6 +3,7 @@
 from transformer_jax.data.tokenizers.interface import (
     DESCRIPTION_FILE,
     FORMAT_VERSION,
+    TRAINERS,
     Tokenizer,
     TokenizerPair,
     load_tokenizers,
@@ -16,6 +17,7 @@ from transformer_jax.data.tokenizers.interface import (
 __all__ = [
     "DESCRIPTION_FILE",
     "FORMAT_VERSION",
+    "TRAINERS",
     "Tokenizer",
     "TokenizerPair",
     "load_tokenizers",

@@ -10,17 +10,19 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
-from transformer_jax.data.sentence_pairs import Corpus, SentencePair
+from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.tokenizers.byte import ByteTokenizer
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
 from transformer_jax.runtime.atomic_files import write_whole
 
 FORMAT_VERSION = 1
 DESCRIPTION_FILE = "tokenizer.json"
+Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -30,7 +32,7 @@ class Tokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """``bpe``, ``unigram``, ``word`` or ``character``."""
+        """``bpe``, ``unigram``, ``word``, ``character`` or ``byte``."""
         ...
 
     @property
@@ -80,19 +82,21 @@ TRAINERS: dict[str, TokenizerTrainer] = {
     "unigram": partial(train_subword_tokenizer, "unigram"),
     "word": WordTokenizer.train,
     "character": CharacterTokenizer.train,
+    "byte": ByteTokenizer.train,
 }
 _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "bpe": partial(SubwordTokenizer, "bpe"),
     "unigram": partial(SubwordTokenizer, "unigram"),
     "word": WordTokenizer.from_bytes,
     "character": CharacterTokenizer.from_bytes,
+    "byte": ByteTokenizer.from_bytes,
 }
 
 
-def sample_pairs(pairs: Iterator[SentencePair], count: int, seed: int) -> list[SentencePair]:
-    """A uniform sample of at most ``count`` pairs of a stream, every pair as likely as any other (Vitter 1985, algorithm R)."""
+def sample_pairs(pairs: Iterator[Example], count: int, seed: int) -> list[Example]:
+    """A uniform sample of at most ``count`` pairs, or texts, of a stream (Vitter 1985, algorithm R)."""
     rng = random.Random(seed)
-    sample: list[SentencePair] = []
+    sample: list[Example] = []
     for index, pair in enumerate(pairs):
         if index < count:
             sample.append(pair)

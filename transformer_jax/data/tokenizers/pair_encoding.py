@@ -64,8 +64,8 @@ class PairEncoder:
                 kept.append(pair)
             else:
                 dropped[reason] += 1
-        source_side = _flatten([pair.source_ids for pair in kept], self._tokenizers.source)
-        target_side = _flatten([pair.target_ids for pair in kept], self._tokenizers.target)
+        source_side = flattened([pair.source_ids for pair in kept], self._tokenizers.source)
+        target_side = flattened([pair.target_ids for pair in kept], self._tokenizers.target)
         return EncodedChunk(len(chunk), dropped, source_side, target_side)
 
     def _side(self, texts: list[str], tokenizer: Tokenizer) -> list[list[int]]:
@@ -173,7 +173,8 @@ def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
         yield chunk
 
 
-def _flatten(sentences: list[list[int]], tokenizer: Tokenizer) -> Sentences:
+def flattened(sentences: list[list[int]], tokenizer: Tokenizer) -> Sentences:
+    """Sentences one after another, an EOS after each."""
     ids = itertools.chain.from_iterable(itertools.chain(sentence, (EOS_ID,)) for sentence in sentences)
     lengths = np.array([len(sentence) + 1 for sentence in sentences], np.int32)
     return Sentences(np.fromiter(ids, id_type(tokenizer), int(lengths.sum())), lengths)

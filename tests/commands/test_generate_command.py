@@ -1,0 +1,72 @@
+"""The command that continues prompts, on a run directory that is written here."""
+
+import json
+from contextlib import closing
+
+import jax
+import pytest
+from tasks.language_model_settings import language_model_config
+
+from transformer_jax.__main__ import main
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ExperimentConfig, to_json
+from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.language_model.task import new_text_tokenizer
+from transformer_jax.training.sharding import make_mesh
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    config = language_model_config(tmp_path_factory.mktemp("cache"), tokenizer={"kind": "bpe", "vocabulary_size": 320})
+    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    run.config.write_text(json.dumps(to_json(config)))
+    tokenizers = new_text_tokenizer(config)
+    save_tokenizers(tokenizers, run.tokenizer)
+    size = tokenizers.source.vocabulary_size
+    objective = LanguageModelObjective(config, size, make_mesh(config.mesh, jax.devices()[:1]))
+    with closing(Checkpoints(run.checkpoints)) as checkpoints:
+        checkpoints.save_params(7, objective.init_params(jax.random.key(0)), {"data": {}})
+        checkpoints.wait()
+    return str(run.path)
+
+
+def generated(capsys, workdir, *flags):
+    assert main(["generate", f"--workdir={workdir}", *flags]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_prompt_and_a_file_of_prompts(workdir, tmp_path, capsys):
+    flags = ["--temperature=0.9", "--top_k=50", "--max_new_tokens=5"]
+    alone = generated(capsys, workdir, "--prompt=The dog", "--seed=2", *flags)
+    assert alone.startswith("The dog")
+    assert alone == generated(capsys, workdir, "--prompt=The dog", "--seed=2", *flags)
+    assert alone != generated(capsys, workdir, "--prompt=The dog", "--seed=3", *flags)
+    (tmp_path / "prompts.txt").write_text("The dog\nThe cat\n")
+    several = generated(capsys, workdir, f"--prompts={tmp_path}/prompts.txt", "--seed=2", *flags).split("\n")
+    assert several[0] == alone.removesuffix("\n").replace("\n", " ")
+    assert several[1].startswith("The cat")
+    assert len(several) == 3
+
+
+def test_beam_search(workdir, capsys):
+    flags = ["--beam_width=2", "--max_new_tokens=4"]
+    assert generated(capsys, workdir, "--prompt=The dog", *flags).startswith("The dog")
+
+
+def test_what_cannot_be_is_told(workdir, tmp_path, capsys):
+    other = tmp_path / "translation"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps(to_json(ExperimentConfig())))
+    cases = [
+        ([f"--workdir={workdir}", "--prompt=a", "--prompts=b"], "--prompt: give one prompt, or a file of them"),
+        ([f"--workdir={workdir}", "--top_p=0"], "decoding.top_p: 0.0 must be above 0"),
+        ([f"--workdir={workdir}", "--beam_width=2", "--top_k=3"], "--top_k: --beam_width=2 is beam search, which"),
+        ([f"--workdir={workdir}", f"--prompt={'wug ' * 40}"], "--prompt: "),
+        ([f"--workdir={other}"], "is a run of task=translation; generating takes task=language_model"),
+        ([f"--workdir={other}", "--top_k=3"], "decoding.top_k: not a setting of task=translation, whose decoding has"),
+    ]
+    for flags, message in cases:
+        assert main(["generate", *flags]) == 2
+        assert message in capsys.readouterr().err

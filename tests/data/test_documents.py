@@ -1,0 +1,88 @@
+"""Plain text as documents: every byte counted once, what is held out never trained on, bad files named."""
+
+import gzip
+import lzma
+
+import pytest
+
+from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.data.documents import SEPARATORS, HeldOutTail, TextFolder, open_documents
+from transformer_jax.data.synthetic.grammar import GrammarCorpus
+
+TEXT = "ein \u2028 Hund\r\n\n\nzwei\x85 K\u00e4tzchen\n\n\U0001f600\n  drei\n"
+
+
+def write(path, text):
+    data = text.encode()
+    path.write_bytes({".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)(data))
+    return str(path)
+
+
+@pytest.mark.parametrize("ending", ["txt", "txt.gz", "txt.xz"])
+@pytest.mark.parametrize("documents", ["lines", "paragraphs"])
+def test_documents_and_separators_add_up_to_the_file(tmp_path, ending, documents):
+    write(tmp_path / f"train.{ending}", TEXT)
+    found = list(TextFolder(str(tmp_path), documents).documents("train"))
+    assert SEPARATORS[documents].join(document.text for document in found) in (TEXT, TEXT.removesuffix("\n"))
+    assert sum(document.num_bytes for document in found) == len(TEXT.encode())
+    assert len(found) == {"lines": 7, "paragraphs": 3}[documents]
+
+
+@pytest.mark.parametrize("documents", ["lines", "paragraphs"])
+@pytest.mark.parametrize("held_out", [0.05, 0.3, 0.9])
+def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, documents, held_out):
+    text = "".join(f"line {index}\n" + "\n" * (index % 3 == 0) for index in range(100))
+    source = HeldOutTail(write(tmp_path / "all.txt.xz", text), documents, held_out)
+    train, validation = (list(source.documents(split)) for split in ("train", "validation"))
+    separator = SEPARATORS[documents]
+    joined = separator.join(document.text for document in train + validation)
+    assert joined.rstrip("\n") == text.rstrip("\n")
+    size = len(text.encode())
+    train_bytes = sum(document.num_bytes for document in train)
+    assert train_bytes + sum(document.num_bytes for document in validation) == size
+    boundary = size - int(size * held_out)
+    assert train_bytes - train[-1].num_bytes < boundary <= train_bytes
+
+
+def test_a_changed_file_and_another_tail_are_other_data(tmp_path):
+    path = write(tmp_path / "all.txt", TEXT)
+    prints = [HeldOutTail(path, "lines", held_out).fingerprint("train") for held_out in (0.1, 0.2)]
+    write(tmp_path / "all.txt", TEXT + "x")
+    prints.append(HeldOutTail(path, "lines", 0.1).fingerprint("train"))
+    assert len(set(prints)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("all.txt", b"good\nb\xffd\n", r"all.txt, line 2: invalid UTF-8: byte 0xff"),
+        ("all.txt.xz", lzma.compress(b"good\n" * 1000)[:-30], "all.txt.xz: not a whole xz file"),
+        ("all.txt.gz", b"good\n", "all.txt.gz: not a whole gzip file"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(HeldOutTail(str(tmp_path / name), "lines", 0.1).documents("train"))
+
+
+def test_missing_files_and_splits_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"data.file: .*nowhere' is not a file"):
+        list(HeldOutTail(str(tmp_path / "nowhere"), "lines", 0.1).documents("train"))
+    path = write(tmp_path / "train.txt", TEXT)
+    with pytest.raises(DataError, match="no split 'test'; it has train, validation"):
+        list(HeldOutTail(path, "lines", 0.1).documents("test"))
+    with pytest.raises(DataError, match=r"no trian.txt, plain, .gz or .xz; splits found: train; did you mean 'train'"):
+        list(TextFolder(str(tmp_path), "lines").documents("trian"))
+
+
+def test_generated_paragraphs_are_a_function_of_the_seed_and_count_their_bytes():
+    config = TextDataConfig(generated_sentences=50)
+    texts = {seed: list(open_documents(config, seed).documents("train")) for seed in (0, 1)}
+    assert texts[0] == list(open_documents(config, 0).documents("train"))
+    assert texts[0] != texts[1]
+    sentences = [pair.source for pair in GrammarCorpus(50, 0).pairs("train")]
+    assert " ".join(document.text for document in texts[0]) == " ".join(sentences)
+    assert all(document.num_bytes == len(document.text.encode()) + 1 for document in texts[0])
+    held_out = open_documents(config, 0).documents("validation"), open_documents(config, 1).documents("validation")
+    assert list(held_out[0]) == list(held_out[1])

@@ -1,0 +1,107 @@
+"""Rows of a fixed length: every token scored once, and the order a pure function of the update."""
+
+import numpy as np
+import pytest
+
+from transformer_jax.array_types import EOS_ID
+from transformer_jax.config import TextBatchingConfig, TextDataConfig, TokenizerConfig
+from transformer_jax.data.document_store import open_document_store, train_text_tokenizer
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.text_rows import PADDING_ROW, PackedRows, RowPlan, SplitRows, plan_rows, rows_of_store
+from transformer_jax.data.tokenizers.byte import ByteTokenizer
+
+STREAM = np.arange(100, 123).astype(np.uint16)
+OFFSETS = np.array([0, 3, 4, 15, 23])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    source = open_documents(TextDataConfig(generated_sentences=40), 0)
+    return open_document_store(source, "train", ByteTokenizer(), str(tmp_path_factory.mktemp("cache")))
+
+
+def test_a_stream_is_cut_and_padded():
+    tokens = SplitRows(STREAM, 7, 4).tokens(np.array([1, PADDING_ROW, 0]))
+    np.testing.assert_array_equal(tokens.ids, [[104, 105, 106, 0], [0, 0, 0, 0], [100, 101, 102, 103]])
+    np.testing.assert_array_equal(tokens.segments, [[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]])
+    np.testing.assert_array_equal(tokens.positions, [[0, 1, 2, 0], [0, 0, 0, 0], [0, 1, 2, 3]])
+
+
+def test_documents_are_cut_and_packed_without_mixing():
+    rows = PackedRows(STREAM, OFFSETS, 5, seed=0)
+    tokens = rows.tokens(np.arange(rows.num_rows))
+    starts = set(OFFSETS[:-1]) | {9, 14, 20}
+    for ids, segments, positions in zip(*tokens, strict=True):
+        for segment in range(1, segments.max() + 1):
+            piece = ids[segments == segment]
+            assert piece[0] - 100 in starts
+            np.testing.assert_array_equal(piece, piece[0] + np.arange(len(piece)))
+            np.testing.assert_array_equal(positions[segments == segment], np.arange(len(piece)))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        SplitRows(STREAM, 23, 5),
+        SplitRows(STREAM, 23, 5, 2),
+        SplitRows(STREAM, 3, 5, 2),
+        PackedRows(STREAM, OFFSETS, 5, 0),
+    ],
+)
+def test_every_token_is_scored_once(rows):
+    indices = np.concatenate([np.arange(rows.num_rows), [PADDING_ROW]])
+    scored = rows.tokens(indices).ids[rows.is_scored(indices)]
+    assert len(scored) == len(set(scored)) == (3 if rows.num_rows == 1 else 23)
+
+
+def test_with_a_stride_every_scored_token_but_the_first_has_context():
+    rows = SplitRows(STREAM, 23, 5, 2)
+    is_scored = rows.is_scored(np.arange(1, rows.num_rows))
+    assert not is_scored[:, :3].any()
+
+
+def test_an_epoch_has_every_row_once_in_its_own_order():
+    plan = RowPlan(num_rows=10, rows_per_update=4, seed=3)
+    assert plan.updates_per_epoch == 3
+    epochs = [np.concatenate([plan.rows(update) for update in range(3 * epoch, 3 * epoch + 3)]) for epoch in (0, 1)]
+    for epoch in epochs:
+        assert sorted(epoch) == [PADDING_ROW] * 2 + list(range(10))
+    assert not np.array_equal(*epochs)
+    np.testing.assert_array_equal(plan.rows(4), RowPlan(10, 4, 3).rows(4))
+    assert not np.array_equal(plan.rows(0), RowPlan(10, 4, 4).rows(0))
+
+
+def test_a_store_holds_every_byte_and_an_end_for_each_document(store):
+    assert store.num_bytes == store.byte_offsets[-1] == store.num_tokens
+    assert (store.ids == EOS_ID).sum() == store.num_documents
+    np.testing.assert_array_equal(store.ids[store.offsets[1:] - 1], EOS_ID)
+    texts = [document.text for document in open_documents(TextDataConfig(generated_sentences=40), 0).documents("train")]
+    assert "\n".join(texts) + "\n" == ByteTokenizer().decode(
+        np.where(store.ids == EOS_ID, 4 + ord("\n"), store.ids).tolist()
+    )
+
+
+def test_a_damaged_store_is_built_again(tmp_path):
+    source = open_documents(TextDataConfig(generated_sentences=20), 0)
+    before = np.array(open_document_store(source, "train", ByteTokenizer(), str(tmp_path)).ids)
+    (damaged,) = tmp_path.rglob("documents.ids")
+    damaged.write_bytes(b"12")
+    np.testing.assert_array_equal(open_document_store(source, "train", ByteTokenizer(), str(tmp_path)).ids, before)
+
+
+@pytest.mark.parametrize("kind", ["split", "packed"])
+def test_a_limit_counts_documents(store, kind):
+    batching = TextBatchingConfig(kind=kind, context_length=16, tokens_per_update=128)
+    rows = rows_of_store(store, batching, 0, limit=2)
+    indices = np.arange(rows.num_rows)
+    assert rows.is_scored(indices).sum() == store.offsets[2]
+    assert plan_rows(rows.num_rows, batching, 0).rows_per_update == 8
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "byte"])
+def test_tokenizers_keep_text_with_line_breaks(tmp_path, kind):
+    text = "".join(f"one {word}\ntwo \u00fc{word}s\n\n" for word in ("dog", "cat", "house", "tree")) * 20
+    (tmp_path / "train.txt").write_text(text)
+    source = open_documents(TextDataConfig(source="text", directory=str(tmp_path), documents="paragraphs"), 0)
+    tokenizer = train_text_tokenizer(TokenizerConfig(kind, 282), source, "train", 0)
+    assert tokenizer.decode(tokenizer.encode("zwei\n \u2603 dogs\n")) == "zwei\n \u2603 dogs\n"

@@ -1,0 +1,171 @@
+"""Sampling: which tokens may be drawn, how often, and that a row depends on nothing but itself."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.decoding.beam_search import beam_search
+from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
+from transformer_jax.decoding.sampling import SamplingRule, next_token_log_probs, sample
+
+VOCABULARY, LENGTH = 12, 6
+PLAIN = SamplingRule()
+LOGITS = jnp.asarray(np.random.default_rng(0).normal(0, 2, (50, VOCABULARY)), jnp.float32)
+
+
+def probabilities(rule, logits=LOGITS):
+    return np.exp(np.asarray(next_token_log_probs(logits, rule), np.float64))
+
+
+def choosable(logits):
+    """Softmax over all but PAD and BOS."""
+    exponentials = np.exp(np.asarray(logits, np.float64))
+    exponentials[:, [PAD_ID, BOS_ID]] = 0
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("rule", [SamplingRule(), SamplingRule(0.5), SamplingRule(2.0, 4), SamplingRule(1.0, 5, 0.6)])
+def test_probabilities_sum_to_one_and_padding_is_never_drawn(rule):
+    found = probabilities(rule)
+    np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
+    assert not found[:, [PAD_ID, BOS_ID]].any()
+
+
+def test_temperature_divides_the_logits():
+    np.testing.assert_allclose(probabilities(SamplingRule(0.7)), choosable(LOGITS / 0.7), atol=1e-6)
+    np.testing.assert_array_equal(probabilities(SamplingRule(0.0)).argmax(-1), choosable(LOGITS).argmax(-1))
+    assert (probabilities(SamplingRule(0.0)).max(-1) == 1).all()
+
+
+@pytest.mark.parametrize("logits", [LOGITS, jnp.zeros((3, VOCABULARY)), jnp.round(LOGITS)])
+@pytest.mark.parametrize("k", [1, 3, VOCABULARY - 2])
+def test_top_k_keeps_exactly_the_k_most_probable(logits, k):
+    found, whole = probabilities(SamplingRule(top_k=k), logits), choosable(logits)
+    assert ((found > 0).sum(-1) == k).all()
+    kept = np.where(found > 0, whole, np.inf).min(-1)
+    assert (np.where(found > 0, 0, whole).max(-1) <= kept + 1e-9).all()
+
+
+def test_top_k_of_a_large_vocabulary():
+    logits = jnp.asarray(np.random.default_rng(1).normal(size=(2, 3000)), jnp.float32)
+    assert ((probabilities(SamplingRule(top_k=7), logits) > 0).sum(-1) == 7).all()
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.9, 0.999])
+def test_top_p_keeps_the_smallest_set_of_that_mass(p):
+    found, whole = probabilities(SamplingRule(top_p=p)), choosable(LOGITS)
+    for kept, of_all in zip(found > 0, whole, strict=True):
+        assert of_all[kept].sum() >= p - 1e-6
+        assert of_all[kept].sum() - of_all[kept].min() < p + 1e-6
+        assert of_all[kept].min() >= of_all[~kept].max()
+
+
+@pytest.fixture
+def draw(lookup_model):
+    """Samples of a table for each row."""
+
+    @partial(jax.jit, static_argnames="rule")
+    def compiled(tables, seed, row_ids, limits, rule):
+        cache = lookup_model.make_cache(tables, 1, LENGTH)
+        return sample(
+            lookup_model.step,
+            cache,
+            key=jax.random.key(seed),
+            row_ids=row_ids,
+            max_lengths=limits,
+            max_length=LENGTH,
+            rule=rule,
+        )
+
+    def drawn(tables, seed=0, row_ids=None, limits=None, rule=PLAIN):
+        rows = np.arange(len(tables)) if row_ids is None else np.asarray(row_ids)
+        limits = np.full(len(tables), LENGTH) if limits is None else np.asarray(limits)
+        return compiled(jnp.asarray(tables), seed, jnp.asarray(rows), jnp.asarray(limits), rule)
+
+    return drawn
+
+
+def test_temperature_0_is_greedy_and_log_probs_are_those_of_the_model(draw, lookup_model):
+    tables = lookup_model.random_tables(5, VOCABULARY, eos_bias=1.0)
+    found = draw(tables, rule=SamplingRule(0.0))
+    for table, ids, length, log_prob in zip(tables, *found, strict=True):
+        tokens = np.asarray(ids)[:length].tolist()
+        for place, token in enumerate(tokens):
+            logits = table[lookup_model.context_of(tokens[:place])].copy()
+            logits[[PAD_ID, BOS_ID]] = -np.inf
+            assert token == logits.argmax()
+        assert tokens[-1] == EOS_ID or length == LENGTH
+        assert EOS_ID not in tokens[:-1]
+        assert not np.asarray(ids)[length:].any()
+        assert lookup_model.is_close(log_prob, lookup_model.log_prob_of(table, tokens))
+
+
+def test_the_same_seed_gives_the_same_tokens_and_another_others(draw, lookup_model):
+    tables = lookup_model.random_tables(8, VOCABULARY, scale=0.5)
+    first, again, other = draw(tables, 1), draw(tables, 1), draw(tables, 2)
+    np.testing.assert_array_equal(first.ids, again.ids)
+    assert not np.array_equal(first.ids, other.ids)
+
+
+def test_a_row_does_not_depend_on_the_batch_it_is_in(draw, lookup_model):
+    tables = lookup_model.random_tables(6, VOCABULARY, scale=0.5)
+    together = draw(tables)
+    for row in range(6):
+        alone = draw(tables[row : row + 1], row_ids=[row])
+        np.testing.assert_array_equal(alone.ids[0], together.ids[row])
+    assert len({tuple(ids) for ids in np.asarray(together.ids)}) > 1
+
+
+def test_limits_hold_and_a_row_of_padding_has_nothing(draw, lookup_model):
+    tables = lookup_model.random_tables(3, VOCABULARY, eos_bias=-20.0)
+    np.testing.assert_array_equal(draw(tables, limits=[0, 2, 99]).lengths, [0, 2, LENGTH])
+
+
+def test_frequencies_match_the_probabilities(draw, lookup_model):
+    rows = 4000
+    table = lookup_model.random_tables(1, VOCABULARY, scale=1.0)
+    found = draw(np.repeat(table, rows, axis=0), limits=np.ones(rows, int))
+    counts = np.bincount(np.asarray(found.ids[:, 0]), minlength=VOCABULARY)
+    expected = choosable(table[0, lookup_model.context_of(())][None])[0]
+    sigma = np.sqrt(expected * (1 - expected) * rows) + 1e-9
+    assert (np.abs(counts - expected * rows) <= 5 * sigma).all()
+
+
+def test_the_places_of_a_row_are_drawn_independently(draw, lookup_model):
+    rows = 4000
+    logits = np.random.default_rng(2).normal(0, 1, VOCABULARY).astype(np.float32)
+    logits[EOS_ID] = -20.0
+    tables = np.broadcast_to(logits, (rows, lookup_model.NUM_CONTEXTS, VOCABULARY))
+    found = draw(tables, limits=np.full(rows, 2))
+    expected = (choosable(logits[None])[0] ** 2).sum()
+    equal = (found.ids[:, 0] == found.ids[:, 1]).mean()
+    assert abs(equal - expected) < 5 * np.sqrt(expected * (1 - expected) / rows)
+
+
+def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike(lookup_model):
+    """With one beam and temperature 0, after a prompt whose last token is not in the cache yet."""
+    tables = lookup_model.random_tables(4, VOCABULARY, eos_bias=-20.0)
+    last = jnp.array([5, 6, 7, 5])
+    limits = jnp.full(4, 4)
+
+    def step(token_ids, cache):
+        logits, after = lookup_model.step(token_ids, cache)
+        # What the first step was told shows in what it answers.
+        return logits.at[:, :, 4].add(100.0 * (token_ids == 5)), after
+
+    continued = step_after_prompt(step)
+    cache = cache_after_prompt(lookup_model.make_cache(tables, 1, 4), last)
+    options = {"max_lengths": limits, "max_length": 4}
+    sampled = sample(continued, cache, key=jax.random.key(0), row_ids=jnp.arange(4), rule=SamplingRule(0.0), **options)
+    searched = beam_search(continued, cache, beam_width=1, length_penalty=0.0, **options)
+    np.testing.assert_array_equal(np.asarray(sampled.ids)[[0, 3], 0], 4)
+    # In its last place a search may only end.
+    np.testing.assert_array_equal(sampled.ids[:, :3], searched.ids[:, 0, :3])
+
+
+def test_prompts_end_together():
+    np.testing.assert_array_equal(left_padded([[5, 6], [7]], 3, 3), [[0, 5, 6], [0, 0, 7], [0, 0, 0]])

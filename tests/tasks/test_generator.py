@@ -1,0 +1,107 @@
+"""Generation: the same tokens as the full forward pass gives, alone and in a batch, at once and as they come."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tasks.language_model_settings import language_model_config
+
+from transformer_jax.array_types import BOS_ID, EOS_ID
+from transformer_jax.config import DataError
+from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.models.interface import call
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.language_model.generator import Generator
+from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.training.sharding import make_mesh
+
+PROMPTS = ["The cat", "", "A house \u00fc"]
+TOKENIZER = ByteTokenizer()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    config = language_model_config(tmp_path_factory.mktemp("cache"))
+    objective = LanguageModelObjective(config, TOKENIZER.vocabulary_size, make_mesh(config.mesh, jax.devices()[:1]))
+    params = jax.device_get(objective.init_params(jax.random.key(0)))
+    # Sharper than at the beginning, so that prompts matter.
+    return objective.model, jax.tree.map(lambda leaf: 2 * leaf, params)
+
+
+def generator(model, batching=None, **decoding):
+    config = language_model_config("unused", decoding={"max_new_tokens": 8, **decoding}, batching=batching or {})
+    return Generator(model[0], TOKENIZER, config, make_mesh(config.mesh, jax.devices()[:1]))
+
+
+def log_probs_after(model, prompt, token_ids):
+    """Of each of ``token_ids``, and of all tokens there, by a full forward pass."""
+    ids = np.zeros((1, 32), np.int32)
+    known = [*TOKENIZER.encode(prompt), *token_ids]
+    ids[0, : len(known)] = known
+    tokens = Tokens(ids, np.ones_like(ids), np.arange(32, dtype=np.int32)[None])
+    logits = jax.jit(lambda params: call(model[0], params, "__call__", tokens, train=False))(model[1])
+    return np.array(jax.nn.log_softmax(logits))[0, len(known) - len(token_ids) : len(known)]
+
+
+def test_greedy_takes_the_most_probable_token_of_the_full_forward_pass(model):
+    for prompt, found in zip(PROMPTS, generator(model, temperature=0.0).continuations(model[1], PROMPTS), strict=True):
+        of_all = log_probs_after(model, prompt, found.token_ids)
+        of_all[:, [0, BOS_ID]] = -np.inf
+        assert found.token_ids == of_all.argmax(-1).tolist()
+        assert len(found.token_ids) == 8 or found.token_ids[-1] == EOS_ID
+
+
+@pytest.mark.parametrize("decoding", [{}, {"temperature": 0.7, "top_k": 20}, {"beam_width": 3}])
+def test_log_probabilities_are_those_of_the_full_forward_pass(model, decoding):
+    for prompt, found in zip(PROMPTS, generator(model, **decoding).continuations(model[1], PROMPTS), strict=True):
+        of_all = log_probs_after(model, prompt, found.token_ids)
+        assert found.log_prob == pytest.approx(of_all[np.arange(len(of_all)), found.token_ids].sum(), abs=1e-3)
+
+
+def test_what_is_drawn_for_a_prompt_does_not_depend_on_the_others(model):
+    generate = generator(model)
+    together = generate.continuations(model[1], PROMPTS, seed=3)
+    assert generate.continuations(model[1], PROMPTS[:1], seed=3)[0].token_ids == together[0].token_ids
+    other = generate.continuations(model[1], [PROMPTS[0], "x" * 20, PROMPTS[2]], seed=3)
+    assert [other[0].token_ids, other[2].token_ids] == [together[0].token_ids, together[2].token_ids]
+    assert generate.continuations(model[1], PROMPTS, seed=4) != together
+    assert other[1].token_ids != together[1].token_ids
+
+
+@pytest.mark.parametrize("decoding", [{}, {"temperature": 0.5, "top_p": 0.8}])
+def test_a_stream_adds_up_to_the_continuation(model, decoding):
+    generate = generator(model, **decoding)
+    for prompt in PROMPTS:
+        pieces = list(generate.stream(model[1], prompt, seed=5))
+        assert "".join(pieces) == generate.continuations(model[1], [prompt], seed=5)[0].text
+
+
+def test_characters_of_several_bytes_are_never_shown_in_part(model, monkeypatch):
+    generate = generator(model)
+    coming = iter(TOKENIZER.encode("a\u00fc\U0001f600!"))
+    real, asked = generate._next, []
+
+    def told(*arguments):
+        asked.append(arguments)
+        state = real(*arguments)
+        token = next(coming, EOS_ID)
+        return state._replace(last_ids=jnp.full_like(state.last_ids, token), is_done=jnp.array([token == EOS_ID]))
+
+    monkeypatch.setattr(generate, "_next", told)
+    seen = [(piece, len(asked)) for piece in generate.stream(model[1], "x")]
+    # Each comes as soon as its last byte was generated.
+    assert seen == [("a", 1), ("\u00fc", 3), ("\U0001f600", 7), ("!", 8)]
+
+
+def test_a_line_break_in_a_prompt_ends_a_document(model):
+    ids = generator(model).prompt_ids("a\nb")
+    assert ids == [BOS_ID, *TOKENIZER.encode("a"), EOS_ID, *TOKENIZER.encode("b")]
+    with pytest.raises(DataError, match=r"--prompt: has 2 documents .*batching.kind=packed"):
+        generator(model, {"kind": "packed"}).prompt_ids("a\nb", "--prompt")
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_and_the_longest_is_not(model):
+    generate = generator(model)
+    assert len(generate.continuations(model[1], ["y" * 24])[0].token_ids) <= 8
+    with pytest.raises(DataError, match=r"prompt 2: 25 tokens and decoding.max_new_tokens=8 exceed the context of 32"):
+        generate.continuations(model[1], ["y", "y" * 25])

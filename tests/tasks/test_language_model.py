@@ -1,0 +1,145 @@
+"""The language model as a task: what an update does, what a run resumes from, and what bits per byte count."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tasks.language_model_settings import language_model_config
+
+from transformer_jax.config import ConfigError, DataError, numbers_of
+from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
+from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+from transformer_jax.training.update import Update
+
+UPDATES = 12
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def task_of(config, devices=1):
+    return LanguageModelTask(config, new_text_tokenizer(config).source, make_mesh(config.mesh, jax.devices()[:devices]))
+
+
+@pytest.fixture(scope="module", params=["split", "packed"])
+def task(request, cache):
+    return task_of(language_model_config(cache, batching={"kind": request.param}))
+
+
+@pytest.fixture(scope="module")
+def params(task):
+    return jax.device_get(task.init_params(jax.random.key(0)))
+
+
+def trained(task, updates):
+    config = task.config
+    update = Update(config, task.loss, task.init_params, task._mesh)
+    numbers, state = put_numbers(numbers_of(config), update.mesh), update.initial_state(config.seed)
+    losses = []
+    for batch, _ in zip(task.batches(0), range(updates), strict=False):
+        state, metrics = update.jitted(state, put_batch(batch, update.mesh), numbers)
+        assert metrics.finite
+        losses.append(float(metrics.sums.nll / metrics.sums.tokens))
+    return state, losses
+
+
+def test_the_loss_falls_and_the_evaluation_sees_it(task, params):
+    before = task.evaluate(params, "validation")
+    state, losses = trained(task, UPDATES)
+    after = task.evaluate(state.params, "validation")
+    assert losses[-1] < losses[0] - 1
+    assert after.bits_per_byte < before.bits_per_byte - 1
+    assert abs(losses[0] - math.log(260)) < 1
+
+
+def test_batches_are_a_function_of_the_update(task):
+    (shape,) = task.batch_shapes(0)
+    first = [batch for batch, _ in zip(task.batches(0), range(task.plan.updates_per_epoch + 3), strict=False)]
+    assert all(leaf.shape == like.shape for leaf, like in zip(first[0], shape, strict=True))
+    for start in (1, task.plan.updates_per_epoch + 1):
+        again = next(task_of(task.config).batches(start))
+        jax.tree.map(np.testing.assert_array_equal, again, first[start])
+    assert not np.array_equal(first[0].ids, first[1].ids)
+
+
+def test_bits_per_byte_are_those_of_every_token_over_every_byte(task, params):
+    """Against one document at a time, written out; on packed rows only what a document has before it counts."""
+    store, found = task._store("validation"), task.evaluate(params, "validation", limit=5)
+    texts = [document.text for document, _ in zip(task.source.documents("validation"), range(5), strict=False)]
+    assert found.num_bytes == sum(len(text.encode()) + 1 for text in texts)
+    assert found.tokens == store.offsets[5] == found.num_bytes
+    if task.config.batching.kind == "packed":
+        pieces = [store.ids[start:end] for start, end in zip(store.offsets[:5], store.offsets[1:6], strict=True)]
+    else:
+        pieces = [store.ids[: store.offsets[5]]]
+    nll = 0.0
+    for piece in pieces:
+        for start in range(0, len(piece), 32):
+            ids = jnp.asarray(np.asarray(piece[start : start + 32], np.int32))[None]
+            padded = jnp.pad(ids, ((0, 0), (0, 32 - ids.shape[1])))
+            nll += log_likelihood(task, params, padded, ids.shape[1])
+    assert found.bits_per_byte == pytest.approx(nll / math.log(2) / found.num_bytes, rel=1e-5)
+    assert found.metrics["perplexity"] == pytest.approx(math.exp(nll / found.tokens), rel=1e-4)
+
+
+def log_likelihood(task, params, ids, length):
+    tokens = Tokens(ids, (jnp.arange(32)[None] < length).astype(jnp.int32), jnp.arange(32)[None])
+    log_probs = jax.nn.log_softmax(logits_of(task.objective.model, params, tokens))
+    return -float(jnp.take_along_axis(log_probs, ids[..., None], axis=-1)[0, :length].sum())
+
+
+@partial(jax.jit, static_argnums=0)
+def logits_of(model, params, tokens):
+    return model.apply({"params": params}, tokens, train=False)
+
+
+def test_a_model_that_knows_nothing_has_log2_of_the_vocabulary_bits(task, params):
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    assert task.evaluate(nothing, "test").bits_per_byte == pytest.approx(math.log2(260), rel=1e-5)
+
+
+def test_with_a_stride_the_same_tokens_have_another_context(cache, task, params):
+    kind = {"kind": task.config.batching.kind}
+    if kind["kind"] == "packed":
+        with pytest.raises(ConfigError, match="data.evaluation_stride: rows overlap only with batching.kind=split"):
+            language_model_config(cache, data={"evaluation_stride": 8}, batching=kind)
+        return
+    strided = task_of(language_model_config(cache, data={"evaluation_stride": 8}))
+    one, two = (each.evaluate(params, "validation", limit=20) for each in (task, strided))
+    assert (one.tokens, one.num_bytes) == (two.tokens, two.num_bytes)
+    assert two.bits_per_byte != one.bits_per_byte
+    assert two.stride == 8
+
+
+def test_devices_change_nothing(cache):
+    config = language_model_config(cache, mesh={"data": 2, "fsdp": 2, "tensor": 2})
+    one = task_of(language_model_config(cache))
+    several = task_of(config, 8)
+    states = [jax.device_get(trained(task, 3)[0].params) for task in (one, several)]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), *states)
+    found = [task.evaluate(states[0], "validation", limit=9).nll for task in (one, several)]
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_identity_follows_text_and_tokenizer(cache):
+    of = {
+        task_of(language_model_config(cache, **blocks)).identity["training data"]
+        for blocks in ({}, {"data": {"generated_sentences": 101}}, {"training": {"num_updates": 9}})
+    }
+    assert len(of) == 2
+
+
+def test_bad_data_is_named_before_anything_is_compiled(cache, tmp_path):
+    data = {"source": "text", "file": str(tmp_path / "nowhere.txt")}
+    with pytest.raises(DataError, match="data.file: .*nowhere.txt' is not a file"):
+        task_of(language_model_config(cache, data=data)).batches(0)
+    config = language_model_config(cache, batching={"row_multiple": 2, "tokens_per_update": 64}, mesh={"data": -1})
+    with pytest.raises(ConfigError, match="batching.row_multiple: batches of 2 rows do not divide into 8 parts"):
+        LanguageModelTask(config, ByteTokenizer(), make_mesh(config.mesh)).batches(0)

@@ -1,0 +1,65 @@
+"""Which settings each task has: the types of the blocks that depend on the task."""
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
+
+from transformer_jax.config.data import BatchingConfig, DataConfig
+from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.language_model import (
+    DecoderOnlyConfig,
+    GenerationConfig,
+    TextBatchingConfig,
+    TextDataConfig,
+    check_language_model,
+)
+from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.rnn import RnnConfig
+from transformer_jax.config.translation import check_translation
+
+
+class TaskBlocks(NamedTuple):
+    """The settings dataclasses of a task, its models by ``model.kind``, the default first.
+
+    ``check`` takes the blocks data, tokenizer, batching, model and decoding, and raises ConfigError when they exclude each
+    other.
+    """
+
+    data: type
+    batching: type
+    model: Mapping[str, type]
+    decoding: type
+    check: Callable[..., None]
+
+
+TASKS = {
+    "translation": TaskBlocks(
+        DataConfig,
+        BatchingConfig,
+        {"transformer": TransformerConfig, "rnn": RnnConfig},
+        DecodingConfig,
+        check_translation,
+    ),
+    "language_model": TaskBlocks(
+        TextDataConfig,
+        TextBatchingConfig,
+        {"decoder_only": DecoderOnlyConfig},
+        GenerationConfig,
+        check_language_model,
+    ),
+}
+DEFAULT_TASK = "translation"
+BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
+
+
+def kinds_of(task: str, block: str) -> Mapping[str, type]:
+    """The settings dataclasses that a block of this task may be, by ``kind``; under an empty name where there is one."""
+    found = getattr(TASKS[task], block)
+    return found if isinstance(found, Mapping) else {"": found}
+
+
+def any_kind_of(block: str) -> Any:
+    """The union of the settings dataclasses that a block may be in any task."""
+    kinds = [kind for task in TASKS for kind in kinds_of(task, block).values()]
+    return reduce(or_, dict.fromkeys(kinds))

@@ -1,0 +1,66 @@
+"""The checks that involve more than one block of the settings of a translation."""
+
+import math
+
+from transformer_jax.config.checks import require
+from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
+from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.rnn import RnnConfig
+
+
+def check_translation(
+    data: DataConfig,
+    tokenizer: TokenizerConfig,
+    batching: BatchingConfig,
+    model: TransformerConfig | RnnConfig,
+    decoding: DecodingConfig,
+) -> None:
+    """Raises ConfigError when the blocks of a translation exclude each other."""
+    _check_tying(tokenizer, model)
+    _check_batches(data, batching, model)
+    _check_positions(data, model, decoding)
+    _check_attended_positions(data, model)
+
+
+def _check_tying(tokenizer: TokenizerConfig, model: TransformerConfig | RnnConfig) -> None:
+    can_tie = tokenizer.joint or model.tying in ("output", "none")
+    remedy = f"{model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; or use output or none"
+    require(can_tie, "model.tying", remedy)
+
+
+def _check_batches(data: DataConfig, batching: BatchingConfig, model: TransformerConfig | RnnConfig) -> None:
+    widest = max(data.max_source_tokens, data.max_target_tokens) + 1
+    if batching.kind == "packed":
+        problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot tell apart; use buckets"
+        require(model.can_pack, "batching.kind", problem)
+        require(
+            batching.packed_length >= widest,
+            "batching.packed_length",
+            f"{batching.packed_length} positions do not hold a pair of {widest}; raise it or lower data.max_*_tokens",
+        )
+        widest = batching.packed_length
+    fits = batching.tokens_per_update >= widest * batching.row_multiple
+    problem = (
+        f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of "
+        f"{widest} positions; raise it to {widest * batching.row_multiple} or lower data.max_*_tokens"
+    )
+    require(fits, "batching.tokens_per_update", problem)
+
+
+def _check_positions(data: DataConfig, model: TransformerConfig | RnnConfig, decoding: DecodingConfig) -> None:
+    # Search pads sources by up to a quarter, and its caches are as long as the longest output.
+    padded = math.ceil(1.25 * (data.max_source_tokens + 1)) + 8
+    needed = max(padded + decoding.max_extra_tokens, data.max_target_tokens + 1)
+    longest = model.longest_sequence
+    fits = longest is None or longest >= needed
+    problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"
+    require(fits, "model.max_positions", problem)
+
+
+def _check_attended_positions(data: DataConfig, model: TransformerConfig | RnnConfig) -> None:
+    if isinstance(model, RnnConfig) and model.attention == "location":
+        positions, longest = model.max_attended_positions, data.max_source_tokens + 1
+        remedy = "raise it, or lower data.max_source_tokens"
+        problem = f"{positions} leaves the end of sources of up to {longest} tokens unseen; {remedy}"
+        require(positions >= longest, "model.max_attended_positions", problem)

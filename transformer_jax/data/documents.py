@@ -1,0 +1,198 @@
+"""Sources of plain text for language models: an ordered stream of documents, with every byte accounted for."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
+from transformer_jax.data.synthetic.grammar import GrammarCorpus
+from transformer_jax.data.synthetic.symbols import split_random
+from transformer_jax.data.text_files import check_sentence, hash_file, raw_lines
+
+ENDINGS = (".txt", ".txt.gz", ".txt.xz")
+SENTENCES_IN_PARAGRAPH = (3, 7)
+
+
+class Document(NamedTuple):
+    """A text, and how many bytes of UTF-8 it is in the file, the line feeds that end it included."""
+
+    text: str
+    num_bytes: int
+
+
+@runtime_checkable
+class DocumentSource(Protocol):
+    """One source of documents. The order is fixed; nothing is dropped, cut or normalized here."""
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams a split; raises DataError on unreadable data and on a split that is not there."""
+        ...
+
+    def count_bytes(self, split: str) -> int:
+        """About how many bytes a split has: for showing progress."""
+        ...
+
+    def fingerprint(self, split: str) -> str:
+        """Hexadecimal digest that changes when the content of the split changes."""
+        ...
+
+
+def lines(path: Path) -> Iterator[Document]:
+    """Every line of a file; the line feed that ends it is counted, and is not part of the text."""
+    for number, raw in enumerate(raw_lines(path), start=1):
+        yield Document(check_sentence(raw.removesuffix(b"\n"), f"{path}, line {number}"), len(raw))
+
+
+def paragraphs(path: Path) -> Iterator[Document]:
+    r"""What ``"\n\n"`` separates: of several blank lines the second belongs to the next paragraph, so that nothing is lost."""
+    open_lines: list[str] = []
+    num_bytes = 0
+    for number, raw in enumerate(raw_lines(path), start=1):
+        num_bytes += len(raw)
+        if raw == b"\n" and open_lines:
+            yield Document("".join(open_lines).removesuffix("\n"), num_bytes)
+            open_lines, num_bytes = [], 0
+        else:
+            open_lines.append(check_sentence(raw, f"{path}, line {number}"))
+    if open_lines:
+        yield Document("".join(open_lines).removesuffix("\n"), num_bytes)
+
+
+READERS: dict[str, Callable[[Path], Iterator[Document]]] = {"lines": lines, "paragraphs": paragraphs}
+SEPARATORS = {"lines": "\n", "paragraphs": "\n\n"}
+"""What EOS stands for, by ``data.documents``."""
+
+
+@dataclass(frozen=True)
+class TextFolder:
+    """``{split}.txt`` in a folder, plain, .gz or .xz."""
+
+    directory: str
+    documents_are: str
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams a split."""
+        return READERS[self.documents_are](self._file(split))
+
+    def count_bytes(self, split: str) -> int:
+        """Bytes of the text, uncompressed."""
+        return _size(self._file(split))
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of the file's content."""
+        return digest([self.documents_are, hash_file(self._file(split))])
+
+    def _file(self, split: str) -> Path:
+        folder = Path(self.directory).expanduser()
+        if not folder.is_dir():
+            raise DataError(f"data.directory: {str(folder)!r} is not a folder")
+        found = [folder / f"{split}{ending}" for ending in ENDINGS if (folder / f"{split}{ending}").is_file()]
+        if len(found) > 1:
+            raise DataError(
+                f"{folder}: both {found[0].name} and {found[1].name} exist; remove the one that is not meant"
+            )
+        if not found:
+            names = (path.name for path in folder.iterdir())
+            splits = sorted({name.partition(".txt")[0] for name in names if name.endswith(ENDINGS)})
+            listed = ", ".join(splits[:20]) or "none"
+            hint = did_you_mean(split, splits)
+            raise DataError(f"{folder}: no {split}.txt, plain, .gz or .xz; splits found: {listed}{hint}")
+        return found[0]
+
+
+@dataclass(frozen=True)
+class HeldOutTail:
+    """One file: ``train``, and at its end ``validation``.
+
+    Of a text of N bytes, ``validation`` begins with the first document that starts at or after byte N - ``held_out`` N, and
+    ``train`` ends there.
+    """
+
+    file: str
+    documents_are: str
+    held_out: float
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams a split."""
+        path, boundary = self._file(split), self.boundary()
+        start = 0
+        for document in READERS[self.documents_are](path):
+            if (start >= boundary) == (split == "validation"):
+                yield document
+            elif split == "train":
+                return
+            start += document.num_bytes
+
+    def boundary(self) -> int:
+        """The byte from which on documents are held out."""
+        size = _size(self._file("train"))
+        return size - int(size * self.held_out)
+
+    def count_bytes(self, split: str) -> int:
+        """Bytes of the text, uncompressed, but for the document at the boundary."""
+        boundary = self.boundary()
+        return boundary if split == "train" else _size(self._file(split)) - boundary
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of the file's content and of what is held out."""
+        return digest([self.documents_are, split, str(self.held_out), hash_file(self._file(split))])
+
+    def _file(self, split: str) -> Path:
+        require_split(split, ("train", "validation"), f"data.file={self.file}")
+        path = Path(self.file).expanduser()
+        if not path.is_file():
+            raise DataError(f"data.file: {str(path)!r} is not a file; give a text, plain, .gz or .xz")
+        return path
+
+
+@dataclass(frozen=True)
+class GeneratedParagraphs:
+    """The English sentences of the embedded grammar in paragraphs of 3 to 7, joined by spaces; a paragraph is a line."""
+
+    training_sentences: int
+    seed: int
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams ``train``, ``validation`` or ``test``."""
+        sentences = (pair.source for pair in self._grammar.pairs(split))
+        rng = split_random(split, self.seed)
+        while paragraph := list(itertools.islice(sentences, rng.randint(*SENTENCES_IN_PARAGRAPH))):
+            text = " ".join(paragraph)
+            yield Document(text, len(text.encode()) + 1)
+
+    def count_bytes(self, split: str) -> int:
+        """Rounded; sentences have about 40 bytes."""
+        return 40 * self._grammar.count(split)
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of that of the grammar and of how paragraphs are made."""
+        return digest(["paragraphs", str(SENTENCES_IN_PARAGRAPH), self._grammar.fingerprint(split)])
+
+    @property
+    def _grammar(self) -> GrammarCorpus:
+        return GrammarCorpus(self.training_sentences, self.seed)
+
+
+def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
+    """The source that ``config`` names. ``seed`` only matters to generated training text. Reads no data yet."""
+    if config.source == "grammar":
+        return GeneratedParagraphs(config.generated_sentences, seed)
+    if config.file:
+        return HeldOutTail(config.file, config.documents, config.held_out)
+    return TextFolder(config.directory, config.documents)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a text, uncompressed; counted once."""
+    status = path.stat()
+    return _counted(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _counted(path: Path, stored_size: int, modified_ns: int) -> int:
+    del modified_ns
+    return stored_size if path.suffix not in (".gz", ".xz") else sum(map(len, raw_lines(path)))

@@ -1,0 +1,142 @@
+"""Documents as rows of a fixed length, and which rows go into which update: a pure function of (seed, epoch)."""
+
+from functools import lru_cache
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from transformer_jax.array_types import PAD_ID
+from transformer_jax.config import TextBatchingConfig
+from transformer_jax.data.batch_arrays import token_rows
+from transformer_jax.data.batch_plan import random_order
+from transformer_jax.data.buckets import rows_of
+from transformer_jax.data.document_store import DocumentStore
+from transformer_jax.data.packing import pack_rows
+from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.sequence_types import Tokens
+
+PADDING_ROW = -1
+
+
+@runtime_checkable
+class TextRows(Protocol):
+    """All rows of a split; every token of it is scored in exactly one of them."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+        ...
+
+    def tokens(self, indices: np.ndarray) -> Tokens:
+        """Some rows [R, length]; ``PADDING_ROW`` is one of padding."""
+        ...
+
+    def is_scored(self, indices: np.ndarray) -> np.ndarray:
+        """Which positions of some rows count: tokens, but for those that are context only; bool [R, length]."""
+        ...
+
+
+class SplitRows:
+    """The first ``num_tokens`` of one stream of tokens, cut every ``length``; the last row is completed with padding.
+
+    With a ``stride`` below ``length`` rows begin every ``stride`` tokens, and of all but the first only the last ``stride``
+    tokens are scored.
+    """
+
+    def __init__(self, ids: np.ndarray, num_tokens: int, length: int, stride: int = 0) -> None:
+        self._ids, self._num_tokens, self._length = ids, num_tokens, length
+        self._stride = stride or length
+        self.num_rows = 1 + -(-max(num_tokens - length, 0) // self._stride)
+
+    def tokens(self, indices: np.ndarray) -> Tokens:
+        """See ``TextRows``; a row is one segment, and its positions count from 0."""
+        places = indices[:, None] * self._stride + np.arange(self._length)
+        is_token = (indices[:, None] != PADDING_ROW) & (places < self._num_tokens)
+        ids = np.asarray(self._ids[np.where(is_token, places, 0)], np.int32)
+        positions = np.arange(self._length, dtype=np.int32) * is_token.astype(np.int32)
+        return Tokens(np.where(is_token, ids, np.int32(PAD_ID)), is_token.astype(np.int32), positions)
+
+    def is_scored(self, indices: np.ndarray) -> np.ndarray:
+        """See ``TextRows``."""
+        places = indices[:, None] * self._stride + np.arange(self._length)
+        is_token = (indices[:, None] != PADDING_ROW) & (places < self._num_tokens)
+        is_new = (np.arange(self._length) >= self._length - self._stride) | (indices[:, None] == 0)
+        return is_token & is_new
+
+
+class PackedRows:
+    """Documents, cut into pieces of at most ``length``, several a row as segments that do not see each other."""
+
+    def __init__(self, ids: np.ndarray, offsets: np.ndarray, length: int, seed: int) -> None:
+        self._ids, self._length = ids, length
+        sizes = np.diff(offsets)
+        counts = -(-sizes // length)
+        document = np.repeat(np.arange(len(sizes)), counts)
+        index = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._starts = offsets[document] + length * index
+        self._sizes = np.minimum(length, sizes[document] - length * index).astype(np.int32)
+        order = random_order(len(self._sizes), seed, epoch=0, stream=1)
+        self._pieces, self._offsets = pack_rows(self._sizes, self._sizes, order, length)
+        self.num_rows = len(self._offsets) - 1
+
+    def tokens(self, indices: np.ndarray) -> Tokens:
+        """See ``TextRows``."""
+        known = np.maximum(indices, 0)
+        first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
+        row_offsets = np.concatenate([[0], np.cumsum(counts)])
+        pieces = self._pieces[np.repeat(first - row_offsets[:-1], counts) + np.arange(row_offsets[-1])]
+        sizes = self._sizes[pieces]
+        skipped = self._starts[pieces] - (np.cumsum(sizes) - sizes)
+        ids = np.asarray(self._ids[np.repeat(skipped, sizes) + np.arange(int(sizes.sum()))], np.int32)
+        return token_rows(Sentences(ids, sizes), row_offsets, self._length)
+
+    def is_scored(self, indices: np.ndarray) -> np.ndarray:
+        """See ``TextRows``: every token."""
+        return np.asarray(self.tokens(indices).segments) != 0
+
+
+def rows_of_store(
+    store: DocumentStore, batching: TextBatchingConfig, seed: int, *, limit: int = 0, stride: int = 0
+) -> TextRows:
+    """The rows of a split, or of its first ``limit`` documents if above 0, as ``batching`` says."""
+    number = min(limit, store.num_documents) if limit else store.num_documents
+    if batching.kind == "packed":
+        return PackedRows(store.ids, store.offsets[: number + 1], batching.context_length, seed)
+    return SplitRows(store.ids, int(store.offsets[number]), batching.context_length, stride)
+
+
+class RowPlan(NamedTuple):
+    """Which rows go into which update.
+
+    Every epoch has every row once, in its own order; its last batch is completed with padding.
+    """
+
+    num_rows: int
+    rows_per_update: int
+    seed: int
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Batches in an epoch."""
+        return -(-self.num_rows // self.rows_per_update)
+
+    def rows(self, update: int) -> np.ndarray:
+        """The rows of an update, counted from 0; int64 ``[rows_per_update]``."""
+        if update < 0:
+            raise ValueError(f"update {update} is before the first")
+        epoch, index = divmod(update, self.updates_per_epoch)
+        start = index * self.rows_per_update
+        chosen = _order(self.num_rows, self.seed, epoch)[start : start + self.rows_per_update]
+        return np.concatenate([chosen, np.full(self.rows_per_update - len(chosen), PADDING_ROW, np.int64)])
+
+
+def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int) -> RowPlan:
+    """As many rows in an update as ``batching.tokens_per_update`` allows."""
+    rows = rows_of(batching.context_length, batching.tokens_per_update, batching.row_multiple)
+    return RowPlan(num_rows, rows, seed)
+
+
+@lru_cache(maxsize=2)
+def _order(number: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch. A run reads one epoch at a time, two at its border."""
+    return random_order(number, seed, epoch, stream=0)

@@ -1,0 +1,148 @@
+"""Sampling from a model known only as a step function: temperature, top-k, top-p, and the loop over tokens."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
+from transformer_jax.decoding.beam_search import StepFunction
+from transformer_jax.decoding.top_k import top_k
+from transformer_jax.sequence_types import DecodeCache
+
+
+class SamplingRule(NamedTuple):
+    """Static: ``temperature`` 0 is greedy, ``top_k`` 0 and ``top_p`` 1 cut nothing."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+class Samples(NamedTuple):
+    """One continuation a row.
+
+    ``ids`` int32 ``[B, T]``, padded with PAD, ending with EOS unless the limit came first; ``lengths`` int32 ``[B]``, tokens
+    with EOS; ``log_probs`` float32 ``[B]``, of the model itself, whatever the rule.
+    """
+
+    ids: Int[Array, "B T"]
+    lengths: Int[Array, "B"]
+    log_probs: Float[Array, "B"]
+
+
+class SamplingState(NamedTuple):
+    """What the loop carries: ``position`` is the number of tokens chosen so far, ``last_ids`` the newest of each row."""
+
+    position: Int[Array, ""]
+    last_ids: Int[Array, "B"]
+    is_done: Bool[Array, "B"]
+    log_probs: Float[Array, "B"]
+    per_beam: PyTree
+
+
+def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
+    """Log-probabilities that are sampled from, float32: sum to one, -inf for what is cut, and always for PAD and BOS.
+
+    First the temperature, then the ``top_k`` most probable, then of these the smallest set with a mass of at least ``top_p``
+    (nucleus sampling, Holtzman et al. 2020, section 3.1). Of equal logits the lower ids are kept.
+    """
+    ids = jnp.arange(logits.shape[-1])
+    is_choosable = (ids != PAD_ID) & (ids != BOS_ID)
+    logits = jnp.where(is_choosable[None, :], logits.astype(jnp.float32), -jnp.inf)
+    if rule.temperature == 0:
+        return jnp.where(ids[None, :] == jnp.argmax(logits, axis=-1)[:, None], 0.0, -jnp.inf)
+    logits = logits / rule.temperature
+    if 0 < rule.top_k < logits.shape[-1]:
+        _, kept = top_k(logits, rule.top_k)
+        logits = jnp.where(_is_among(kept, logits.shape[-1]), logits, -jnp.inf)
+    if rule.top_p < 1:
+        order = jnp.argsort(-logits, axis=-1, stable=True)
+        probabilities = jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1)
+        mass_before = jnp.cumsum(probabilities, axis=-1) - probabilities
+        rank = jnp.argsort(order, axis=-1)
+        is_kept = jnp.take_along_axis(mass_before < rule.top_p, rank, axis=-1)
+        logits = jnp.where(is_kept, logits, -jnp.inf)
+    return jax.nn.log_softmax(logits, axis=-1)
+
+
+def start_sampling(cache: DecodeCache, limits: Int[Array, "B"]) -> SamplingState:
+    """The state before the first token; a row with a limit of 0 is done."""
+    rows = limits.shape[0]
+    return SamplingState(
+        position=jnp.zeros((), jnp.int32),
+        last_ids=jnp.full((rows,), BOS_ID, jnp.int32),
+        is_done=limits <= 0,
+        log_probs=jnp.zeros((rows,), jnp.float32),
+        per_beam=jax.tree.map(jnp.asarray, cache.per_beam),
+    )
+
+
+def sample_next(
+    step: StepFunction,
+    state: SamplingState,
+    per_sentence: PyTree,
+    limits: Int[Array, "B"],
+    keys: Array,
+    rule: SamplingRule,
+) -> SamplingState:
+    """One more token in every row that is not done; PAD in those that are.
+
+    ``keys`` [B], a key for each row, are folded with the position, so a row does not depend on which others there are.
+    """
+    logits, cache = step(state.last_ids[:, None], DecodeCache(state.per_beam, per_sentence))
+    logits = logits[:, 0].astype(jnp.float32)
+    at_position = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, state.position)
+    drawn = jax.vmap(jax.random.categorical)(at_position, next_token_log_probs(logits, rule)).astype(jnp.int32)
+    log_probs = jnp.take_along_axis(jax.nn.log_softmax(logits), drawn[:, None], axis=1)[:, 0]
+    position = state.position + 1
+    return SamplingState(
+        position=position,
+        last_ids=jnp.where(state.is_done, PAD_ID, drawn),
+        is_done=state.is_done | (drawn == EOS_ID) | (position >= limits),
+        log_probs=state.log_probs + jnp.where(state.is_done, 0.0, log_probs),
+        per_beam=cache.per_beam,
+    )
+
+
+def row_keys(key: Array, row_ids: Int[Array, "B"]) -> Array:
+    """A key for each row, by the number of the row itself and not by its place in a batch; [B]."""
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
+
+
+def sample(
+    step: StepFunction,
+    cache: DecodeCache,
+    *,
+    key: Array,
+    row_ids: Int[Array, "B"],
+    max_lengths: Int[Array, "B"],
+    max_length: int,
+    rule: SamplingRule,
+) -> Samples:
+    """A continuation of at most ``min(max_lengths[b], max_length)`` tokens for each row; ``cache`` is for one beam.
+
+    ``max_length`` and ``rule`` are static. The result of a row depends on ``key`` and its entry in ``row_ids``, and not on what
+    else is in the batch.
+    """
+    limits = jnp.clip(max_lengths, 0, max_length)
+    keys = row_keys(key, row_ids)
+
+    def is_running(carry: tuple[SamplingState, Array]) -> Bool[Array, ""]:
+        state, _ = carry
+        return (state.position < max_length) & ~jnp.all(state.is_done)
+
+    def advance(carry: tuple[SamplingState, Array]) -> tuple[SamplingState, Array]:
+        state, ids = carry
+        following = sample_next(step, state, cache.per_sentence, limits, keys, rule)
+        return following, ids.at[:, state.position].set(following.last_ids)
+
+    nothing = jnp.full((limits.shape[0], max_length), PAD_ID, jnp.int32)
+    state, ids = jax.lax.while_loop(is_running, advance, (start_sampling(cache, limits), nothing))
+    return Samples(ids, jnp.sum(ids != PAD_ID, axis=1, dtype=jnp.int32), state.log_probs)
+
+
+def _is_among(index: Int[Array, "B K"], size: int) -> Bool[Array, "B V"]:
+    """Which of ``size`` columns ``index`` names."""
+    rows = jnp.arange(index.shape[0])[:, None]
+    return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(True)

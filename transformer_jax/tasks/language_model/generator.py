@@ -1,0 +1,207 @@
+"""Prompts in, continuations out: tokenizer, model and decoding bound together."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
+from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
+from transformer_jax.data.documents import SEPARATORS
+from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.decoding.beam_search import beam_search
+from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
+from transformer_jax.decoding.sampling import (
+    SamplingRule,
+    SamplingState,
+    row_keys,
+    sample,
+    sample_next,
+    start_sampling,
+)
+from transformer_jax.decoding.source_batches import padded_width, source_batches
+from transformer_jax.models.interface import Module, call
+from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+
+# What may still become another character: bytes of an unfinished one, and the first half of an escape.
+UNFINISHED = "\ufffd\x1b"
+
+
+class Continuation(NamedTuple):
+    """What follows a prompt: text, tokens (EOS included, where it came to one) and their log-probability by the model."""
+
+    text: str
+    token_ids: list[int]
+    log_prob: float
+
+
+class Generator:
+    """Continues prompts with one model; compiled programs are kept, a few shapes in all."""
+
+    def __init__(self, model: Module, tokenizer: Tokenizer, config: ExperimentConfig, mesh: Mesh) -> None:
+        self._tokenizer = tokenizer
+        self._config: GenerationConfig = config.decoding
+        self._context_length = config.batching.context_length
+        self._separator = SEPARATORS[config.data.documents]
+        self._sees_documents_before = config.batching.kind == "split"
+        self._mesh = mesh
+        whole = everywhere(mesh)
+        self._continue = jax.jit(partial(continued, model, self._config), out_shardings=whole)
+        self._start = jax.jit(partial(_start, model, self._config), out_shardings=whole)
+        self._next = jax.jit(partial(_next, model, self._config), out_shardings=whole)
+
+    def prompt_ids(self, prompt: str, name: str = "the prompt") -> list[int]:
+        """BOS, and the tokens of a prompt; what separates documents in it is EOS.
+
+        Raises DataError, which says ``name``, when prompt and ``max_new_tokens`` exceed the context that the model was trained
+        on, or where the model was trained to see one document at a time and there are several.
+        """
+        documents = prompt.split(self._separator)
+        if len(documents) > 1 and not self._sees_documents_before:
+            raise DataError(
+                f"{name}: has {len(documents)} documents (separated by {self._separator!r}), but with batching.kind=packed the "
+                "model sees one at a time; give the last alone"
+            )
+        ids = [BOS_ID]
+        for encoded in self._tokenizer.encode_batch(documents, num_threads=1):
+            ids += [*encoded, EOS_ID]
+        ids = ids[:-1]
+        limit = self._context_length - self._config.max_new_tokens
+        if len(ids) - 1 > limit:
+            raise DataError(
+                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._config.max_new_tokens} exceed the context "
+                f"of {self._context_length} tokens that the model was trained on; shorten one of them"
+            )
+        return ids
+
+    def continuations(self, params: PyTree, prompts: Sequence[str], *, seed: int = 0) -> list[Continuation]:
+        """A continuation of each prompt, in their order: of sampling, or the best of beam search.
+
+        What is drawn for prompt ``i`` depends on ``seed``, ``i`` and the prompt alone. Raises DataError as ``prompt_ids`` does,
+        before anything is computed.
+        """
+        encoded = [self.prompt_ids(prompt, f"prompt {index + 1}") for index, prompt in enumerate(prompts)]
+        results = [Continuation("", [], 0.0)] * len(prompts)
+        batch_tokens, row_multiple = self._config.batch_tokens, row_groups(self._mesh)
+        for batch in source_batches(encoded, batch_tokens=batch_tokens, row_multiple=row_multiple):
+            rows = [encoded[index] for index in batch.indices]
+            ids = left_padded(rows, len(batch.ids), self._width(max(map(len, rows))))
+            row_ids = np.zeros(len(ids), np.int32)
+            row_ids[: len(rows)] = batch.indices
+            found = jax.device_get(self._continue(params, *put_rows((ids, row_ids), self._mesh), jax.random.key(seed)))
+            for index, tokens, length, log_prob in zip(batch.indices, *found, strict=False):
+                token_ids = np.asarray(tokens[:length]).tolist()
+                text = self._text_after(encoded[index], token_ids)
+                results[index] = Continuation(text, token_ids, float(log_prob))
+        return results
+
+    def stream(self, params: PyTree, prompt: str, *, seed: int = 0) -> Iterator[str]:
+        """The text of a sampled continuation in pieces, each as soon as its characters are complete.
+
+        Together they are that of the only prompt of ``continuations``. Raises DataError as ``prompt_ids`` does.
+        """
+        encoded = self.prompt_ids(prompt)
+        rows = row_groups(self._mesh)
+        ids = left_padded([encoded], rows, self._width(len(encoded)))
+        state, shared, keys = self._start(
+            params, *put_rows((ids, np.zeros(rows, np.int32)), self._mesh), jax.random.key(seed)
+        )
+        token_ids: list[int] = []
+        written = ""
+        while True:
+            state = self._next(params, state, shared, keys)
+            token_ids.append(int(state.last_ids[0]))
+            is_last = bool(state.is_done[0])
+            text = self._text_after(encoded, token_ids)
+            complete = text if is_last else text.rstrip(UNFINISHED)
+            if len(complete) > len(written):
+                yield complete[len(written) :]
+                written = complete
+            if is_last:
+                return
+
+    def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
+        """What ``token_ids`` add to the document that the prompt ends in."""
+        begin = max(place for place, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
+        prefix = prompt_ids[begin:]
+        return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]
+
+    def _width(self, longest: int) -> int:
+        """Few widths, and never more than positions that the model has."""
+        return min(padded_width(longest), self._context_length - self._config.max_new_tokens + 1)
+
+
+def continued(
+    model: Module,
+    config: GenerationConfig,
+    params: PyTree,
+    ids: Int[Array, "B P"],
+    row_ids: Int[Array, "B"],
+    key: Array,
+) -> tuple[Int[Array, "B T"], Int[Array, "B"], Array]:
+    """Tokens, lengths and log-probabilities of what follows prompts that end together; rows of padding cost no step.
+
+    Beam search ends with EOS, at the latest in its last place; sampling may be cut short by ``max_new_tokens``.
+    """
+    step = step_after_prompt(partial(call, model, params, "decode_step"))
+    cache = _prompt_cache(model, config, params, ids)
+    limits, most = _limits(config, ids), config.max_new_tokens
+    if config.beam_width == 1:
+        rule = _rule(config)
+        found = sample(step, cache, key=key, row_ids=row_ids, max_lengths=limits, max_length=most, rule=rule)
+        return found.ids, found.lengths, found.log_probs
+    best = beam_search(
+        step,
+        cache,
+        max_lengths=limits,
+        max_length=most,
+        beam_width=config.beam_width,
+        length_penalty=config.length_penalty,
+        num_results=1,
+    )
+    return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
+
+
+def _start(
+    model: Module,
+    config: GenerationConfig,
+    params: PyTree,
+    ids: Int[Array, "B P"],
+    row_ids: Int[Array, "B"],
+    key: Array,
+) -> tuple[SamplingState, PyTree, Array]:
+    """The state of sampling before the first token, what its steps share, and a key a row."""
+    cache = _prompt_cache(model, config, params, ids)
+    return (
+        start_sampling(cache, _limits(config, ids)),
+        (cache.per_sentence, _limits(config, ids)),
+        row_keys(key, row_ids),
+    )
+
+
+def _next(
+    model: Module, config: GenerationConfig, params: PyTree, state: SamplingState, shared: PyTree, keys: Array
+) -> SamplingState:
+    per_sentence, limits = shared
+    step = step_after_prompt(partial(call, model, params, "decode_step"))
+    return sample_next(step, state, per_sentence, limits, keys, _rule(config))
+
+
+def _prompt_cache(model: Module, config: GenerationConfig, params: PyTree, ids: Int[Array, "B P"]) -> DecodeCache:
+    beams, length = config.beam_width, config.max_new_tokens
+    cache = call(model, params, "init_cache", ids[:, :-1], beam_width=beams, max_length=length)
+    return cache_after_prompt(cache, ids[:, -1])
+
+
+def _limits(config: GenerationConfig, ids: Int[Array, "B P"]) -> Int[Array, "B"]:
+    """The most tokens of each row; none for a row of padding."""
+    return jnp.where(ids[:, -1] == 0, 0, config.max_new_tokens)
+
+
+def _rule(config: GenerationConfig) -> SamplingRule:
+    return SamplingRule(config.temperature, config.top_k, config.top_p)

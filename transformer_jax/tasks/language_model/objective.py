@@ -1,0 +1,67 @@
+"""The language model of a run and what its training minimizes: all of the task that needs no data."""
+
+from functools import partial
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import AnyArray, Array, Float, PyTree
+from transformer_jax.config import ExperimentConfig, Number, Numbers, Rates
+from transformer_jax.models.build import Devices
+from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
+from transformer_jax.models.decoder_only import DecoderOnly
+from transformer_jax.models.interface import LogitFactors, call
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.attention_choice import attention_of
+from transformer_jax.tasks.objective import LOGITS_AT_ONCE, LOGITS_ON_ACCELERATOR
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.sharding import lookup_in_split_table, row_groups, rows_in_place
+
+
+class LanguageModelObjective:
+    """A model for a vocabulary of this size, on the devices of ``mesh``, and its loss.
+
+    Raises ConfigError when ``model.attention_backend`` cannot run on them.
+    """
+
+    def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
+        self.config = config
+        self._on = Devices(attention_of(config.model, mesh), rows_in_place(mesh))
+        if mesh.shape["tensor"] > 1:
+            self._on = self._on._replace(lookup=lookup_in_split_table(mesh))
+        self._build = partial(build_decoder_only, config.model, vocabulary)
+        self.model = self._build(self._on)
+        self._groups = row_groups(mesh)
+        self._logits_at_once = LOGITS_AT_ONCE.get(mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR)
+
+    def init_params(self, key: Array) -> PyTree:
+        """Parameters before the first update."""
+        # They are made from a single row, which is not split over devices.
+        return init_decoder_only(self._build(), key)
+
+    def training_model(self, rates: Rates) -> DecoderOnly:
+        """``model``, with rates that a compiled function may take as arguments."""
+        return self._build(self._on, rates)
+
+    def loss(self, params: PyTree, batch: Tokens, key: Array, numbers: Numbers) -> LossSums:
+        """Label-smoothed cross entropy of a training batch, with dropout."""
+        model = self.training_model(numbers.rates)
+        factors = call(model, params, "factors", batch, train=True, rngs={"dropout": key})
+        return self._sums(factors, batch, jnp.asarray(batch.segments != 0, jnp.float32), numbers.label_smoothing)
+
+    def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
+        """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
+        factors = call(self.model, params, "factors", batch, train=False)
+        return self._sums(factors, batch, jnp.asarray(is_scored, jnp.float32), None)
+
+    def _sums(self, factors: LogitFactors, batch: Tokens, weights: Float[Array, "B T"], smoothing: Number) -> LossSums:
+        return projected_cross_entropy(
+            *factors,
+            jnp.asarray(batch.ids),
+            weights,
+            smoothing,
+            dtype=self.config.model.compute_dtype,
+            logits_at_once=self._logits_at_once,
+            groups=self._groups,
+        )

@@ -1,0 +1,153 @@
+"""Language modelling: what the loop trains on, minimizes, and measures."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import ConfigError, ExperimentConfig, Numbers
+from transformer_jax.data.buckets import rows_of
+from transformer_jax.data.document_store import DocumentStore, open_document_store, train_text_tokenizer
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.sequence_types import Tokens, batch_shape
+from transformer_jax.tasks.language_model.evaluation import SELECTION, LanguageModelEvaluation, Metric
+from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
+
+SCORING_TOKENS = 4096
+
+
+def new_text_tokenizer(config: ExperimentConfig) -> TokenizerPair:
+    """Trained on the training split, and not saved yet; the same one for both sides, of which there is one."""
+    source = open_documents(config.data, config.data_seed)
+    tokenizer = train_text_tokenizer(config.tokenizer, source, config.data.train_split, config.data_seed)
+    return TokenizerPair(tokenizer, tokenizer)
+
+
+class LanguageModelTask:
+    """Data, model, loss and evaluation, made from the settings of a run and its tokenizer.
+
+    Serves every run of the same structure on the same data: none of their numbers is in it.
+    """
+
+    selection: Metric = SELECTION
+
+    def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.source = open_documents(config.data, config.data_seed)
+        self.objective = LanguageModelObjective(config, tokenizer.vocabulary_size, mesh)
+        self._mesh = mesh
+        self._stores: dict[str, DocumentStore] = {}
+        self._compiled_loss = jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(mesh))
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """Digests of what the training reads: another one is another run."""
+        fingerprint = self.source.fingerprint(self.config.data.train_split)
+        return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
+
+    @cached_property
+    def rows(self) -> TextRows:
+        """The rows of the training split."""
+        store = self._store(self.config.data.train_split)
+        return rows_of_store(store, self.config.batching, self.config.data_seed)
+
+    @cached_property
+    def plan(self) -> RowPlan:
+        """Which rows go into which update."""
+        return plan_rows(self.rows.num_rows, self.config.batching, self.config.data_seed)
+
+    def init_params(self, key: Array) -> PyTree:
+        """Parameters before the first update."""
+        return self.objective.init_params(key)
+
+    def loss(self, params: PyTree, batch: Tokens, key: Array, numbers: Numbers) -> LossSums:
+        """Label-smoothed cross entropy of a training batch, with dropout."""
+        return self.objective.loss(params, batch, key, numbers)
+
+    def activations(self, params: PyTree, batch: Tokens, key: Array, numbers: Numbers) -> PyTree:
+        """Everything that the modules return in a training pass, for finding what went wrong."""
+        model, rngs = self.objective.training_model(numbers.rates), {"dropout": key}
+        _, sown = model.apply(
+            {"params": params}, batch, train=True, rngs=rngs, capture_intermediates=True, mutable=["intermediates"]
+        )
+        return sown["intermediates"]
+
+    def data_report(self) -> dict[str, object]:
+        """JSON: what the training data is, and what the rows make of it."""
+        store, plan = self._store(self.config.data.train_split), self.plan
+        positions = plan.updates_per_epoch * plan.rows_per_update * self.config.batching.context_length
+        padding = 1 - store.num_tokens / positions
+        rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
+        return {"training": store.to_json(), "batches": rows}
+
+    def batch_shapes(self, first_update: int) -> list[Tokens]:
+        """The one shape of all training batches, over all processes."""
+        del first_update
+        width = self.config.batching.context_length
+        return [batch_shape(self.plan.rows_per_update, width, width).target]
+
+    def batches(self, first_update: int) -> Iterator[Tokens]:
+        """Batches from ``first_update`` on, for ever; each process reads only its rows.
+
+        Raises ConfigError, at once and not with the first batch, when the rows do not divide over the devices.
+        """
+        parts, count = parts_of_rows(self._mesh)
+        rows = self.plan.rows_per_update
+        if rows % count:
+            problem = f"batches of {rows} rows do not divide into {count} parts for the devices"
+            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {count}")
+        return self._read(first_update, parts, count)
+
+    def _read(self, update: int, parts: tuple[int, ...], count: int) -> Iterator[Tokens]:
+        while True:
+            whole = self.plan.rows(update).reshape(count, -1)
+            yield self.rows.tokens(whole[list(parts)].reshape(-1))
+            update += 1
+
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
+        """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
+
+        ``split`` is ``train``, ``validation``, ``test`` or a name that the data itself has. Raises DataError when the split is
+        empty or unknown.
+        """
+        name = self.config.data.split_name(split)
+        store, batching = self._store(name), self.config.batching
+        documents = min(limit, store.num_documents) if limit else store.num_documents
+        stride = self.config.data.evaluation_stride or batching.context_length
+        # The order in which pieces are packed changes nothing but the rows they are in.
+        rows = rows_of_store(store, batching, 0, limit=documents, stride=stride)
+        rows_at_once = rows_of(batching.context_length, SCORING_TOKENS, row_groups(self._mesh))
+        nll = correct = tokens = 0.0
+        for start in range(0, rows.num_rows, rows_at_once):
+            places = np.arange(start, start + rows_at_once)
+            indices = np.where(places < rows.num_rows, places, PADDING_ROW)
+            batch = put_rows((rows.tokens(indices), rows.is_scored(indices)), self._mesh)
+            sums = jax.device_get(self._compiled_loss(params, *batch))
+            nll, correct, tokens = nll + float(sums.nll), correct + float(sums.correct), tokens + float(sums.tokens)
+        return LanguageModelEvaluation(
+            split=name,
+            nll=nll,
+            correct=correct,
+            tokens=int(tokens),
+            num_bytes=int(store.byte_offsets[documents]),
+            documents=documents,
+            context_length=batching.context_length,
+            stride=stride,
+        )
+
+    def _store(self, split: str) -> DocumentStore:
+        if split not in self._stores:
+            with first_goes_first():
+                self._stores[split] = open_document_store(
+                    self.source, split, self.tokenizer, self.config.data.cache_directory
+                )
+        return self._stores[split]
