@@ -8,7 +8,7 @@ newstest2014 tokenised BLEU 27.3 and 28.4, decoded from the average of the last 
 wrote every 10 minutes. Departures: sentencepiece BPE instead of the paper's, and checkpoints every 1000 updates.
 
 ``ten_billion`` is not the paper's: the same model with 24 + 20 layers of width 4096, pre-norm, 10.3 billion parameters, for
-``transformer-jax compile --config=configs/transformer_base.py:ten_billion --topology=v5p:4x8x8`` (a v5p-512).
+``transformer-jax preflight --config=configs/transformer_base.py:ten_billion --topology=v5p:4x8x8`` (a v5p-512).
 
 Not yet run here, on any hardware.
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from transformer_jax import __version__
 from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
 from transformer_jax.commands.help import command_help, overview
-from transformer_jax.commands.registry import load_command
+from transformer_jax.commands.registry import current_name, load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.allocator import keep_freed_memory
 
@@ -47,9 +47,10 @@ def run_command(arguments: list[str]) -> int:
         ConfigError, DataError: what the user can mend.
     """
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
-        print(overview() if len(arguments) < 2 else command_help(arguments[1], load_command(arguments[1])))
+        asked = current_name(arguments[1]) if len(arguments) > 1 else ""
+        print(command_help(asked, load_command(asked)) if asked else overview())
         return 0
-    name, *rest = arguments
+    name, *rest = current_name(arguments[0]), *arguments[1:]
     if name == "--version":
         print(__version__)
         return 0

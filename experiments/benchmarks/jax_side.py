@@ -13,9 +13,9 @@ def main() -> None:
     # After the limit: JAX counts the cores when it starts.
     import jax
 
-    from transformer_jax.config import numbers_of
+    from transformer_jax.config import hyperparameters_of
     from transformer_jax.tasks.objective import TranslationObjective
-    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
     from transformer_jax.training.update import Update
 
     config, vocabulary = arguments.workload.config, arguments.workload.vocabulary_size
@@ -23,12 +23,12 @@ def main() -> None:
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)
-    state, numbers = update.initial_state(config.seed), put_numbers(numbers_of(config), mesh)
+    state, hyperparameters = update.initial_state(config.seed), put_hyperparameters(hyperparameters_of(config), mesh)
     compiled = update.jitted
 
     def step(batch) -> float:
         nonlocal state
-        state, metrics = compiled(state, put_batch(batch, mesh), numbers)
+        state, metrics = compiled(state, put_batch(batch, mesh), hyperparameters)
         return float(metrics.sums.loss) / float(metrics.sums.tokens)
 
     time_steps(step, arguments)

@@ -76,12 +76,12 @@ def measured(name: str, positions: int, steps: int) -> dict:
     config = base_settings(tokenizer__vocabulary_size=VOCABULARY, **VARIANTS[name])
     objective = TranslationObjective(config, VOCABULARY, VOCABULARY, make_mesh(config.mesh))
 
-    def loss_of_all_logits(params, batch, key, numbers):
-        model, rngs = objective.training_model(numbers.rates), {"dropout": key}
+    def loss_of_all_logits(params, batch, key, hyperparameters):
+        model, rngs = objective.training_model(hyperparameters.rates), {"dropout": key}
         memory = call(model, params, "encode", batch.source, train=True, rngs=rngs)
         logits = call(model, params, "decode", batch.target, memory, train=True, rngs=rngs)
         weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
-        return label_smoothed_cross_entropy(logits, batch.target.ids, weights, numbers.label_smoothing)
+        return label_smoothed_cross_entropy(logits, batch.target.ids, weights, hyperparameters.label_smoothing)
 
     loss = loss_of_all_logits if name == "logits at once" else None
     is_donated = name != "state not donated"

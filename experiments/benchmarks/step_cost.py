@@ -37,12 +37,12 @@ def step_cost(
     import jax
     import numpy as np
 
-    from transformer_jax.config import numbers_of
+    from transformer_jax.config import hyperparameters_of
     from transformer_jax.preflight.chips import Topology
     from transformer_jax.preflight.program import model_flops
     from transformer_jax.sequence_types import Batch, Tokens
     from transformer_jax.tasks.objective import TranslationObjective
-    from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
     from transformer_jax.training.update import Update
 
     vocabulary = config.tokenizer.vocabulary_size
@@ -52,7 +52,7 @@ def step_cost(
     ids = np.random.default_rng(0).integers(4, vocabulary, (2, rows, length)).astype(np.int32)
     batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
     started = time.perf_counter()
-    shapes = update.state_shapes, batch, update.number_shapes
+    shapes = update.state_shapes, batch, update.hyperparameter_shapes
     compiled = (update.lower(batch) if is_donated else jax.jit(update.step).lower(*shapes)).compile()
     result = {"rows": rows, "length": length, "compile_seconds": time.perf_counter() - started}
     memory = compiled.memory_analysis()
@@ -65,11 +65,11 @@ def step_cost(
     }
     if not steps or result["temporaries"] + result["arguments"] > run_below * GIB:
         return result
-    state, numbers = update.initial_state(config.seed), put_numbers(numbers_of(config), mesh)
+    state, hyperparameters = update.initial_state(config.seed), put_hyperparameters(hyperparameters_of(config), mesh)
     seconds, losses = [], []
     for _ in range(1 + steps):
         started = time.perf_counter()
-        state, metrics = compiled(state, batch, numbers)
+        state, metrics = compiled(state, batch, hyperparameters)
         losses.append(float(metrics.sums.nll) / float(metrics.sums.tokens))
         seconds.append(time.perf_counter() - started)
     return result | {"seconds": statistics.median(seconds[1:]), "losses": losses}

@@ -10,14 +10,14 @@ from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
-from transformer_jax.config import ExperimentConfig, MeshConfig, numbers_of
+from transformer_jax.config import ExperimentConfig, MeshConfig, hyperparameters_of
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_initial_state
 
-OPTIMIZER = make_optimizer("adam", numbers_of(ExperimentConfig()), lambda step: 0.1)
+OPTIMIZER = make_optimizer("adam", hyperparameters_of(ExperimentConfig()), lambda step: 0.1)
 
 
 def init(key: jax.Array) -> dict:

@@ -58,13 +58,21 @@ def test_a_sweep_becomes_an_array(capsys):
 
 
 def test_the_workers_of_a_sweep_train_as_many_trials_at_a_time_as_it_says(tmp_path, capsys):
-    launch = ["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--pack=4"]
+    launch = ["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--vectorize=4"]
     assert main(launch) == 2
-    assert "in a --pack" in capsys.readouterr().err, "the mesh of small.py has two devices"
+    assert "each model has with --vectorize" in capsys.readouterr().err, "the mesh of small.py has two devices"
     assert main([*launch, "--config.mesh.fsdp=1"]) == 2
-    assert "--pack: no two trials differ in numbers alone" in capsys.readouterr().err
+    assert "--vectorize: no two trials differ in hyperparameters alone" in capsys.readouterr().err
     assert main([*launch, "--config.mesh.fsdp=1", "--config.data.seed=0"]) == 0
-    assert " --pack=4 " in capsys.readouterr().out
+    assert " --vectorize=4 " in capsys.readouterr().out
+
+
+def test_a_former_flag_warns(capsys):
+    sweep = [*SWEEP, "--pack=4", "--config.mesh.fsdp=1", "--config.data.seed=0"]
+    assert main(["launch", "slurm", "--gpus_per_node=1", *sweep]) == 0
+    found = capsys.readouterr()
+    assert " --vectorize=4 " in found.out
+    assert "--pack is now --vectorize; the next release no longer accepts the old name" in found.err
 
 
 @pytest.mark.parametrize(

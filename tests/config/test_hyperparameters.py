@@ -1,14 +1,14 @@
-"""Numbers of a run, and what is left of its settings without them."""
+"""Hyperparameters of a run, and what is left of its settings without them."""
 
 import pytest
 
 from transformer_jax.config import (
     ExperimentConfig,
-    Numbers,
+    Hyperparameters,
     Rates,
     apply_overrides,
     from_dict,
-    numbers_of,
+    hyperparameters_of,
     structure_of,
     to_dict,
 )
@@ -67,15 +67,15 @@ def test_another_number_is_told_to_the_same_program(config, key, value):
     assert structure_of(other) == structure_of(config)
     assert hash(structure_of(other)) == hash(structure_of(config))
     name = key.rpartition(".")[2]
-    found = {**numbers_of(other)._asdict(), **numbers_of(other).rates._asdict()}
+    found = {**hyperparameters_of(other)._asdict(), **hyperparameters_of(other).rates._asdict()}
     assert found.pop(name) == float(value)
-    before = {**numbers_of(config)._asdict(), **numbers_of(config).rates._asdict()}
+    before = {**hyperparameters_of(config)._asdict(), **hyperparameters_of(config).rates._asdict()}
     assert all(before[each] == value for each, value in found.items() if each != "rates")
 
 
 def test_every_number_was_tried():
     tried = {key.rpartition(".")[2] for _, key, _ in NUMBERS}
-    assert tried == set(Numbers._fields) - {"rates"} | set(Rates._fields)
+    assert tried == set(Hyperparameters._fields) - {"rates"} | set(Rates._fields)
 
 
 @pytest.mark.parametrize("key", ["weight_decay", "clip_norm", "label_smoothing", *(key[6:] for key in OF_MODEL)])
@@ -83,7 +83,7 @@ def test_what_is_off_is_another_program(key):
     block = "training" if key == "label_smoothing" else "model" if "dropout" in key else "optimizer"
     off = changed(TRANSFORMER, (f"{block}.{key}", "0.0"))
     assert structure_of(off) != structure_of(TRANSFORMER)
-    assert {**numbers_of(off)._asdict(), **numbers_of(off).rates._asdict()}[key] is None
+    assert {**hyperparameters_of(off)._asdict(), **hyperparameters_of(off).rates._asdict()}[key] is None
 
 
 @pytest.mark.parametrize("name", UNSEEN)

@@ -103,7 +103,7 @@ def test_a_scanned_program_does_not_grow_with_depth():
 
 
 def kept_numbers(stack: tuple[bool, str]) -> int:
-    """Numbers that the forward pass of a deep stack leaves for the backward pass."""
+    """Hyperparameters that the forward pass of a deep stack leaves for the backward pass."""
     model = model_of(*stack, num_encoder_layers=6, num_decoder_layers=1)
     params = jax.eval_shape(partial(init_params, model), jax.random.key(0))
     pullback = jax.eval_shape(lambda params: jax.vjp(partial(square, model), params)[1], params)

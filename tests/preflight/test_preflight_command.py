@@ -1,4 +1,4 @@
-"""``transformer-jax compile``, with pretended devices in place of those of a TPU slice: what it prints, and its exit status."""
+"""``transformer-jax preflight`` with fake devices in place of a TPU slice: what it prints, and its exit status."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def get_config():
         "model": {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 4},
     }
 """
-COMPILE = ["compile", "--config=small.py"]
+PREFLIGHT = ["preflight", "--config=small.py"]
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def slices(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_what_fits(capsys):
-    assert main([*COMPILE, "--topology=v5e:1x2"]) == 0
+    assert main([*PREFLIGHT, "--topology=v5e:1x2"]) == 0
     text = capsys.readouterr().out
     assert "mesh data=2, fsdp=1, tensor=1" in text
     assert "all-reduce" in text
@@ -41,16 +41,25 @@ def test_what_fits(capsys):
 
 
 def test_what_does_not_fit(capsys):
-    assert main([*COMPILE, "--topology=small:2"]) == 1
+    assert main([*PREFLIGHT, "--topology=small:2"]) == 1
     text = capsys.readouterr().out
     assert "DOES NOT FIT" in text
     assert text.count(" GiB  ") == 3
     assert "--config.model.rematerialize" in text
 
 
+def test_its_former_name_warns(capsys):
+    assert main(["help", "compile"]) == 0
+    found = capsys.readouterr()
+    assert "Usage: transformer-jax preflight" in found.out
+    assert "compile is now preflight; the next release no longer accepts the old name" in found.err
+    assert main(["compile"]) == 2
+    assert "--config: is required" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_json(capsys):
-    assert main([*COMPILE, "--topology=v5e:1x2", "--json"]) == 0
+    assert main([*PREFLIGHT, "--topology=v5e:1x2", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["fits"]
     assert {tuple(each) for each in content["collectives"]} == {("kind", "bytes", "group", "times")}
@@ -62,7 +71,7 @@ def test_json(capsys):
 
 @pytest.mark.slow
 def test_a_search(capsys):
-    assert main([*COMPILE, "--topology=v5e:1x2", "--search", "--search_limit=2"]) == 0
+    assert main([*PREFLIGHT, "--topology=v5e:1x2", "--search", "--search_limit=2"]) == 0
     text = capsys.readouterr().out
     assert "| 2 x 1 x 1 | 256 | none |" in text
     assert "| 2 x 1 x 1 | 512 | none |" in text
@@ -75,7 +84,7 @@ def test_a_search(capsys):
 
 
 def test_a_search_where_nothing_fits(capsys):
-    assert main([*COMPILE, "--topology=small:2", "--search", "--search_limit=1"]) == 1
+    assert main([*PREFLIGHT, "--topology=small:2", "--search", "--search_limit=1"]) == 1
     assert "Nothing that was tried fits" in capsys.readouterr().out
 
 
@@ -91,5 +100,5 @@ def test_a_search_where_nothing_fits(capsys):
     ],
 )
 def test_what_a_search_cannot_do(arguments, message, capsys):
-    assert main([*COMPILE, *arguments]) == 2
+    assert main([*PREFLIGHT, *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Trials of a sweep that differ only in numbers: one program for all of them, and each trains as if it were alone."""
+"""Trials of a sweep that differ only in hyperparameters: one program for all of them, and each trains as if it were alone."""
 
 import itertools
 from functools import partial
@@ -26,7 +26,7 @@ from transformer_jax.tasks.shared_programs import KEPT, SharedPrograms
 from transformer_jax.training.sharding import make_mesh
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
-# Four rows of numbers, each to be trained with three seeds.
+# Four rows of hyperparameters, each to be trained with three seeds.
 ROWS = {
     "plain": {},
     "quick": {
@@ -80,7 +80,7 @@ def sweep(cache, tmp_path, monkeypatch) -> Sweep:
 def trained(configs: list[ExperimentConfig], folder: Path, shared: SharedPrograms) -> None:
     """Trains them at once."""
     folders = [folder / str(place) for place in range(len(configs))]
-    endings = train_module.run_side_by_side(configs, folders, [lambda step, found: False] * len(configs), shared)
+    endings = train_module.run_vectorized(configs, folders, [lambda step, found: False] * len(configs), shared)
     assert [ending.step for ending in endings] == [config.training.num_updates for config in configs]
 
 
@@ -115,7 +115,7 @@ def test_twelve_trials_that_differ_in_numbers_share_one_compilation_and_train_as
     sweep, tmp_path, traced, compilations
 ):
     study = SharedStudy(sweep, open_storage(str(tmp_path / "study.journal")), "s")
-    Worker(study, tmp_path, partial(train_module.run_side_by_side, shared=SharedPrograms())).work()
+    Worker(study, tmp_path, partial(train_module.run_vectorized, shared=SharedPrograms())).work()
     trials = rows(study)
     assert [each.state for each in trials] == ["complete"] * 12
     assert len(traced) == 1

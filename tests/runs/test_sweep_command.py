@@ -46,7 +46,7 @@ def test_a_sweep_that_is_stopped_goes_on(tmp_path):
     assert "the same command goes on" in said
 
     # What was begun is alone where it is; of the others two go together.
-    second = subprocess.run([*command, "--pack=2"], **options, timeout=400, check=False)
+    second = subprocess.run([*command, "--vectorize=2"], **options, timeout=400, check=False)
     assert second.returncode == 0, second.stdout
     trials = list(csv.DictReader((tmp_path / "out/leaderboard.csv").read_text().splitlines()))
     assert sorted((trial["row"], trial["seed"]) for trial in trials) == [

@@ -14,13 +14,13 @@ from run_settings import tiny_settings
 from run_steps import metrics_of, train_alone
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, numbers_of
+from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, hyperparameters_of
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
 from transformer_jax.runs.record import TrainingDiverged, TrainingRecord
-from transformer_jax.runs.train import run_side_by_side
+from transformer_jax.runs.train import run_vectorized
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.shared_programs import SharedPrograms
-from transformer_jax.training import side_by_side
+from transformer_jax.training import vectorized
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.vectorized import _of_each
 
@@ -49,7 +49,7 @@ def together(cache, folder: Path, changes=MEMBERS, judges=None, tell=lambda plac
     configs = [member(cache, each) for each in changes]
     folders = [folder / str(place) for place in range(len(changes))]
     judges = judges or [lambda step, found: False] * len(changes)
-    return run_side_by_side(configs, folders, judges, SHARED, tell)
+    return run_vectorized(configs, folders, judges, SHARED, tell)
 
 
 def parameters(folder: Path, step: int) -> list[np.ndarray]:
@@ -161,15 +161,17 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
     """One after another, and by ``vmap`` as where there is no CPU; on two devices, of which the second has one too many."""
     config = member(cache, {})
     task = SHARED.task_of(config, SHARED.tokenizers_of(config, RunDirectory(cache / "none")), one_device())
-    batch, numbers = next(task.training_batches(0)), numbers_of(config)
+    batch, hyperparameters = next(task.training_batches(0)), hyperparameters_of(config)
     states = [task.update.initial_state(seed) for seed in (1, 2, 3)]
     step = jax.jit(task.update.step)
-    alone = [step(state, batch, jax.tree.map(jnp.float32, numbers)) for state in states]
+    alone = [step(state, batch, jax.tree.map(jnp.float32, hyperparameters)) for state in states]
     for rule in (_of_each, lambda step, platform: _of_each(step, "gpu")):
-        monkeypatch.setattr(side_by_side, "_of_each", rule)
-        joined = side_by_side.SideBySide(task.update, 3, jax.devices()[:2])
+        monkeypatch.setattr(vectorized, "_of_each", rule)
+        joined = vectorized.Vectorized(task.update, 3, jax.devices()[:2])
         compiled = joined.lower(batch_shape(*batch.source.ids.shape, batch.target.ids.shape[1])).compile()
-        found, metrics = compiled(joined.join(states), joined.put_batch(batch), joined.put_numbers([numbers] * 3))
+        found, metrics = compiled(
+            joined.join(states), joined.put_batch(batch), joined.put_hyperparameters([hyperparameters] * 3)
+        )
         metrics = jax.device_get(metrics)
         for place, (state, report) in enumerate(alone):
             pairs = (joined.state_of(found, place), state), (joined.report_of(metrics, place), report)

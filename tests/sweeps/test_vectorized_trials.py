@@ -212,7 +212,9 @@ def test_a_folder_that_is_in_use_is_left_for_a_while(storage, tmp_path):
 def test_a_sweep_without_two_that_are_alike_is_refused():
     require_alike(ALIKE)
     require_alike(SEARCH)
-    with pytest.raises(ConfigError, match="no two trials differ in numbers alone; with data.seed=0 all seeds read"):
+    with pytest.raises(
+        ConfigError, match="no two trials differ in hyperparameters alone; with data.seed=0 all seeds read"
+    ):
         require_alike(GRID)
-    with pytest.raises(ConfigError, match="does not use the 1 devices that a model has in a --pack"):
+    with pytest.raises(ConfigError, match="does not use the 1 devices that each model has with --vectorize"):
         require_alike(replace(ALIKE, overrides={"data.seed": 0, "mesh.fsdp": 2}))

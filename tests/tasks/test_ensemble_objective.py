@@ -31,7 +31,7 @@ def configs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def params(configs):
-    """Numbers of the right shapes, large enough for the models to disagree."""
+    """Hyperparameters of the right shapes, large enough for the models to disagree."""
     mesh, generator = make_mesh(MeshConfig(1, 1, 1), jax.devices()[:1]), np.random.default_rng(0)
     objectives = [TranslationObjective(config, VOCABULARY, VOCABULARY, mesh) for config in configs]
     shapes = [jax.eval_shape(each.init_params, jax.random.key(0)) for each in objectives]

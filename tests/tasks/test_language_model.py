@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tasks.language_model_settings import language_model_config
 
-from transformer_jax.config import ConfigError, DataError, numbers_of
+from transformer_jax.config import ConfigError, DataError, hyperparameters_of
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
-from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
 UPDATES = 12
@@ -41,10 +41,13 @@ def params(task):
 def trained(task, updates):
     config = task.config
     update = Update(config, task.loss, task.init_params, task._mesh)
-    numbers, state = put_numbers(numbers_of(config), update.mesh), update.initial_state(config.seed)
+    hyperparameters, state = (
+        put_hyperparameters(hyperparameters_of(config), update.mesh),
+        update.initial_state(config.seed),
+    )
     losses = []
     for batch, _ in zip(task.batches(0), range(updates), strict=False):
-        state, metrics = update.jitted(state, put_batch(batch, update.mesh), numbers)
+        state, metrics = update.jitted(state, put_batch(batch, update.mesh), hyperparameters)
         assert metrics.finite
         losses.append(float(metrics.sums.nll / metrics.sums.tokens))
     return state, losses

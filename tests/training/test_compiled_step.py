@@ -27,7 +27,7 @@ def traced():
 
 @pytest.fixture
 def compiled(traced):
-    def step(state, batch, numbers):
+    def step(state, batch, hyperparameters):
         traced.append(batch.shape[1])
         total = batch.sum()
         params = jax.tree.map(lambda leaf: leaf + total, state.params)

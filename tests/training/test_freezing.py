@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, OptimizerConfig, numbers_of
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, OptimizerConfig, hyperparameters_of
 from transformer_jax.training.freezing import frozen_mask, trained_share
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.optimizers import RULES
@@ -19,7 +19,7 @@ def init(key: jax.Array) -> dict:
     return {"source_embedding": {"table": jnp.full((3, 2), 2.0)}, "projection": {"table": jnp.full((3, 2), 3.0)}}
 
 
-def loss(params: dict, batch: jax.Array, key: jax.Array, numbers: object) -> LossSums:
+def loss(params: dict, batch: jax.Array, key: jax.Array, hyperparameters: object) -> LossSums:
     zero = jnp.zeros(())
     total = sum(jnp.sum(batch * leaf**2) for leaf in jax.tree.leaves(params))
     return LossSums(**dict.fromkeys(LossSums._fields, zero) | {"loss": total, "tokens": zero + 1})
@@ -30,7 +30,7 @@ def updated(freeze: str, name: str = "adam"):
     optimizer = OptimizerConfig(name=name, weight_decay=decay, clip_norm=1.0, freeze=freeze, schedule="constant")
     config = ExperimentConfig(optimizer=optimizer)
     update = Update(config, loss, init, MESH)
-    return jax.jit(update.step)(update.initial_state(0), jnp.ones((3, 2)), numbers_of(config))
+    return jax.jit(update.step)(update.initial_state(0), jnp.ones((3, 2)), hyperparameters_of(config))
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

@@ -6,24 +6,30 @@ import numpy as np
 import optax
 import pytest
 
-from transformer_jax.config import ExperimentConfig, Numbers, OptimizerConfig, TrainingConfig, numbers_of
+from transformer_jax.config import (
+    ExperimentConfig,
+    Hyperparameters,
+    OptimizerConfig,
+    TrainingConfig,
+    hyperparameters_of,
+)
 from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.schedules import SCHEDULES, Schedule, make_schedule
 
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
 
 
-def numbers(num_updates: int = 100_000, **optimizer: object) -> Numbers:
+def hyperparameters(num_updates: int = 100_000, **optimizer: object) -> Hyperparameters:
     training = TrainingConfig(num_updates=num_updates)
-    return numbers_of(ExperimentConfig(optimizer=OptimizerConfig(**optimizer), training=training))
+    return hyperparameters_of(ExperimentConfig(optimizer=OptimizerConfig(**optimizer), training=training))
 
 
 def optimizer_of(name: str, schedule: Schedule, **settings: object) -> optax.GradientTransformation:
-    return make_optimizer(name, numbers(name=name, **settings), schedule)
+    return make_optimizer(name, hyperparameters(name=name, **settings), schedule)
 
 
 def test_the_papers_schedule():
-    schedule = make_schedule("noam", numbers(), d_model=512)
+    schedule = make_schedule("noam", hyperparameters(), d_model=512)
     for step in (1, 10, 3999, 4000, 4001, 100_000):
         assert float(schedule(step)) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-5)
 
@@ -36,14 +42,14 @@ def test_schedules_that_are_told_their_numbers_are_optaxs(name):
         "constant": optax.linear_schedule(0.0, peak, warmup),
     }[name]
     steps = jnp.arange(1, end + 50)
-    told = numbers(end, learning_rate=peak, warmup_updates=warmup)
-    found = jax.jit(lambda numbers: make_schedule(name, numbers, 512)(steps))(told)
+    told = hyperparameters(end, learning_rate=peak, warmup_updates=warmup)
+    found = jax.jit(lambda hyperparameters: make_schedule(name, hyperparameters, 512)(steps))(told)
     np.testing.assert_allclose(found, expected(steps), atol=1e-6 * peak)
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"noam"}))
 def test_other_schedules_peak_where_they_say(name):
-    schedule = make_schedule(name, numbers(1000, learning_rate=3e-3, warmup_updates=100), 512)
+    schedule = make_schedule(name, hyperparameters(1000, learning_rate=3e-3, warmup_updates=100), 512)
     rates = np.array([float(schedule(step)) for step in range(1, 1001, 11)])
     assert float(schedule(100)) == pytest.approx(3e-3)
     assert rates.max() <= 3e-3 * 1.0001
@@ -52,9 +58,9 @@ def test_other_schedules_peak_where_they_say(name):
 
 def test_inverse_square_root_is_noam_with_its_peak_stated():
     peak = 512**-0.5 * 4000**-0.5
-    schedule = make_schedule("inverse_square_root", numbers(learning_rate=peak), 512)
+    schedule = make_schedule("inverse_square_root", hyperparameters(learning_rate=peak), 512)
     for step in (1, 4000, 50_000):
-        noam = float(make_schedule("noam", numbers(), 512)(step))
+        noam = float(make_schedule("noam", hyperparameters(), 512)(step))
         assert float(schedule(step)) == pytest.approx(noam, rel=1e-5)
 
 
@@ -71,8 +77,8 @@ def test_adam_with_numbers_that_are_told(b1, b2, epsilon):
     """Kingma and Ba 2015, algorithm 1."""
 
     @jax.jit
-    def walk(numbers: Numbers) -> list[jax.Array]:
-        optimizer, params = make_optimizer("adam", numbers, lambda step: 0.1), jnp.zeros(2)
+    def walk(hyperparameters: Hyperparameters) -> list[jax.Array]:
+        optimizer, params = make_optimizer("adam", hyperparameters, lambda step: 0.1), jnp.zeros(2)
         state, path = optimizer.init(params), []
         for gradient in GRADIENTS:
             updates, state = optimizer.update(jnp.asarray(gradient), state, params)
@@ -82,7 +88,7 @@ def test_adam_with_numbers_that_are_told(b1, b2, epsilon):
 
     mean, square, params = np.zeros(2), np.zeros(2), np.zeros(2)
     for step, (gradient, found) in enumerate(
-        zip(GRADIENTS, walk(numbers(b1=b1, b2=b2, epsilon=epsilon)), strict=True), 1
+        zip(GRADIENTS, walk(hyperparameters(b1=b1, b2=b2, epsilon=epsilon)), strict=True), 1
     ):
         mean, square = b1 * mean + (1 - b1) * gradient, b2 * square + (1 - b2) * gradient**2
         params = params - 0.1 * mean / (1 - b1**step) / (np.sqrt(square / (1 - b2**step)) + epsilon)

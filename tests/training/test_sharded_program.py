@@ -13,14 +13,14 @@ from transformer_jax.config import (
     OptimizerConfig,
     RnnConfig,
     TransformerConfig,
-    numbers_of,
+    hyperparameters_of,
 )
 from transformer_jax.config.data import BatchingConfig, TokenizerConfig
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.program import bytes_on_a_device
 from transformer_jax.sequence_types import Batch, Tokens, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
-from transformer_jax.training.sharding import make_mesh, put_batch, put_numbers
+from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
 VOCABULARY, D_MODEL, D_FF = 128, 32, 64
@@ -97,12 +97,12 @@ def batch() -> Batch:
 @cache
 def two_updates(name: str, scan_layers: bool):
     update, step = update_on(MESHES[name], scan_layers), program_of(name, scan_layers)
-    numbers = put_numbers(numbers_of(ExperimentConfig(optimizer=OPTIMIZER)), update.mesh)
-    numbers = numbers._replace(rates=update.number_shapes.rates)
+    hyperparameters = put_hyperparameters(hyperparameters_of(ExperimentConfig(optimizer=OPTIMIZER)), update.mesh)
+    hyperparameters = hyperparameters._replace(rates=update.hyperparameter_shapes.rates)
     state = update.initial_state(0)
     before = jax.device_get(state.params)
     for _ in range(2):
-        state, metrics = step(state, put_batch(batch(), update.mesh), numbers)
+        state, metrics = step(state, put_batch(batch(), update.mesh), hyperparameters)
         assert metrics.finite
     return before, *jax.device_get((state.params, metrics.sums, metrics.gradient_norm))
 

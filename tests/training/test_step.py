@@ -15,7 +15,7 @@ from transformer_jax.config import (
     MeshConfig,
     OptimizerConfig,
     TransformerConfig,
-    numbers_of,
+    hyperparameters_of,
 )
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.models.build import build_model
@@ -51,7 +51,7 @@ def rows(seed: int, shortest: int) -> Tokens:
 BATCH = Batch(rows(0, 5), rows(1, 6))
 
 
-def loss(params: dict, batch: Batch, key: jax.Array, numbers: None = None) -> LossSums:
+def loss(params: dict, batch: Batch, key: jax.Array, hyperparameters: None = None) -> LossSums:
     logits = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key})
     return label_smoothed_cross_entropy(logits, batch.target.ids, (batch.target.segments != 0).astype(jnp.float32), 0.1)
 
@@ -59,7 +59,7 @@ def loss(params: dict, batch: Batch, key: jax.Array, numbers: None = None) -> Lo
 def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
     """The same as the translation task has it: without the logits, each device with a gradient sum of its own."""
 
-    def loss(params: dict, batch: Batch, key: jax.Array, numbers: None) -> LossSums:
+    def loss(params: dict, batch: Batch, key: jax.Array, hyperparameters: None) -> LossSums:
         factors = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key}, method="factors")
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         # Two columns of every row at a time.
@@ -75,7 +75,7 @@ def init(key: jax.Array) -> dict:
 
 def optimizer_of(**settings: object) -> optax.GradientTransformation:
     config = ExperimentConfig(optimizer=OptimizerConfig(**settings))
-    return make_optimizer(config.optimizer.name, numbers_of(config), lambda step: 0.1)
+    return make_optimizer(config.optimizer.name, hyperparameters_of(config), lambda step: 0.1)
 
 
 def updated(mesh_config, num_devices: int, accumulation: int = 1, name: str = "adamw", make_loss=grouped_loss):
@@ -142,7 +142,7 @@ def test_an_update_that_is_not_finite_is_withheld():
     optimizer = optimizer_of()
     state = make_initial_state(init, optimizer, make_mesh(MeshConfig(data=1), jax.devices()[:1]))(0)
 
-    def broken(params: dict, batch: Batch, key: jax.Array, numbers: None) -> LossSums:
+    def broken(params: dict, batch: Batch, key: jax.Array, hyperparameters: None) -> LossSums:
         sums = loss(params, batch, key)
         return sums._replace(loss=sums.loss * jnp.inf)
 

@@ -1,4 +1,4 @@
-"""The update as a function of its numbers: each of them acts, and as if it were written into the program."""
+"""The update as a function of its hyperparameters: each of them acts, and as if it were written into the program."""
 
 from functools import cache
 from typing import NamedTuple
@@ -11,17 +11,17 @@ import pytest
 from transformer_jax.config import (
     BatchingConfig,
     ExperimentConfig,
+    Hyperparameters,
     MeshConfig,
-    Numbers,
     OptimizerConfig,
     RnnConfig,
     TrainingConfig,
     TransformerConfig,
-    numbers_of,
+    hyperparameters_of,
 )
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.objective import TranslationObjective
-from transformer_jax.training.sharding import make_mesh, put_numbers
+from transformer_jax.training.sharding import make_mesh, put_hyperparameters
 from transformer_jax.training.update import Update
 
 VOCABULARY, UPDATES = 24, 3
@@ -51,10 +51,10 @@ class Case(NamedTuple):
     update: Update
     step: jax.stages.Compiled
     batch: Batch
-    numbers: Numbers
+    hyperparameters: Hyperparameters
 
-    def parameters_after(self, numbers: Numbers) -> np.ndarray:
-        told = put_numbers(numbers, self.update.mesh)
+    def parameters_after(self, hyperparameters: Hyperparameters) -> np.ndarray:
+        told = put_hyperparameters(hyperparameters, self.update.mesh)
         return updated(self, lambda state: self.step(state, self.batch, told))
 
 
@@ -82,23 +82,23 @@ def case_of(model: str) -> Case:
     ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, 8, 7)).astype(np.int32)
     ids[:, ::3, 4:] = 0
     batch = jax.tree.map(jnp.asarray, Batch(*map(Tokens.from_ids, ids)))
-    return Case(update, update.lower(batch).compile(), batch, numbers_of(config))
+    return Case(update, update.lower(batch).compile(), batch, hyperparameters_of(config))
 
 
 @pytest.mark.parametrize("model", [pytest.param("transformer", marks=pytest.mark.slow), "rnn"])
 def test_told_a_number_a_program_does_what_it_does_with_the_constant(model):
     case = case_of(model)
     # As floats they are written into the program.
-    constant = jax.jit(lambda state: case.update.step(state, case.batch, case.numbers))
-    np.testing.assert_allclose(case.parameters_after(case.numbers), updated(case, constant), atol=1e-5)
+    constant = jax.jit(lambda state: case.update.step(state, case.batch, case.hyperparameters))
+    np.testing.assert_allclose(case.parameters_after(case.hyperparameters), updated(case, constant), atol=1e-5)
 
 
 @pytest.mark.parametrize("model", [pytest.param("transformer", marks=pytest.mark.slow), "rnn"])
 def test_every_number_acts(model):
     case = case_of(model)
-    leaves, structure = jax.tree.flatten(case.numbers)
-    before = case.parameters_after(case.numbers)
-    for index, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(case.numbers)):
+    leaves, structure = jax.tree.flatten(case.hyperparameters)
+    before = case.parameters_after(case.hyperparameters)
+    for index, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(case.hyperparameters)):
         other = jax.tree.unflatten(structure, [*leaves[:index], 0.8 * leaf, *leaves[index + 1 :]])
         assert np.abs(case.parameters_after(other) - before).max() > 1e-4, path
 

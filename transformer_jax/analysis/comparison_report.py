@@ -56,9 +56,9 @@ def scores_csv(comparison: Comparison) -> str:
     rows = [
         [
             each.metric,
-            *_numbers(each.first),
-            *_numbers(each.second),
-            *_numbers(each.difference),
+            *_hyperparameters(each.first),
+            *_hyperparameters(each.second),
+            *_hyperparameters(each.difference),
             each.p_value,
             each.signature,
         ]
@@ -94,9 +94,9 @@ def _verdict(names: tuple[str, str], each: SystemComparison) -> str:
 
 def _written(estimate: Estimate, sign: str = "") -> str:
     """``36.14 [34.42, 37.69]``."""
-    value, lower, upper = (f"{number:{sign}.2f}" for number in _numbers(estimate))
+    value, lower, upper = (f"{number:{sign}.2f}" for number in _hyperparameters(estimate))
     return f"{value} [{lower}, {upper}]"
 
 
-def _numbers(estimate: Estimate) -> list[float]:
+def _hyperparameters(estimate: Estimate) -> list[float]:
     return [estimate.value, estimate.lower, estimate.upper]

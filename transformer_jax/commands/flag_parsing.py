@@ -5,6 +5,7 @@ recipe happens to state, and ends in a traceback for a misspelled key.
 """
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from absl import flags
@@ -20,6 +21,8 @@ OVERRIDE_FLAG = "config_override"
 ARGUMENTS_FLAG = "arguments"
 # Whatever follows it on the command line is no flag of this command, however it looks.
 SEPARATOR = "--"
+# Flags that were called otherwise; accepted for one release.
+FORMER_FLAGS = {"pack": "vectorize"}
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
 
@@ -109,7 +112,7 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
         dashless = name.removeprefix("-").removeprefix("-")
         negated = dashless.startswith("noconfig.")
         if not name.startswith("-") or not (negated or dashless.startswith("config.")):
-            flag = dashless.replace("-", "_")
+            flag = _current_flag(dashless.replace("-", "_"), values)
             yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument
             continue
         key = dashless.partition(".")[2]
@@ -122,6 +125,15 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
         if not equals:
             text = _value_of_bare(name, key, negated, remaining)
         yield f"--{OVERRIDE_FLAG}={key}={text}"
+
+
+def _current_flag(flag: str, values: flags.FlagValues) -> str:
+    """The name of a flag; for a former one a warning goes to stderr."""
+    new = FORMER_FLAGS.get(flag, flag)
+    if new == flag or new not in values:
+        return flag
+    print(f"transformer-jax: --{flag} is now --{new}; the next release no longer accepts the old name", file=sys.stderr)
+    return new
 
 
 def _value_of_bare(name: str, key: str, negated: bool, remaining: Iterator[str]) -> str:

@@ -36,7 +36,7 @@ from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.sweeps.definition import load_sweep, require_alike
 
 # Of the flags of sweep, those that its workers are given as they are.
-SWEEP_FLAGS = "study", "grace_seconds", "pack"
+SWEEP_FLAGS = "study", "grace_seconds", "vectorize"
 
 
 class Launcher(NamedTuple):
@@ -141,7 +141,7 @@ def workload_of(command: list[str]) -> Training | Sweep:
                 "--retry_failed: each worker would try them once more; give it to sweep itself, then launch"
             )
         stated = load_sweep(values.sweep, overrides_of(values), values.rows)
-        if values.pack > 1:
+        if values.vectorize > 1:
             require_alike(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += tuple(sweep.flags_of_trials(values))

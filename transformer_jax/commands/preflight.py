@@ -1,9 +1,9 @@
 """Compile the training step of a recipe for devices that are not here, and say whether it fits and how fast it can be.
 
 Examples:
-    transformer-jax compile --config=configs/transformer_base.py --topology=v5e:16x16 --config.mesh.fsdp=8
-    transformer-jax compile --config=configs/quickstart.py --topology=cpu:8 --config.batching.row_multiple=8
-    transformer-jax compile --config=configs/transformer_base.py --topology=v5e:4x4 --search
+    transformer-jax preflight --config=configs/transformer_base.py --topology=v5e:16x16 --config.mesh.fsdp=8
+    transformer-jax preflight --config=configs/quickstart.py --topology=cpu:8 --config.batching.row_multiple=8
+    transformer-jax preflight --config=configs/transformer_base.py --topology=v5e:4x4 --search
 
 Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install transformer_jax[preflight]), or cpu:N.
 No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are

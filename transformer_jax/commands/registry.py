@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import sys
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -39,7 +40,7 @@ COMMANDS = {
     "checkpoint": Command(
         "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
     ),
-    "compile": Command(
+    "preflight": Command(
         "transformer_jax.commands.preflight",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
@@ -47,6 +48,18 @@ COMMANDS = {
     "launch": Command("transformer_jax.commands.launch", "write what starts a training or a sweep on a cluster"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
+
+FORMER_NAMES = {"compile": "preflight"}
+"""Commands that were called otherwise; accepted for one release."""
+
+
+def current_name(name: str) -> str:
+    """The name of a command; for a former one a warning goes to stderr."""
+    if name not in FORMER_NAMES:
+        return name
+    new = FORMER_NAMES[name]
+    print(f"transformer-jax: {name} is now {new}; the next release no longer accepts the old name", file=sys.stderr)
+    return new
 
 
 def load_command(name: str) -> CommandModule:

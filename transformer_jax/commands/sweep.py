@@ -23,7 +23,7 @@ such a disk: another takes its trial up from the last checkpoint (without one, f
 same command goes on, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
 .csv, and pictures.
 
---pack=8 trains up to eight trials at a time, of those that differ in numbers alone (rates, warm-up, smoothing, with data.seed
+--vectorize=8 trains up to eight trials that differ in hyperparameters alone (rates, warm-up, smoothing, with data.seed
 the seed too): one program, spread over the worker's devices.
 """
 
@@ -68,9 +68,9 @@ def define_flags(values: flags.FlagValues) -> None:
         lower_bound=0,
     )
     flags.DEFINE_integer(
-        "pack",
+        "vectorize",
         1,
-        "train up to so many trials at a time as one program, those that differ in numbers alone",
+        "train up to so many trials at a time as one program, those that differ in hyperparameters alone",
         flag_values=values,
         lower_bound=1,
     )
@@ -97,7 +97,7 @@ def run(values: flags.FlagValues) -> int:
 
     number = os.environ.get(WORKER)
     sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
-    if values.pack > 1:
+    if values.vectorize > 1:
         require_alike(sweep)
     workdir = Path(values.workdir).expanduser().absolute()
     workers = values.workers or workers_that_fit()
@@ -107,16 +107,16 @@ def run(values: flags.FlagValues) -> int:
     url = os.environ.get(STORAGE) or storage_url(values.storage, workdir)
     study = SharedStudy(sweep, open_storage(url), values.study or workdir.name, values.grace_seconds)
     if number is not None:
-        return _be_worker(int(number), workers, study, workdir, values.pack)
+        return _be_worker(int(number), workers, study, workdir, values.vectorize)
     if values.retry_failed:
         study.retry_failed()
     surroundings = [each | {WORKER: str(n), STORAGE: url} for n, each in enumerate(surroundings)]
     return _coordinate(values, study, workdir, surroundings)
 
 
-def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, pack: int) -> int:
+def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, vectorize: int) -> int:
     """One worker, on its part of the cores, until all trials have ended."""
-    from transformer_jax.runs.train import run_side_by_side
+    from transformer_jax.runs.train import run_vectorized
     from transformer_jax.runtime.preemption import SIGNALS, OneKeyboardInterrupt
     from transformer_jax.sweeps.coordinator import die_with_parent
     from transformer_jax.sweeps.devices import cores_of
@@ -130,9 +130,9 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, p
     handler = OneKeyboardInterrupt()
     for each in SIGNALS:
         signal.signal(each, handler)
-    # Trials that differ only in numbers compile once.
-    train = partial(run_side_by_side, shared=SharedPrograms())
-    Worker(study, workdir, train, pack).work()
+    # Trials that differ only in hyperparameters compile once.
+    train = partial(run_vectorized, shared=SharedPrograms())
+    Worker(study, workdir, train, vectorize).work()
     return 0
 
 
@@ -159,7 +159,7 @@ def _coordinate(
         f"--workdir={values.workdir}",
     ]
     command += [f"--study={study.name}", f"--grace_seconds={values.grace_seconds}"]
-    command += [f"--workers={len(surroundings)}", f"--pack={values.pack}", *flags_of_trials(values)]
+    command += [f"--workers={len(surroundings)}", f"--vectorize={values.vectorize}", *flags_of_trials(values)]
     print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
     with SweepProgress() as progress:
 

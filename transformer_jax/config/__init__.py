@@ -8,7 +8,14 @@ from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerCon
 from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.config.experiment import ExperimentConfig
-from transformer_jax.config.hyperparameters import Number, Numbers, Rates, numbers_of, rates_of, structure_of
+from transformer_jax.config.hyperparameters import (
+    Hyperparameters,
+    Number,
+    Rates,
+    hyperparameters_of,
+    rates_of,
+    structure_of,
+)
 from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,
@@ -32,10 +39,10 @@ __all__ = [
     "DecodingConfig",
     "ExperimentConfig",
     "GenerationConfig",
+    "Hyperparameters",
     "InitConfig",
     "MeshConfig",
     "Number",
-    "Numbers",
     "OptimizerConfig",
     "Rates",
     "RnnConfig",
@@ -50,9 +57,9 @@ __all__ = [
     "flatten",
     "from_dict",
     "from_json",
+    "hyperparameters_of",
     "load_recipe",
     "load_run_config",
-    "numbers_of",
     "rates_of",
     "resolve",
     "structure_of",

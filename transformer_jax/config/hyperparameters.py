@@ -22,8 +22,8 @@ class Rates(NamedTuple):
     scheduled_sampling: Number = None
 
 
-class Numbers(NamedTuple):
-    """What a training step is told with every batch, by the names of the settings. ``num_updates`` is where the cosine ends."""
+class Hyperparameters(NamedTuple):
+    """Hyperparameters traced into the training step, by setting name. ``num_updates`` is where the cosine schedule ends."""
 
     learning_rate: Number
     warmup_updates: Number
@@ -42,10 +42,10 @@ def rates_of(model: TransformerLayersConfig | RnnConfig) -> Rates:
     return Rates(**{name: value for name, value in asdict(model).items() if name in Rates._fields and value})
 
 
-def numbers_of(config: ExperimentConfig) -> Numbers:
-    """The numbers of a run."""
+def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
+    """The hyperparameters of a run."""
     optimizer, training = config.optimizer, config.training
-    return Numbers(
+    return Hyperparameters(
         learning_rate=optimizer.learning_rate,
         warmup_updates=float(optimizer.warmup_updates),
         num_updates=float(training.num_updates),
@@ -60,7 +60,7 @@ def numbers_of(config: ExperimentConfig) -> Numbers:
 
 
 def structure_of(config: ExperimentConfig) -> ExperimentConfig:
-    """``config`` with other numbers, always the same: equal for runs that compile the same programs and read the same data.
+    """``config`` with fixed hyperparameters: equal for runs that compile the same programs and read the same data.
 
     What is off stays off. How often a run looks at itself, how long it waits and what it keeps do not count either.
     """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ExperimentConfig, TransformerConfig, numbers_of
+from transformer_jax.config import ExperimentConfig, TransformerConfig, hyperparameters_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
 from transformer_jax.preflight.chips import Chip, Topology
@@ -122,7 +122,7 @@ def _compile(update: Update, batch: Batch, chip: Chip | None, state_bytes: int) 
         return _Found(refusal.temporaries, refusal.available, False, largest, 0.0, 0, [])
     memory: Any = compiled.memory_analysis()
     # Not the compiler's own counts of operations and bytes: they take the body of a loop once.
-    counted = product_flops(update.step, update.state_shapes, batch, update.number_shapes) / update.mesh.size
+    counted = product_flops(update.step, update.state_shapes, batch, update.hyperparameter_shapes) / update.mesh.size
     return _Found(
         memory.temp_size_in_bytes,
         chip.memory if chip else math.inf,
@@ -177,5 +177,5 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: Batch) -> i
     objective = TranslationObjective(config, vocabulary, vocabulary, make_mesh(config.mesh, topology.devices))
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = jax.eval_shape(objective.init_params, key)
-    gradient = jax.grad(lambda params, batch, key: objective.loss(params, batch, key, numbers_of(config)).loss)
+    gradient = jax.grad(lambda params, batch, key: objective.loss(params, batch, key, hyperparameters_of(config)).loss)
     return product_flops(gradient, params, batch, key)

@@ -25,7 +25,7 @@ def members_of(operation: str, num_devices: int) -> tuple[int, ...]:
         return next((pair for pair in sent if pair[0] != pair[1]), (0,))
     listed = _LISTED.search(operation)
     if listed and listed[1]:
-        return _numbers(listed[1])
+        return _hyperparameters(listed[1])
     iota = _IOTA.search(operation)
     if iota:
         return tuple(_numbering(iota[3])[: int(iota[2])].tolist())
@@ -35,7 +35,7 @@ def members_of(operation: str, num_devices: int) -> tuple[int, ...]:
     return tuple(range(num_devices))
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _hyperparameters(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
 
@@ -43,9 +43,9 @@ def _numbering(text: str) -> np.ndarray:
     """``[2,3]T(1,0)``, the numbers from 0 in an array of that shape, transposed and flattened: 0, 3, 1, 4, 2, 5."""
     match = _NUMBERING.match(text)
     if not match:
-        return np.array(_numbers(text))
-    sizes = _numbers(match[1])
-    order = _numbers(match[2]) if match[2] else tuple(range(len(sizes)))
+        return np.array(_hyperparameters(text))
+    sizes = _hyperparameters(match[1])
+    order = _hyperparameters(match[2]) if match[2] else tuple(range(len(sizes)))
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).ravel()
 
 

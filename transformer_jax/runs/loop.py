@@ -7,7 +7,7 @@ from functools import partial
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ConfigError, numbers_of
+from transformer_jax.config import ConfigError, hyperparameters_of
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
 from transformer_jax.runs.record import Outcome, Say, TrainingDiverged, TrainingRecord
@@ -17,7 +17,7 @@ from transformer_jax.sequence_types import Batch
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepFunction, StepMetrics
-from transformer_jax.training.vectorized import Alone, SideBySide
+from transformer_jax.training.vectorized import Alone, Vectorized
 
 Ending = Outcome | TrainingDiverged
 Tell = Callable[[int, Ending], None]
@@ -45,11 +45,11 @@ class Trainer:
         self._tell: Tell
         # Of which trainings an update is made, and what makes it.
         self._places: list[int]
-        self._joined: Alone | SideBySide
+        self._joined: Alone | Vectorized
         self._compiled: CompiledStep
         self._until_recompiled: ExitStack
         self._states: PyTree
-        self._numbers: PyTree
+        self._hyperparameters: PyTree
         self._progress: TrainingProgress
 
     def train(self, started: float | None = None, tell: Tell = tell_nobody) -> list[Ending]:
@@ -120,7 +120,7 @@ class Trainer:
                     return
             train_step = self._step_for(batch, step + 1)
             self._profiler.before(step + 1)
-            self._states, metrics = train_step(self._states, batch, self._numbers)
+            self._states, metrics = train_step(self._states, batch, self._hyperparameters)
             if pending is not None:
                 self._add(step, pending)
             step, pending = step + 1, metrics
@@ -198,7 +198,9 @@ class Trainer:
 
     def _join(self, states: list[TrainState]) -> None:
         self._states = self._joined.join(states)
-        self._numbers = self._joined.put_numbers([numbers_of(self._records[place].config) for place in self._places])
+        self._hyperparameters = self._joined.put_hyperparameters(
+            [hyperparameters_of(self._records[place].config) for place in self._places]
+        )
 
     def _live(self) -> list[int]:
         return [place for place in range(len(self._records)) if place not in self._endings]

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.config import ConfigError, ExperimentConfig, numbers_of, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.runs.goodput import Goodput
@@ -23,7 +23,7 @@ from transformer_jax.tasks.nonfinite import find_non_finite
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.counters import Counters, Stopwatch
-from transformer_jax.training.sharding import put_batch, put_numbers
+from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import StepMetrics
 
@@ -62,7 +62,7 @@ class TrainingRecord:
         self.first = 0
         self._judge = judge
         self._is_judged = False
-        self._schedule = task.update.schedule(numbers_of(config))
+        self._schedule = task.update.schedule(hyperparameters_of(config))
         self._counters = Counters()
         self._watch = Stopwatch()
         training = config.training
@@ -248,8 +248,8 @@ class TrainingRecord:
         """Repeats update ``step``, whose batch and key follow from its number, and says where it went wrong."""
         batch: Batch = put_batch(next(self.task.training_batches(step - 1)), self.mesh)
         key = state._replace(step=jnp.asarray(step - 1, state.step.dtype)).dropout_key()
-        numbers = put_numbers(numbers_of(self.config), self.mesh)
-        where = find_non_finite(self.task, state.params, batch, key, numbers)
+        hyperparameters = put_hyperparameters(hyperparameters_of(self.config), self.mesh)
+        where = find_non_finite(self.task, state.params, batch, key, hyperparameters)
         raise TrainingDiverged(
             f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
             f"that is not finite: {where or 'none when the update was repeated'}. {self._remedy()}"

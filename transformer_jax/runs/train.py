@@ -91,7 +91,7 @@ def run_training(
     return ending
 
 
-def run_side_by_side(
+def run_vectorized(
     configs: Sequence[ExperimentConfig],
     workdirs: Sequence[Path],
     judges: Sequence[Judge],

@@ -174,11 +174,11 @@ def check(sweep: Sweep) -> None:
 def require_alike(sweep: Sweep) -> None:
     """Raises ConfigError when no two of the listed trials could train as one program, side by side, each on one device."""
     configs = [sweep.settings(point) for point in sweep.points()]
-    mesh_sizes(configs[0].mesh, 1, "that a model has in a --pack")
+    mesh_sizes(configs[0].mesh, 1, "that each model has with --vectorize")
     structures = [structure_of(config) for config in configs]
     if len(structures) > 1 and len(set(structures)) == len(structures):
         hint = "; with data.seed=0 all seeds read the data in one order" if configs[0].data.seed < 0 else ""
-        raise ConfigError(f"--pack: no two trials differ in numbers alone{hint}")
+        raise ConfigError(f"--vectorize: no two trials differ in hyperparameters alone{hint}")
 
 
 def _require_type(key: str, value: Any) -> None:

@@ -95,7 +95,7 @@ def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
 
 
 def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
-    """Numbers in full, and everything that the best validation of each trial found."""
+    """Hyperparameters in full, and everything that the best validation of each trial found."""
     names = list(sweep.axes())
     found = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric]
     rows = [

@@ -30,10 +30,10 @@ Fail = Callable[[Trial, Exception], None]
 
 
 class Claims:
-    """The choices of one worker, by what it trained last; ``pack``: how many at a time at most."""
+    """The choices of one worker, by what it trained last; ``vectorize``: how many at a time at most."""
 
-    def __init__(self, study: SharedStudy, workdir: Path, pack: int) -> None:
-        self._study, self._workdir, self._pack = study, workdir, pack
+    def __init__(self, study: SharedStudy, workdir: Path, vectorize: int) -> None:
+        self._study, self._workdir, self._vectorize = study, workdir, vectorize
         self._preference = CompiledFirst(study)
         # Trials whose folders another process is using, and until when to leave them alone.
         self._busy: dict[int, float] = {}
@@ -41,7 +41,7 @@ class Claims:
         self._alone: set[int] = set()
 
     def take(self, fail: Fail) -> list[Claimed]:
-        """One trial and others that differ from it in numbers alone, with as many updates behind them; empty if none is left.
+        """One trial and others that differ in hyperparameters alone, at the same update; empty if none is left.
 
         Trials whose settings exclude each other fail here. One that was begun before and is offered again, because a worker
         died of it, perhaps of too many, or because it failed, is taken alone.
@@ -52,9 +52,9 @@ class Claims:
         held, passed = [first], set[int]()
         try:
             self._preference.note(first.config)
-            unlike = self._preference.unlike(first.config) if self._pack > 1 else set()
+            unlike = self._preference.unlike(first.config) if self._vectorize > 1 else set()
             # Where the sampler chooses, it may choose another program every time.
-            while len(held) + len(passed) < self._pack and not self._is_for_itself(first):
+            while len(held) + len(passed) < self._vectorize and not self._is_for_itself(first):
                 trial = self._claim(self._busy_now() | self._alone | unlike | passed, fail)
                 if trial is None:
                     break
@@ -73,11 +73,11 @@ class Claims:
 
     def take_fewer(self, than: int) -> None:
         """So many at a time were too many."""
-        self._pack = than // 2
+        self._vectorize = than // 2
 
-    def take_alone(self, numbers: Iterable[int]) -> None:
+    def take_alone(self, hyperparameters: Iterable[int]) -> None:
         """Something is wrong with one of these trials: alone it shows with which."""
-        self._alone.update(numbers)
+        self._alone.update(hyperparameters)
 
     def _is_for_itself(self, claimed: Claimed) -> bool:
         return claimed.number in self._alone or OFFERED_AGAIN in claimed.trial.user_attrs
@@ -107,6 +107,6 @@ class Claims:
 
 
 def _are_alike(one: Claimed, other: Claimed) -> bool:
-    """Whether they differ in numbers alone, and stand at the same update."""
+    """Whether they differ in hyperparameters alone, and stand at the same update."""
     behind = [RunDirectory(each.folder).checkpoint_steps()[-1:] for each in (one, other)]
     return structure_of(one.config) == structure_of(other.config) and behind[0] == behind[1]

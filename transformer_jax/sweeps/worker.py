@@ -31,7 +31,7 @@ Train = Callable[..., Any]
 """``train(configs, workdirs, judges, tell=tell)``: trains in the folders, or goes on there, all at once.
 
 ``tell(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once all are told, when it was asked to stop;
-``run_side_by_side`` is one.
+``run_vectorized`` is one.
 """
 
 Ending = Any
@@ -43,11 +43,11 @@ class NothingFound(RuntimeError):
 
 
 class Worker:
-    """Trains the trials of a study in folders below ``workdir``, up to ``pack`` of them at a time."""
+    """Trains the trials of a study in folders below ``workdir``, up to ``vectorize`` of them at a time."""
 
-    def __init__(self, study: SharedStudy, workdir: Path, train: Train, pack: int = 1) -> None:
+    def __init__(self, study: SharedStudy, workdir: Path, train: Train, vectorize: int = 1) -> None:
         self._study, self._train = study, train
-        self._claims = Claims(study, workdir, pack)
+        self._claims = Claims(study, workdir, vectorize)
         self._failures_in_a_row = 0
 
     def work(self) -> None:

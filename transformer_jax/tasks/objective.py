@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Number, Numbers, Rates, RnnConfig
+from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates, RnnConfig
 from transformer_jax.models.build import Devices, build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.sequence_types import Batch
@@ -23,7 +23,7 @@ from transformer_jax.training.sharding import (
     summed_over_rows,
 )
 
-# Numbers of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
+# Logits of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
 LOGITS_AT_ONCE = {"cpu": 2**21}
 LOGITS_ON_ACCELERATOR = 2**26
 
@@ -58,20 +58,20 @@ class TranslationObjective:
         """``model``, with rates that the caller may be told while it runs."""
         return self._build(self._on, rates)
 
-    def loss(self, params: PyTree, batch: Batch, key: Array, numbers: Numbers) -> LossSums:
+    def loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        return self._over_devices(self._smoothed_loss)(params, batch, key, numbers)
+        return self._over_devices(self._smoothed_loss)(params, batch, key, hyperparameters)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing, for validation."""
         return self._over_devices(self._plain_loss)(params, batch, jax.random.key(0), None)
 
-    def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array, numbers: Numbers) -> LossSums:
-        model = self.training_model(numbers.rates)
+    def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
+        model = self.training_model(hyperparameters.rates)
         factors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, numbers.label_smoothing)
+        return self._sums(factors, batch, hyperparameters.label_smoothing)
 
-    def _plain_loss(self, params: PyTree, batch: Batch, key: Array, numbers: None) -> LossSums:
+    def _plain_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
         return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=None)
 
     def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number) -> LossSums:

@@ -1,4 +1,4 @@
-"""What trainings in one process share when they differ only in numbers: tokenizers, prepared data, and compiled programs."""
+"""What runs in one process share when only their hyperparameters differ: tokenizers, prepared data, compiled programs."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar

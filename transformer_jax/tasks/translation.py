@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import DataError, ExperimentConfig, Numbers
+from transformer_jax.config import DataError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.evaluation_batches import scoring_batches
@@ -28,7 +28,7 @@ from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 from transformer_jax.training.update import Update
-from transformer_jax.training.vectorized import Alone, SideBySide, side_by_side
+from transformer_jax.training.vectorized import Alone, Vectorized, vectorized
 
 SCORING_TOKENS = 4096
 
@@ -36,7 +36,7 @@ SCORING_TOKENS = 4096
 class TranslationTask:
     """Data, model, loss, update and evaluation, made from the settings of a run and its tokenizers.
 
-    Serves every run of the same structure on the same data: none of their numbers is in it.
+    Serves every run of the same structure on the same data: none of their hyperparameters is in it.
 
     With the settings of ``others`` what is evaluated is the ensemble of all their models, with ``joined_params``.
     """
@@ -58,7 +58,7 @@ class TranslationTask:
         self.model: Module = evaluated.model
         self._mesh = mesh
         self._stores: dict[tuple[str, bool], TokenStore] = {}
-        self._joined: dict[int, Alone | SideBySide] = {}
+        self._joined: dict[int, Alone | Vectorized] = {}
         self._compiled_loss = jax.jit(evaluated.unsmoothed_loss, out_shardings=everywhere(mesh))
 
     @cached_property
@@ -86,10 +86,10 @@ class TranslationTask:
         """What one update does."""
         return Update(self.config, self.objective.loss, self.objective.init_params, self._mesh)
 
-    def joined(self, trainings: int) -> Alone | SideBySide:
+    def joined(self, trainings: int) -> Alone | Vectorized:
         """What makes the updates of so many trainings at once: always the same, so that nothing is compiled again."""
         if trainings not in self._joined:
-            self._joined[trainings] = side_by_side(self.update, trainings)
+            self._joined[trainings] = vectorized(self.update, trainings)
         return self._joined[trainings]
 
     @cached_property
@@ -120,10 +120,10 @@ class TranslationTask:
             prefetch=self.config.batching.prefetch_batches,
         )
 
-    def activations(self, params: PyTree, batch: Batch, key: Array, numbers: Numbers) -> PyTree:
+    def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """Everything that the modules return in a training pass, for finding what went wrong."""
         rngs = {"dropout": key}
-        model = self.objective.training_model(numbers.rates)
+        model = self.objective.training_model(hyperparameters.rates)
         _, sown = model.apply(
             {"params": params}, *batch, train=True, rngs=rngs, capture_intermediates=True, mutable=["intermediates"]
         )

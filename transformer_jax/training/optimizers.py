@@ -4,39 +4,44 @@ import jax
 import optax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import Numbers
+from transformer_jax.config import Hyperparameters
 from transformer_jax.training.schedules import Schedule
 
 
-def _adam(numbers: Numbers) -> list[optax.GradientTransformation]:
-    return [optax.scale_by_adam(numbers.b1, numbers.b2, numbers.epsilon)]
+def _adam(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    return [optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon)]
 
 
-def _adamw(numbers: Numbers) -> list[optax.GradientTransformation]:
-    return [optax.scale_by_adam(numbers.b1, numbers.b2, numbers.epsilon), _decay(numbers)]
+def _adamw(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    return [
+        optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon),
+        _decay(hyperparameters),
+    ]
 
 
-def _adafactor(numbers: Numbers) -> list[optax.GradientTransformation]:
+def _adafactor(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     rule = [optax.scale_by_factored_rms(), optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()]
-    return [*rule, _decay(numbers)]
+    return [*rule, _decay(hyperparameters)]
 
 
-def _decay(numbers: Numbers) -> optax.GradientTransformation:
-    return optax.add_decayed_weights(0.0 if numbers.weight_decay is None else numbers.weight_decay, mask=_is_matrix)
+def _decay(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
+    return optax.add_decayed_weights(
+        0.0 if hyperparameters.weight_decay is None else hyperparameters.weight_decay, mask=_is_matrix
+    )
 
 
 RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor}
 
 
-def make_optimizer(name: str, numbers: Numbers, schedule: Schedule) -> optax.GradientTransformation:
+def make_optimizer(name: str, hyperparameters: Hyperparameters, schedule: Schedule) -> optax.GradientTransformation:
     """Clipping by global norm, the rule of that name, then minus the learning rate.
 
     optax counts updates from 0 and the schedules from 1. Adafactor (Shazeer and Stern 2018) multiplies its rate with the
     parameter's scale, so its ``learning_rate`` is relative.
     """
-    clipping = [] if numbers.clip_norm is None else [optax.clip_by_global_norm(numbers.clip_norm)]
+    clipping = [] if hyperparameters.clip_norm is None else [optax.clip_by_global_norm(hyperparameters.clip_norm)]
     return optax.chain(
-        *clipping, *RULES[name](numbers), optax.scale_by_learning_rate(lambda count: schedule(count + 1))
+        *clipping, *RULES[name](hyperparameters), optax.scale_by_learning_rate(lambda count: schedule(count + 1))
     )
 
 

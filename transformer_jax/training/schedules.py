@@ -5,50 +5,54 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array
-from transformer_jax.config import Numbers
+from transformer_jax.config import Hyperparameters
 
 Schedule = Callable[[Array | int], Array]
 
 
-def noam(numbers: Numbers, d_model: int) -> Schedule:
+def noam(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
 
     def rate(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.float32)
-        return numbers.learning_rate * d_model**-0.5 * jnp.minimum(step**-0.5, step * numbers.warmup_updates**-1.5)
+        return (
+            hyperparameters.learning_rate
+            * d_model**-0.5
+            * jnp.minimum(step**-0.5, step * hyperparameters.warmup_updates**-1.5)
+        )
 
     return rate
 
 
-def inverse_square_root(numbers: Numbers, d_model: int) -> Schedule:
+def inverse_square_root(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """The shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
 
     def rate(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.float32)
-        warmup = numbers.warmup_updates
-        return numbers.learning_rate * jnp.minimum(step / warmup, (warmup / step) ** 0.5)
+        warmup = hyperparameters.warmup_updates
+        return hyperparameters.learning_rate * jnp.minimum(step / warmup, (warmup / step) ** 0.5)
 
     return rate
 
 
-def cosine(numbers: Numbers, d_model: int) -> Schedule:
+def cosine(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
 
     def rate(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.float32)
-        warmup = numbers.warmup_updates
-        done = jnp.clip((step - warmup) / (numbers.num_updates - warmup), 0.0, 1.0)
-        return numbers.learning_rate * jnp.minimum(step / warmup, 0.5 * (1.0 + jnp.cos(jnp.pi * done)))
+        warmup = hyperparameters.warmup_updates
+        done = jnp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
+        return hyperparameters.learning_rate * jnp.minimum(step / warmup, 0.5 * (1.0 + jnp.cos(jnp.pi * done)))
 
     return rate
 
 
-def constant(numbers: Numbers, d_model: int) -> Schedule:
+def constant(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then that."""
 
     def rate(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.float32)
-        return numbers.learning_rate * jnp.minimum(step / numbers.warmup_updates, 1.0)
+        return hyperparameters.learning_rate * jnp.minimum(step / hyperparameters.warmup_updates, 1.0)
 
     return rate
 
@@ -56,6 +60,6 @@ def constant(numbers: Numbers, d_model: int) -> Schedule:
 SCHEDULES = {"noam": noam, "inverse_square_root": inverse_square_root, "cosine": cosine, "constant": constant}
 
 
-def make_schedule(name: str, numbers: Numbers, d_model: int) -> Schedule:
+def make_schedule(name: str, hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """The schedule of that name."""
-    return SCHEDULES[name](numbers, d_model)
+    return SCHEDULES[name](hyperparameters, d_model)

@@ -41,7 +41,7 @@ RULES: tuple[tuple[str, P], ...] = (
 BATCH_ROWS = P(("data", "fsdp"))
 
 SumFunction = Callable[[PyTree, PyTree, Array, PyTree], PyTree]
-"""(params, rows, key, numbers) to sums over the rows."""
+"""(params, rows, key, hyperparameters) to sums over the rows."""
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
@@ -133,8 +133,8 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """
     axes = "data", "fsdp"
 
-    def on_my_rows(params: PyTree, rows: PyTree, key: Array, numbers: PyTree) -> PyTree:
-        return lax.psum(function(params, rows, jax.random.fold_in(key, lax.axis_index(axes)), numbers), axes)
+    def on_my_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
+        return lax.psum(function(params, rows, jax.random.fold_in(key, lax.axis_index(axes)), hyperparameters), axes)
 
     specs = P(), BATCH_ROWS, P(), P()
     return jax.shard_map(on_my_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
@@ -184,9 +184,9 @@ def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
     return jax.tree.map(put, batch)
 
 
-def put_numbers(numbers: PyTree, mesh: Mesh) -> PyTree:
+def put_hyperparameters(hyperparameters: PyTree, mesh: Mesh) -> PyTree:
     """Float32 scalars, whole on every device."""
-    scalars = jax.tree.map(np.float32, numbers)
+    scalars = jax.tree.map(np.float32, hyperparameters)
     return jax.tree.map(lambda scalar: jax.make_array_from_callback((), everywhere(mesh), lambda _: scalar), scalars)
 
 

@@ -18,10 +18,10 @@ from transformer_jax.training.sharding import batch_sharding, everywhere, placed
 from transformer_jax.training.state import TrainState, create_state
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
-"""(params, batch, dropout key, numbers) to sums over the batch; ``sums.loss`` is differentiated."""
+"""(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
 
 MakeOptimizer = Callable[[PyTree], optax.GradientTransformation]
-"""The optimizer with these numbers. What its state looks like does not depend on them."""
+"""The optimizer with these hyperparameters. What its state looks like does not depend on them."""
 
 
 class StepMetrics(NamedTuple):
@@ -33,7 +33,7 @@ class StepMetrics(NamedTuple):
 
 
 StepFunction = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetrics]]
-"""(state, batch, numbers) to the next state and what the update reports."""
+"""(state, batch, hyperparameters) to the next state and what the update reports."""
 
 
 def make_train_step(
@@ -41,16 +41,16 @@ def make_train_step(
 ) -> StepFunction:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
-    The numbers of loss and optimizer are an argument, so that trainings with different ones run the same program. With
+    The hyperparameters of loss and optimizer are an argument, so that trainings with different ones run the same program. With
     ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another. When the loss or the gradient
     is not finite the parameters and the optimizer state stay as they were.
     """
 
-    def train_step(state: TrainState, batch: PyTree, numbers: PyTree) -> tuple[TrainState, StepMetrics]:
+    def train_step(state: TrainState, batch: PyTree, hyperparameters: PyTree) -> tuple[TrainState, StepMetrics]:
         def loss(params: PyTree, rows: PyTree, key: Array) -> LossSums:
-            return loss_function(params, rows, key, numbers)
+            return loss_function(params, rows, key, hyperparameters)
 
-        optimizer = make_optimizer(numbers)
+        optimizer = make_optimizer(hyperparameters)
         sums, gradient = _accumulated(loss, state.params, batch, state.dropout_key(), accumulation_steps)
         gradient = jax.tree.map(lambda leaf: leaf / jnp.maximum(sums.tokens, 1.0), gradient)
         gradient_norm = optax.tree.norm(gradient)

@@ -9,7 +9,7 @@ import optax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Numbers, numbers_of
+from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of
 from transformer_jax.training.freezing import frozen, without_gradient
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import Schedule, make_schedule
@@ -26,7 +26,7 @@ from transformer_jax.training.step import (
 class Update:
     """What one update does, on the devices of ``mesh``, in every run with the structure of ``config``.
 
-    The numbers of a run are an argument of its step, its seed one of its first state.
+    The hyperparameters of a run are an argument of its step, its seed one of its first state.
     """
 
     def __init__(
@@ -37,9 +37,11 @@ class Update:
         if config.optimizer.freeze:
             loss = without_gradient(loss, config.optimizer.freeze)
         self.step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps)
-        numbers = numbers_of(config)
-        self.number_shapes: Numbers = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.float32), numbers)
-        self._parts_of_state = init_params, self._optimizer(numbers), mesh
+        hyperparameters = hyperparameters_of(config)
+        self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
+            lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
+        )
+        self._parts_of_state = init_params, self._optimizer(hyperparameters), mesh
         self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
         self.jitted = compile_train_step(self.step, self.state_shapes, mesh)
 
@@ -48,15 +50,15 @@ class Update:
         """From the seed of a run to its state before the first update."""
         return make_initial_state(*self._parts_of_state)
 
-    def schedule(self, numbers: Numbers) -> Schedule:
+    def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
         """The learning rate of a run."""
-        return make_schedule(self._config.optimizer.schedule, numbers, self._config.model.d_model)
+        return make_schedule(self._config.optimizer.schedule, hyperparameters, self._config.model.d_model)
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
         """The step for batches like this one, ready to be compiled, which JAX does once; shapes will do."""
-        return self.jitted.lower(self.state_shapes, batch, self.number_shapes)
+        return self.jitted.lower(self.state_shapes, batch, self.hyperparameter_shapes)
 
-    def _optimizer(self, numbers: Numbers) -> optax.GradientTransformation:
-        optimizer = make_optimizer(self._config.optimizer.name, numbers, self.schedule(numbers))
+    def _optimizer(self, hyperparameters: Hyperparameters) -> optax.GradientTransformation:
+        optimizer = make_optimizer(self._config.optimizer.name, hyperparameters, self.schedule(hyperparameters))
         pattern = self._config.optimizer.freeze
         return frozen(optimizer, pattern) if pattern else optimizer

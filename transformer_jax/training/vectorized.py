@@ -1,4 +1,4 @@
-"""The updates of several trainings as one program: the same model many times, with other numbers and other random keys."""
+"""Updates of several runs as one program: the same model many times, with other hyperparameters and random keys."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import Numbers
-from transformer_jax.training.sharding import everywhere, put_batch, put_numbers
+from transformer_jax.config import Hyperparameters
+from transformer_jax.training.sharding import everywhere, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepFunction, StepMetrics
 from transformer_jax.training.update import Update
@@ -32,9 +32,9 @@ class Alone:
         """What the step takes, and gives up."""
         return states[0]
 
-    def put_numbers(self, numbers: Sequence[Numbers]) -> Numbers:
+    def put_hyperparameters(self, hyperparameters: Sequence[Hyperparameters]) -> Hyperparameters:
         """What the step takes."""
-        return put_numbers(numbers[0], self._update.mesh)
+        return put_hyperparameters(hyperparameters[0], self._update.mesh)
 
     def put_batch(self, batch: PyTree) -> PyTree:
         """What the step takes, from the rows that this process read."""
@@ -49,7 +49,7 @@ class Alone:
         return metrics
 
 
-class SideBySide:
+class Vectorized:
     """The same for ``count`` trainings, each on one device, by itself: a device that has several makes their updates together.
 
     All take the same batch. Their leaves are those of a single training, stacked; where they do not divide over the devices
@@ -78,19 +78,19 @@ class SideBySide:
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
         """As ``Alone.lower``."""
-        single = self._update.state_shapes, self._update.number_shapes
-        states, numbers = jax.tree.map(
+        single = self._update.state_shapes, self._update.hyperparameter_shapes
+        states, hyperparameters = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((self._count, *leaf.shape), leaf.dtype), single
         )
-        return self._jitted.lower(states, batch, numbers)
+        return self._jitted.lower(states, batch, hyperparameters)
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
         """As ``Alone.join``."""
         return jax.tree.map(self._stacked, *states)
 
-    def put_numbers(self, numbers: Sequence[Numbers]) -> Numbers:
-        """As ``Alone.put_numbers``."""
-        return jax.tree.map(lambda *each: self._stacked(*map(np.float32, each)), *numbers)
+    def put_hyperparameters(self, hyperparameters: Sequence[Hyperparameters]) -> Hyperparameters:
+        """As ``Alone.put_hyperparameters``."""
+        return jax.tree.map(lambda *each: self._stacked(*map(np.float32, each)), *hyperparameters)
 
     def put_batch(self, batch: PyTree) -> PyTree:
         """As ``Alone.put_batch``."""
@@ -109,19 +109,21 @@ class SideBySide:
         return jax.device_put(np.stack(jax.device_get(filled)), self._apart)
 
 
-def side_by_side(update: Update, count: int) -> Alone | SideBySide:
+def vectorized(update: Update, count: int) -> Alone | Vectorized:
     """What makes the updates of ``count`` trainings, on all the devices that there are."""
-    return Alone(update) if count == 1 else SideBySide(update, count, jax.devices())
+    return Alone(update) if count == 1 else Vectorized(update, count, jax.devices())
 
 
 def _of_each(step: StepFunction, platform: str) -> StepFunction:
-    """``step`` for stacked states and numbers, and one batch for all."""
+    """``step`` for stacked states and hyperparameters, and one batch for all."""
     if platform != "cpu":
         return jax.vmap(step, in_axes=(0, None, 0))
 
     # Cores are busy with one model, and their kernels for batches of matrix products are slower than those for single ones.
-    def one_after_another(states: TrainState, batch: PyTree, numbers: Numbers) -> tuple[TrainState, StepMetrics]:
-        return lax.map(lambda of_one: step(of_one[0], batch, of_one[1]), (states, numbers))
+    def one_after_another(
+        states: TrainState, batch: PyTree, hyperparameters: Hyperparameters
+    ) -> tuple[TrainState, StepMetrics]:
+        return lax.map(lambda of_one: step(of_one[0], batch, of_one[1]), (states, hyperparameters))
 
     return one_after_another
 

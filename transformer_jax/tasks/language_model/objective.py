@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, Float, PyTree
-from transformer_jax.config import ExperimentConfig, Number, Numbers, Rates
+from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
 from transformer_jax.models.build import Devices
 from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
@@ -44,11 +44,13 @@ class LanguageModelObjective:
         """``model``, with rates that a compiled function may take as arguments."""
         return self._build(self._on, rates)
 
-    def loss(self, params: PyTree, batch: Tokens, key: Array, numbers: Numbers) -> LossSums:
+    def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        model = self.training_model(numbers.rates)
+        model = self.training_model(hyperparameters.rates)
         factors = call(model, params, "factors", batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, jnp.asarray(batch.segments != 0, jnp.float32), numbers.label_smoothing)
+        return self._sums(
+            factors, batch, jnp.asarray(batch.segments != 0, jnp.float32), hyperparameters.label_smoothing
+        )
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ConfigError, ExperimentConfig, Numbers
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.document_store import DocumentStore, open_document_store, train_text_tokenizer
 from transformer_jax.data.documents import open_documents
@@ -69,13 +69,13 @@ class LanguageModelTask:
         """Parameters before the first update."""
         return self.objective.init_params(key)
 
-    def loss(self, params: PyTree, batch: Tokens, key: Array, numbers: Numbers) -> LossSums:
+    def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        return self.objective.loss(params, batch, key, numbers)
+        return self.objective.loss(params, batch, key, hyperparameters)
 
-    def activations(self, params: PyTree, batch: Tokens, key: Array, numbers: Numbers) -> PyTree:
+    def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """Everything that the modules return in a training pass, for finding what went wrong."""
-        model, rngs = self.objective.training_model(numbers.rates), {"dropout": key}
+        model, rngs = self.objective.training_model(hyperparameters.rates), {"dropout": key}
         _, sown = model.apply(
             {"params": params}, batch, train=True, rngs=rngs, capture_intermediates=True, mutable=["intermediates"]
         )
