@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 # Two test processes already fill two cores; more than four gain little, since compilation itself is threaded.
-TEST_FLAGS ?= -n logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+TEST_FLAGS ?= -n logical --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
 QUICKSTART ?= runs/quickstart
 
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
@@ -28,11 +28,10 @@ help:
 	@echo "Add PYTHON=python3.12 to choose an interpreter; now it is $(PYTHON) ($(VERSION))."
 
 quickstart: setup
-	$(BIN)/transformer-jax train --config=configs/quickstart.py --workdir=$(QUICKSTART)
-	$(BIN)/transformer-jax evaluate --workdir=$(QUICKSTART) --split=test
+	@$(BIN)/transformer-jax quickstart --workdir=$(QUICKSTART)
 
 test: setup
-	$(BIN)/python -m pytest $(TEST_FLAGS) -m "not slow"
+	@$(BIN)/python tests/cpu_budget.py $(BIN)/python -m pytest $(TEST_FLAGS) -m "not slow"
 
 test-all: setup
 	$(BIN)/python -m pytest $(TEST_FLAGS)
@@ -66,5 +65,5 @@ $(STAMP): $(PINS) pyproject.toml Makefile
 	@touch $(STAMP)
 
 clean:
-	rm -rf .venv-3.* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv-3.* build dist *.egg-info .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find transformer_jax tests configs -name __pycache__ -type d -prune -exec rm -rf {} +

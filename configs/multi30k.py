@@ -32,7 +32,7 @@ def get_config(variant: str = "tiny_hour") -> ConfigDict:
         "d_model": 128,
         "d_ff": 256,
         "num_heads": 4,
-        "compute_dtype": "bfloat16",
+        "compute_dtype": "auto",
     }
     config.decoding = {"beam_width": 5, "length_penalty": 0.6}
     return {"tiny": tiny, "tiny_hour": tiny_hour, "tiny_minutes": tiny_minutes}[variant](config)

@@ -22,8 +22,10 @@ def get_config() -> ConfigDict:
         "d_model": 128,
         "d_ff": 256,
         "num_heads": 4,
-        "compute_dtype": "bfloat16",
+        "compute_dtype": "auto",
     }
     config.optimizer = {"schedule": "cosine", "learning_rate": 3e-3, "warmup_updates": 200}
     config.training = {"num_updates": 1200, "evaluate_every": 400, "checkpoint_every": 400, "keep_last": 2}
+    config.training.validation_sentences = 100
+    config.decoding = {"max_extra_tokens": 10}
     return config

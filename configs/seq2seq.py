@@ -44,7 +44,7 @@ def get_config(variant: str = "luong_general") -> ConfigDict:
         return {"rnnsearch_50": rnnsearch_50, "luong_wmt": luong_wmt}[variant]()
     flavour = next(ending for ending in reversed(FLAVOURS) if variant.endswith(ending))
     config = {"": quickstart.get_config, "_copy": copy_task, "_multi30k": multi30k.get_config}[flavour]()
-    config.model = {"kind": "rnn", "d_embedding": 128, "d_hidden": 128, "d_attention": 128, "compute_dtype": "bfloat16"}
+    config.model = {"kind": "rnn", "d_embedding": 128, "d_hidden": 128, "d_attention": 128, "compute_dtype": "auto"}
     config.model.update(MODELS[variant.removesuffix(flavour)])
     return config
 

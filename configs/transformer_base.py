@@ -72,6 +72,6 @@ def get_config(variant: str = "base") -> ConfigDict:
             "row_multiple": 512,
         }
         config.model.update(num_encoder_layers=24, num_decoder_layers=20, d_model=4096, d_ff=16_384, num_heads=32)
-        config.model.update(normalization="pre", scan_layers=True, rematerialise="full")
+        config.model.update(normalization="pre", scan_layers=True, rematerialize="full")
         config.mesh = {"data": -1, "fsdp": 64}
     return config

@@ -1,37 +1,87 @@
-"""What every test runs under: eight pretended CPU devices, checked shapes and types, no silent broadcasting of ranks."""
+"""What every test runs under: eight fake CPU devices, checked shapes and types, no silent broadcasting of ranks."""
 
 import gc
 import os
+import platform
+import zlib
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def cpu_key() -> str:
+    """Compiled programs are of use only to processors with the same instructions."""
+    info = Path("/proc/cpuinfo")
+    flags = [line for line in info.read_text().splitlines() if line.startswith("flags")][:1] if info.exists() else []
+    return f"{platform.machine()}-{zlib.crc32(repr(flags).encode()):08x}"
+
 
 # Before JAX is imported, here and in the processes that tests start. Accelerators stay free: the tests are about meaning.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+XLA_FLAGS = "--xla_force_host_platform_device_count=8"
+if metadata.version("jaxlib").startswith("0.10."):
+    # Its fusion emitters take twice as long to compile, and XLA ends a process at a flag that it does not know.
+    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# A process that is killed while it writes an entry leaves half of it behind, and some tests kill processes.
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 # Compiling takes most of the time here, and what is computed is tiny.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+# Compiled programs are shared by all workers and the processes that they start, and kept from run to run; `make clean` removes
+# them. A process that is to be killed goes without: see run_steps.NO_CACHE.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "tests" / cpu_key()))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
-from jaxtyping import install_import_hook
+import jaxtyping
 
-# Before the package is imported: every annotation is checked at every call, shapes included.
-install_import_hook("transformer_jax", "beartype.beartype")
+# Before the package is imported: annotations are checked at every call, shapes included; see `annotations_checked`.
+jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 
 import jax
 import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of whole runs first: started last, the longest of them would keep one core busy alone."""
-    items.sort(key=lambda item: "runs" not in item.path.parts)
+    """A file is done by one worker, and all that look at the trained run of tests/commands by the same one.
+
+    Files of whole runs come first: started last, the longest of them would keep one core busy alone.
+    """
+    items.sort(key=lambda item: "runs" not in item.path.parts and "run" not in getattr(item, "fixturenames", ()))
+    for item in items:
+        group = "trained run" if "run" in getattr(item, "fixturenames", ()) else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+# Checking every annotation at every call takes two fifths of the time of tracing. So it is done where the arrays are made: in
+# the tests of these folders, and in those elsewhere that ask for it (`checked`), among them a run of each kind of model.
+CHECKED = {"layers", "decoding", "training", "evaluation", "tasks"}
+
+
+@pytest.fixture(autouse=True)
+def annotations_checked(request: pytest.FixtureRequest):
+    """Turns the checks of shapes and types on or off for one test."""
+    is_checked = "checked" in request.keywords or not CHECKED.isdisjoint(request.path.parts)
+    jaxtyping.config.update("jaxtyping_disable", not is_checked)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forgotten_programs():
-    """What a file compiled serves no other; kept, it fills memory, and the collector goes through it again and again."""
+def forget_programs():
+    """The programs of one file serve no other: kept, they fill memory, and the collector visits them again and again."""
     yield
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture
+def no_compilation_cache():
+    """For tests that count compilations."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    reset_cache()

@@ -1,6 +1,5 @@
 """Starting runs of a few seconds, here or in a process of their own, and comparing them."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,19 +8,20 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from process_environment import process_environment
 from run_settings import UPDATES
 
-from transformer_jax import training_session
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ExperimentConfig, to_json
-from transformer_jax.loop import Trainer
-from transformer_jax.reporting.metrics_log import read_metrics
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.runs import train as train_module
+from transformer_jax.runs.loop import Trainer
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.record import Outcome, TrainingDiverged, TrainingRecord
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training_record import Outcome, TrainingDiverged, TrainingRecord
 
 SPEEDS = ("speed/", "validation/search_tokens_per_second")
 
@@ -87,9 +87,8 @@ def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
     """``train`` in a process of its own, with what the tests run under."""
     recipe = write_recipe(config, folder)
     command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={folder}"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "XLA_FLAGS": ""}
-    )
+    environment = process_environment(cached=False)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
 
 def finished(process: subprocess.Popen) -> tuple[int, str]:
@@ -101,4 +100,4 @@ def finished(process: subprocess.Popen) -> tuple[int, str]:
 def session(config: ExperimentConfig, folder: Path) -> int:
     """What the command does."""
     require_same_run(config, str(folder))
-    return training_session.train(config, str(folder))
+    return train_module.train(config, str(folder))

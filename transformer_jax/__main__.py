@@ -9,6 +9,7 @@ from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
 from transformer_jax.commands.help import command_help, overview
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runtime.allocator import keep_freed_memory
 
 USER_ERROR = 2
 HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
@@ -17,6 +18,8 @@ HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        keep_freed_memory()
     try:
         return run_command(arguments)
     except (ConfigError, DataError) as error:

@@ -83,8 +83,8 @@ def contend(arguments: argparse.Namespace) -> None:
     """Trains the seeds, as the name says."""
     limit_cores(arguments.threads)
     from transformer_jax.config import resolve
+    from transformer_jax.runs.train import run_side_by_side, run_training
     from transformer_jax.tasks.shared_programs import SharedPrograms
-    from transformer_jax.training_session import run_side_by_side, run_training
 
     first, updates = arguments.first, arguments.updates
     settings = {

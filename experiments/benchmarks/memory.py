@@ -23,17 +23,17 @@ VARIANTS: dict[str, dict[str, object]] = {
     "logits at once": {},
     "state not donated": {},
     "bfloat16": {"model__compute_dtype": "bfloat16"},
-    "keep_products": {"model__rematerialise": "keep_products"},
-    "keep_projections": {"model__rematerialise": "keep_projections"},
-    "full": {"model__rematerialise": "full"},
+    "keep_products": {"model__rematerialize": "keep_products"},
+    "keep_projections": {"model__rematerialize": "keep_projections"},
+    "full": {"model__rematerialize": "full"},
     "scan": {"model__scan_layers": True},
-    "scan, keep_projections": {"model__scan_layers": True, "model__rematerialise": "keep_projections"},
-    "scan, full": {"model__scan_layers": True, "model__rematerialise": "full"},
+    "scan, keep_projections": {"model__scan_layers": True, "model__rematerialize": "keep_projections"},
+    "scan, full": {"model__scan_layers": True, "model__rematerialize": "full"},
     "4 parts": {"batching__accumulation_steps": 4},
     "4 parts, scan, full": {
         "batching__accumulation_steps": 4,
         "model__scan_layers": True,
-        "model__rematerialise": "full",
+        "model__rematerialize": "full",
     },
 }
 HEAD = "| variant | compiled in s | temporaries GiB | with state GiB | s a step |\n|---|---:|---:|---:|---:|"

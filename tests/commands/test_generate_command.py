@@ -8,10 +8,10 @@ import pytest
 from tasks.language_model_settings import language_model_config
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import new_text_tokenizer
 from transformer_jax.training.sharding import make_mesh

@@ -1,23 +1,22 @@
 """Translate with a trained run, through the command line."""
 
 import gzip
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from process_environment import process_environment
 
 from transformer_jax.__main__ import main
-from transformer_jax.data.listed_tokenizer import WordTokenizer
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
+from transformer_jax.data.tokenizers.listed import WordTokenizer
 
 
 def translate(run: Path, text: bytes, *flags: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "transformer_jax", "translate", f"--workdir={run}", "--checkpoint=last", *flags]
-    environment = {**os.environ, "XLA_FLAGS": ""}
-    return subprocess.run(command, input=text, capture_output=True, env=environment, check=False, timeout=300)
+    return subprocess.run(command, input=text, capture_output=True, env=process_environment(), check=False, timeout=300)
 
 
 def test_translate_keeps_lines_and_their_order(run):
@@ -37,8 +36,7 @@ def test_translate_gives_n_best_lists_with_scores(run):
 
 def test_translate_answers_a_pipe_before_it_is_closed(run):
     command = [sys.executable, "-m", "transformer_jax", "translate", f"--workdir={run}", "--checkpoint=last"]
-    environment = {**os.environ, "XLA_FLAGS": ""}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment()) as process:
         for text in (b"a b c\n", b"c b\na\n"):
             process.stdin.write(text)
             process.stdin.flush()
@@ -52,8 +50,7 @@ def test_translate_answers_whole_lines_though_a_part_of_the_next_follows(run):
     lines = b"a b c\n" * 11_000  # More than is read at once, so that the part comes alone.
     flags = [f"--workdir={run}", "--checkpoint=last", "--config.decoding.batch_tokens=65536", "--lines_at_once=20000"]
     command = [sys.executable, "-m", "transformer_jax", "translate", *flags]
-    environment = {**os.environ, "XLA_FLAGS": ""}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment()) as process:
         process.stdin.write(lines + b"a b")
         process.stdin.flush()
         for _ in range(11_000):

@@ -1,16 +1,21 @@
 import json
 
 import pytest
+from ml_collections import ConfigDict
 
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
+    TransformerConfig,
+    apply_overrides,
     from_dict,
     from_json,
     load_run_config,
     resolve,
     to_json,
 )
+from transformer_jax.config.keys import leaf_keys
+from transformer_jax.config.renamed import DEPRECATED, RENAMED, SCHEMA_VERSION
 
 CONFIG = from_dict({"seed": 4, "data": {"source": "text", "directory": "/tmp/Bücher"}, "optimizer": {"epsilon": 1e-30}})
 
@@ -32,11 +37,47 @@ def test_json_and_back_is_the_same(tmp_path):
 
 
 def test_the_schema_version_is_written():
-    assert to_json(ExperimentConfig())["schema_version"] == 1
+    assert to_json(ExperimentConfig())["schema_version"] == 2
 
 
 def test_settings_added_since_keep_their_default():
     assert from_json({"schema_version": 1, "config": {"seed": 4}}) == ExperimentConfig(seed=4)
+
+
+def test_renamed_settings_of_earlier_versions_are_migrated(tmp_path):
+    old = {"schema_version": 1, "config": {"seed": 4, "model": {"d_ff": 64, "rematerialise": "full"}}}
+    expected = ExperimentConfig(seed=4, model=TransformerConfig(d_ff=64, rematerialize="full"))
+    assert from_json(old) == expected
+    assert old["config"]["model"]["rematerialise"] == "full", "what was given stays as it was"
+    write_run(tmp_path, old)
+    assert resolve(str(tmp_path)) == expected
+
+
+def test_every_schema_version_has_its_renamed_keys():
+    assert sorted(RENAMED) == list(range(1, SCHEMA_VERSION))
+    known = {key for key, _ in leaf_keys()}
+    assert set(DEPRECATED.values()) <= known
+    assert known.isdisjoint(DEPRECATED)
+
+
+def test_an_old_name_in_an_override_warns_with_the_new_one():
+    with pytest.warns(FutureWarning, match=r"model.rematerialise is now model.rematerialize; the next release"):
+        assert apply_overrides({}, [("model.rematerialise", "full")]) == {"model": {"rematerialize": "full"}}
+
+
+def test_an_old_name_in_a_recipe_warns_and_follows_its_reference():
+    recipe = ConfigDict({"model": {"rematerialise": "none", "feed_forward": "relu"}})
+    recipe.model.feed_forward = recipe.model.get_ref("rematerialise")
+    with pytest.warns(FutureWarning, match=r"model.rematerialise is now model.rematerialize"):
+        found = apply_overrides(recipe, [("model.rematerialize", "full")])
+    assert found == {"model": {"rematerialize": "full", "feed_forward": "full"}}
+
+
+def test_both_names_are_refused():
+    with pytest.raises(
+        ConfigError, match=r"model.rematerialise: is the old name of model.rematerialize, which the recipe"
+    ):
+        apply_overrides({"model": {"rematerialise": "none", "rematerialize": "full"}})
 
 
 def test_a_run_directory_serves_as_a_recipe(tmp_path):
@@ -53,7 +94,14 @@ def test_a_run_directory_serves_as_a_recipe(tmp_path):
         ([], ": not the settings of a run: expected an object with schema_version and config"),
         (
             {"schema_version": 99, "config": {}},
-            ": schema_version: 99 is not 1; it was written by another version of this package",
+            ": schema_version: 99 was written by a newer version of transformer_jax, this one reads up to 2; update "
+            "transformer_jax",
+        ),
+        ({"schema_version": "1", "config": {}}, ": schema_version: '1' is not a version; expected 1 to 2"),
+        ({"schema_version": True, "config": {}}, ": schema_version: True is not a version; expected 1 to 2"),
+        (
+            {"schema_version": 2, "config": {"model": {"rematerialise": "full"}}},
+            ": model.rematerialise: unknown key; did you mean model.rematerialize?",
         ),
         ({"schema_version": 1, "config": {"sed": 1}}, ": sed: unknown key; did you mean seed?"),
         ({"schema_version": 1, "config": 5}, ": config: expected a block of settings, found 5"),

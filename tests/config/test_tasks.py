@@ -14,7 +14,7 @@ from transformer_jax.config import (
     to_dict,
     to_json,
 )
-from transformer_jax.config.numbers import structure_of
+from transformer_jax.config.hyperparameters import structure_of
 from transformer_jax.config.overrides import apply_overrides
 
 LANGUAGE_MODEL = {"task": "language_model"}

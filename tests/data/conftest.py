@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.listed_tokenizer import CharacterTokenizer
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 
 LETTERS = "abcdefgh "
 

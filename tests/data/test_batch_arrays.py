@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.sequence_types import Tokens
 
 

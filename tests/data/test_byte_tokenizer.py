@@ -3,8 +3,8 @@
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.data.byte_tokenizer import ByteTokenizer
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.data.tokenizers.byte import ByteTokenizer
 
 TEXT = "a \u00fc\u2028\U0001f600\r\n\x00"
 TOKENIZER = ByteTokenizer()

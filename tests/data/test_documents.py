@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.data.documents import SEPARATORS, HeldOutTail, TextFolder, open_documents
-from transformer_jax.data.grammar import GrammarCorpus
+from transformer_jax.data.synthetic.grammar import GrammarCorpus
 
 TEXT = "ein \u2028 Hund\r\n\n\nzwei\x85 K\u00e4tzchen\n\n\U0001f600\n  drei\n"
 

@@ -5,12 +5,12 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data import pair_encoding, token_store_builder
-from transformer_jax.data.listed_tokenizer import CharacterTokenizer
-from transformer_jax.data.pair_encoding import encoded_chunks
+from transformer_jax.data import token_store_builder
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import open_token_store
-from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers import TokenizerPair, pair_encoding
+from transformer_jax.data.tokenizers.listed import CharacterTokenizer
+from transformer_jax.data.tokenizers.pair_encoding import encoded_chunks
 
 PAIRS = [("abc", "ba"), ("", "h"), ("dd d", "c")]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.data.byte_tokenizer import ByteTokenizer
 from transformer_jax.data.documents import HeldOutTail
+from transformer_jax.data.tokenizers.byte import ByteTokenizer
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "language_model"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from transformer_jax.comparing.markdown import to_markdown
+from transformer_jax.analysis.markdown import to_markdown
 from transformer_jax.config import to_json
 from transformer_jax.evaluation.significance import Estimate
 from transformer_jax.models.build import build_model

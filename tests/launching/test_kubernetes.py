@@ -10,9 +10,9 @@ import yaml
 from jax._src.clusters import GkeTpuCluster, cloud_tpu_cluster
 from launching.workloads import AWKWARD, sweep, training
 
-from transformer_jax import processes
 from transformer_jax.config import ConfigError
 from transformer_jax.launching.kubernetes import INTERRUPTED, KubernetesSettings, kubernetes_manifest
+from transformer_jax.runtime import distributed
 
 # The fields in use, from the JobSet API reference (jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2) and that of Kubernetes
 # 1.29 (batch/v1 Job, v1 Pod): a type, a list of one form, the forms by field, or any field of a type under "*".
@@ -116,7 +116,7 @@ def test_pods_with_gpus_are_told_who_is_who(monkeypatch):
     for index in range(4):
         for name, value in variables(pod, index).items():
             monkeypatch.setenv(name, value)
-        told = processes._by_hand()
+        told = distributed._by_hand()
         assert (told["num_processes"], told["process_id"]) == (4, index)
         host, port = told["coordinator_address"].split(":")
         assert host == first
@@ -149,7 +149,7 @@ def test_pods_with_tpus_leave_it_to_gke(monkeypatch):
         monkeypatch.setenv(name, value)
     assert GkeTpuCluster.is_env_present()
     assert (GkeTpuCluster.get_process_count(), GkeTpuCluster.get_process_id()) == (4, 3)
-    assert processes._by_hand() == {}
+    assert distributed._by_hand() == {}
     assert " train --distributed " in pod["containers"][0]["command"][2]
 
 

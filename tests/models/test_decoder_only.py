@@ -112,7 +112,7 @@ def test_scanned_and_rematerialized_layers_compute_the_same():
 
         return jax.jit(jax.grad(loss))(params)
 
-    again = gradient(scan_layers=True, rematerialise="full")
+    again = gradient(scan_layers=True, rematerialize="full")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), gradient(), again)
 
 

@@ -20,8 +20,8 @@ SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], n
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
 
 
-def model_of(scan: bool, rematerialise: str, **settings):
-    config = TransformerConfig(**(SMALL | {"scan_layers": scan, "rematerialise": rematerialise} | settings))
+def model_of(scan: bool, rematerialize: str, **settings):
+    config = TransformerConfig(**(SMALL | {"scan_layers": scan, "rematerialize": rematerialize} | settings))
     return build_model(config, 19, 19)
 
 
@@ -32,7 +32,7 @@ def square(model, params):
 @pytest.fixture(scope="module")
 def unrolled():
     model = model_of(False, "none")
-    params = init_params(model, jax.random.key(0))
+    params = jax.jit(partial(init_params, model))(jax.random.key(0))
     return params, jax.jit(jax.value_and_grad(partial(square, model)))(params)
 
 
@@ -81,9 +81,10 @@ def test_dropout_differs_from_key_to_key_and_from_layer_to_layer(stack):
 @pytest.mark.parametrize("stack", [(False, "full"), (True, "none")])
 def test_weights_can_be_looked_at_whatever_the_stack(stack):
     model = model_of(*stack)
-    params = init_params(model, jax.random.key(0))
-    maps = attention_maps(model, params, SOURCE, TARGET)
-    expected = attention_maps(model_of(False, "none"), params, SOURCE, TARGET)
+    params = jax.jit(partial(init_params, model))(jax.random.key(0))
+    maps, expected = (
+        jax.jit(partial(attention_maps, each))(params, SOURCE, TARGET) for each in (model, model_of(False, "none"))
+    )
     assert maps.keys() == expected.keys()
     for name, weights in maps.items():
         np.testing.assert_allclose(weights, expected[name], atol=1e-6)

@@ -72,6 +72,7 @@ def fitting(request):
     return made(request.param)
 
 
+@pytest.mark.checked
 def test_one_step_at_a_time_equals_the_teacher_forced_pass(fitting):
     """Every beam reads words of its own, and beams change places on the way."""
     _, _, ask = fitting
@@ -107,6 +108,7 @@ def test_a_token_depends_on_nothing_after_it_and_on_the_source(variant):
     assert (np.abs(np.asarray(ask("__call__", other, TARGET, train=False) - base)[1]).max(-1) > 1e-8).all()
 
 
+@pytest.mark.checked
 def test_every_parameter_has_a_gradient_and_a_sharding(fitting):
     model, variables, _ = fitting
 

@@ -1,9 +1,12 @@
 """The Transformer: what it may see, what it caches, how large it is."""
 
+from functools import cache, partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jitted_model import JittedModel
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.models.build import build_model
@@ -32,16 +35,22 @@ SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], n
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
 
 
+@cache
+def made(name):
+    return make(**VARIANTS[name])
+
+
 def make(**settings):
     model = build_model(TransformerConfig(**(SMALL | settings)), VOCABULARY, VOCABULARY)
-    return model, model.init(jax.random.key(0), SOURCE, TARGET, train=False)
+    return JittedModel(model), jax.jit(partial(model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
 
 
 @pytest.fixture(params=VARIANTS, scope="module")
 def variant(request):
-    return make(**VARIANTS[request.param])
+    return made(request.param)
 
 
+@pytest.mark.checked
 def test_one_step_at_a_time_equals_the_full_forward_pass(variant):
     model, variables = variant
     full = model.apply(variables, SOURCE, TARGET, train=False)
@@ -82,14 +91,14 @@ def test_a_token_depends_on_nothing_after_it(variant):
 
 
 def test_padding_changes_nothing():
-    model, variables = make()
+    model, variables = made("published")
     short = [Tokens(*(leaf[:1, :width] for leaf in side)) for side, width in ((SOURCE, 4), (TARGET, 3))]
     whole = model.apply(variables, SOURCE, TARGET, train=False)
     np.testing.assert_allclose(model.apply(variables, *short, train=False)[0], whole[0, :3], atol=1e-5)
 
 
 def test_packed_sentences_do_not_see_each_other():
-    model, variables = make()
+    model, variables = made("published")
     source = Tokens(
         *(
             jnp.asarray(rows, jnp.int32)
@@ -137,8 +146,8 @@ def test_what_is_tied_is_one_matrix(tying, tables):
 
 
 def test_attention_weights_of_every_layer_and_head():
-    model, variables = make()
-    maps = attention_maps(model, variables["params"], SOURCE, TARGET)
+    model, variables = made("published")
+    maps = jax.jit(partial(attention_maps, model.model))(variables["params"], SOURCE, TARGET)
     assert {name: weights.shape for name, weights in maps.items()} == {
         "encoder_layers_0/self_attention": (2, 4, 6, 6),
         "encoder_layers_1/self_attention": (2, 4, 6, 6),

@@ -98,7 +98,7 @@ def test_a_step_takes_as_long_as_its_scarcest_resource():
 def test_what_is_computed_again_takes_time_but_is_no_use():
     topology = Topology("cpu:1", jax.devices()[:1], None)
     plain = compile_program(CONFIG, topology)
-    again = compile_program(replace(CONFIG, model=replace(CONFIG.model, rematerialise="full")), topology)
+    again = compile_program(replace(CONFIG, model=replace(CONFIG.model, rematerialize="full")), topology)
     assert again.model_flops == plain.model_flops
     assert again.flops > 1.2 * plain.flops >= 1.2 * plain.model_flops
 

@@ -52,12 +52,12 @@ def tried(monkeypatch, config: ExperimentConfig, room: float, limit: int = 12, s
     def compiled(variant, topology, length):
         if not splits and variant.mesh.tensor > 1:
             raise ConfigError("mesh.tensor: does not divide")
-        policy = getattr(variant.model, "rematerialise", "none")
+        policy = getattr(variant.model, "rematerialize", "none")
         return answer(variant, variant.batching.tokens_per_update * RELIEF[policy] <= room)
 
     def tell(variant, program):
         mesh = variant.mesh
-        policy = getattr(variant.model, "rematerialise", "none")
+        policy = getattr(variant.model, "rematerialize", "none")
         told.append(((mesh.data, mesh.fsdp, mesh.tensor), variant.batching.tokens_per_update, policy, program.fits))
 
     monkeypatch.setattr(searching, "compile_program", compiled)
@@ -137,5 +137,5 @@ def test_the_mesh_of_the_recipe_comes_first():
 def test_flags_of_a_variant():
     assert flags_of(replace(CONFIG, mesh=MeshConfig(data=2, tensor=2))) == (
         "--config.mesh.data=2 --config.mesh.fsdp=1 --config.mesh.tensor=2 --config.batching.tokens_per_update=1024 "
-        "--config.batching.row_multiple=8 --config.model.rematerialise=none"
+        "--config.batching.row_multiple=8 --config.model.rematerialize=none"
     )

@@ -14,12 +14,12 @@ from run_steps import (
     train_alone,
 )
 
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.reporting.metrics_log import read_metrics
-from transformer_jax.run_directory import RunDirectory
-from transformer_jax.training_record import TrainingDiverged, TrainingRecord
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.record import TrainingDiverged, TrainingRecord
 
 
 @pytest.mark.slow

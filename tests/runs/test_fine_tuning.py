@@ -12,10 +12,10 @@ import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import record_of, session, train
 
-from transformer_jax.checkpoint_tools.difference import read_parameters
+from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.commands.train import require_same_run, with_own_beginning
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
-from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.runs.checkpoint_tools.difference import read_parameters
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training.parameter_names import named_leaves

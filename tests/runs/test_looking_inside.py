@@ -9,8 +9,8 @@ import pytest
 from run_settings import tiny_config
 from run_steps import record_of
 
-from transformer_jax.loop import Trainer
-from transformer_jax.reporting.profiling import ProfiledSteps
+from transformer_jax.runs.loop import Trainer
+from transformer_jax.runs.profiler import ProfiledSteps
 from transformer_jax.tasks.translation import TranslationTask
 
 

@@ -10,11 +10,11 @@ import pytest
 from run_settings import tiny_settings
 from run_steps import parameters_of
 
-from transformer_jax import training_session
+from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ExperimentConfig, from_dict, to_json
-from transformer_jax.data.listed_tokenizer import WordTokenizer
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
-from transformer_jax.run_directory import RunDirectory, write_json
+from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.runs import train as train_module
 from transformer_jax.sweeps.definition import Sweep
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.storage import open_storage
@@ -71,7 +71,7 @@ def trial(cache: Path, changes: dict) -> ExperimentConfig:
 @pytest.fixture
 def sweep(cache, tmp_path, monkeypatch) -> Sweep:
     """Twelve trials, each to be trained on one device."""
-    monkeypatch.setattr(training_session, "make_mesh", lambda config, devices: make_mesh(config, jax.devices()[:1]))
+    monkeypatch.setattr(train_module, "make_mesh", lambda config, devices: make_mesh(config, jax.devices()[:1]))
     recipe = tmp_path / "recipe.py"
     recipe.write_text(f"def get_config():\n    return {settings_of(cache, {})!r}\n")
     return Sweep(config=str(recipe), rows=ROWS, seeds=SEEDS, metric="validation/loss")
@@ -80,7 +80,7 @@ def sweep(cache, tmp_path, monkeypatch) -> Sweep:
 def trained(configs: list[ExperimentConfig], folder: Path, shared: SharedPrograms) -> None:
     """Trains them at once."""
     folders = [folder / str(place) for place in range(len(configs))]
-    endings = training_session.run_side_by_side(configs, folders, [lambda step, found: False] * len(configs), shared)
+    endings = train_module.run_side_by_side(configs, folders, [lambda step, found: False] * len(configs), shared)
     assert [ending.step for ending in endings] == [config.training.num_updates for config in configs]
 
 
@@ -98,7 +98,7 @@ def traced(monkeypatch):
 
 
 @pytest.fixture
-def compilations():
+def compilations(no_compilation_cache):
     events = []
 
     def listen(event: str, seconds: float, **details: object) -> None:
@@ -115,7 +115,7 @@ def test_twelve_trials_that_differ_in_numbers_share_one_compilation_and_train_as
     sweep, tmp_path, traced, compilations
 ):
     study = SharedStudy(sweep, open_storage(str(tmp_path / "study.journal")), "s")
-    Worker(study, tmp_path, partial(training_session.run_side_by_side, shared=SharedPrograms())).work()
+    Worker(study, tmp_path, partial(train_module.run_side_by_side, shared=SharedPrograms())).work()
     trials = rows(study)
     assert [each.state for each in trials] == ["complete"] * 12
     assert len(traced) == 1
@@ -204,4 +204,4 @@ def test_a_session_takes_what_others_learned_and_compiled(cache, tmp_path):
 
     shared = SharedPrograms()
     with pytest.raises(AskedError, match="True"):
-        training_session.run_training(trial(cache, {"mesh": {"data": -1}}), str(tmp_path), shared=Asked())
+        train_module.run_training(trial(cache, {"mesh": {"data": -1}}), str(tmp_path), shared=Asked())

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from postgresql import postgresql_server
+from process_environment import process_environment
 from run_settings import UPDATES, tiny_settings
 
-ROOT = Path(__file__).resolve().parents[2]
 SWEEP = """
 from transformer_jax.sweeps.definition import Sweep
 
@@ -30,10 +30,9 @@ def test_a_sweep_that_is_stopped_goes_on(tmp_path):
     (tmp_path / "recipe.py").write_text(f"def get_config():\n    return {settings!r}\n")
     (tmp_path / "sweep.py").write_text(SWEEP)
     command = [sys.executable, "-m", "transformer_jax", "sweep", "--sweep=sweep.py", "--workdir=out", "--workers=1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""}
     options = {
         "cwd": tmp_path,
-        "env": environment,
+        "env": process_environment(),
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,
         "text": True,
@@ -76,7 +75,7 @@ def test_a_worker_that_is_killed_costs_a_study_in_postgresql_nothing(tmp_path):
         sweep = subprocess.Popen(
             [*command, f"--storage={storage}", "--grace_seconds=15"],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
+            env=process_environment(cached=False),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

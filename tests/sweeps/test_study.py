@@ -11,7 +11,7 @@ from sweeps.studies import GRID, SEARCH
 from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.compiled_first import CompiledFirst
 from transformer_jax.sweeps.definition import Sweep
-from transformer_jax.sweeps.liveness import alive
+from transformer_jax.sweeps.heartbeat import alive
 from transformer_jax.sweeps.ranges import LogUniform, Uniform
 from transformer_jax.sweeps.storage import open_storage
 from transformer_jax.sweeps.study import SharedStudy, best_of, number_of

@@ -5,10 +5,10 @@ import shutil
 import pytest
 from run_settings import tiny_settings
 
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, from_dict
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.runs.train import train
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_of_run
-from transformer_jax.training_session import train
 
 
 def test_they_come_back_from_the_newest_checkpoint(tmp_path):

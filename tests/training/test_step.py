@@ -21,8 +21,8 @@ from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.training.finiteness import first_non_finite
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+from transformer_jax.training.nonfinite import first_non_finite
 from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, row_groups

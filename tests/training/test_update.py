@@ -38,7 +38,7 @@ MODELS = {
         activation_dropout=0.4,
         attention_backend="blockwise",
         scan_layers=True,
-        rematerialise="full",
+        rematerialize="full",
         **RATES,
     ),
     "rnn": RnnConfig(d_embedding=8, d_hidden=8, d_attention=8, num_decoder_layers=2, scheduled_sampling=0.5, **RATES),

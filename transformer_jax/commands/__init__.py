@@ -28,7 +28,7 @@ The form of a command module::
         return 0  # the exit status
 
 Flags are defined on the ``FlagValues`` they are given, never on ``absl.flags.FLAGS``: each command has its own. The top of
-a module imports only ``absl``, what is as light (``transformer_jax.config``, ``files``, ``launching``) and
+a module imports only ``absl``, what is as light (``transformer_jax.config``, ``runtime.atomic_files``, ``launching``) and
 ``transformer_jax.commands``; whatever is heavy is imported inside ``run``, so that help and config errors appear at once.
 ``ConfigError``, ``DataError`` and flag errors that leave ``run`` become one message on stderr and exit status 2.
 """

@@ -40,6 +40,7 @@ def run(values: flags.FlagValues) -> int:
 
     import numpy as np
 
+    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.evaluation.word_alignment import (
@@ -49,9 +50,8 @@ def run(values: flags.FlagValues) -> int:
         score_alignments,
         to_pharaoh,
     )
-    from transformer_jax.files import require_writable, write_whole
-    from transformer_jax.jax_runtime import start_jax
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.runtime.atomic_files import require_writable, write_whole
+    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.soft_alignment import soft_alignments
     from transformer_jax.tasks.trained_run import open_trained_run
 

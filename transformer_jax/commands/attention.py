@@ -35,13 +35,13 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.run_directory import RunDirectory
 
     path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{values.kind}.png").expanduser()
     if path.suffix != ".png":
         raise ConfigError(f"--output: {path} is not the name of a picture that this command writes; end it in .png")
-    from transformer_jax.files import require_writable
-    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.alignment import attention_of_pair
     from transformer_jax.tasks.trained_run import open_trained_run
     from transformer_jax.visualization.attention_maps import draw_attention

@@ -29,6 +29,7 @@ from transformer_jax.commands.config import difference_text
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
 from transformer_jax.config import ConfigError, difference, load_run_config
+from transformer_jax.runtime.program_name import program_name
 
 
 class Action(NamedTuple):
@@ -72,8 +73,8 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _ls(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoint_tools.listing import checkpoint_table
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
@@ -81,8 +82,8 @@ def _ls(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _info(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoint_tools.description import describe_checkpoint
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.checkpoint_tools.description import describe_checkpoint
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
@@ -90,13 +91,13 @@ def _info(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _diff(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoint_tools.difference import (
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.checkpoint_tools.difference import (
         compare_parameters,
         difference_table,
         read_parameters,
         require_same_kind,
     )
-    from transformer_jax.run_directory import RunDirectory
 
     (left, of_left), (right, of_right) = (split_checkpoint(run, "RUN") for run in runs)
     folders = RunDirectory(left), RunDirectory(right)
@@ -112,7 +113,7 @@ def _diff(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _average(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.run_directory import RunDirectory
 
     source = RunDirectory(runs[0])
     source.require_run("RUN")
@@ -120,21 +121,21 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
         raise ConfigError("--output: is required; give a folder for the new run")
     if values.steps and (values["count"].present or values["checkpoint"].present):
         raise ConfigError("--steps: says which checkpoints to average; leave --count and --checkpoint out")
-    from transformer_jax.checkpoint_tools.averaging import chosen_steps, write_average
+    from transformer_jax.runs.checkpoint_tools.averaging import chosen_steps, write_average
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     written = write_average(source, steps, values.output)
     print(f"the mean of checkpoints {', '.join(map(str, steps))} of {source.path}; run directory {written.path}")
-    print(f"  transformer-jax evaluate --workdir={written.path} --split=test")
+    print(f"  {program_name()} evaluate --workdir={written.path} --split=test")
 
 
 def _prune(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoint_choice import scored_checkpoints
-    from transformer_jax.checkpoint_folder import bytes_in, remove
-    from transformer_jax.checkpoint_tools.byte_counts import bytes_text
-    from transformer_jax.checkpoint_tools.listing import count_text
-    from transformer_jax.checkpoint_tools.pruning import to_remove
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.format import bytes_in, remove
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.checkpoints.selection import scored_checkpoints
+    from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
+    from transformer_jax.runs.checkpoint_tools.listing import count_text
+    from transformer_jax.runs.checkpoint_tools.pruning import to_remove
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")

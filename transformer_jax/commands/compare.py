@@ -23,7 +23,7 @@ from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
 
 if TYPE_CHECKING:
-    from transformer_jax.comparing.translated_split import ChosenSplit, TranslatedSplit
+    from transformer_jax.analysis.translated_split import ChosenSplit, TranslatedSplit
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -42,23 +42,23 @@ def define_flags(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Compares; 0."""
     first, second = _two_paths(values)
-    from transformer_jax.comparing.run_folders import run_of, short_names
-    from transformer_jax.files import require_writable
+    from transformer_jax.analysis.run_folders import run_of, short_names
+    from transformer_jax.runtime.atomic_files import require_writable
 
     configs = [run_config(values, str(run_of(path))) for path in (first, second)]
     output = require_writable(values.output, "--output")
-    from transformer_jax.comparing.comparison import compare_sides
-    from transformer_jax.comparing.comparison_report import (
+    from transformer_jax.analysis.comparison import compare_sides
+    from transformer_jax.analysis.comparison_report import (
         comparison_report,
         examples_section,
         scores_csv,
         scores_section,
         sentences_csv,
     )
-    from transformer_jax.comparing.plain_text import section_text
-    from transformer_jax.comparing.report_files import write_report
-    from transformer_jax.comparing.translated_split import choose_file, choose_run, require_same_references
-    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.analysis.plain_text import section_text
+    from transformer_jax.analysis.report_files import write_report
+    from transformer_jax.analysis.translated_split import choose_file, choose_run, require_same_references
+    from transformer_jax.runtime.compilation_cache import start_jax
 
     start_jax(configs[0].data.cache_directory)
     chosen = [
@@ -80,7 +80,7 @@ def run(values: flags.FlagValues) -> int:
 
 def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":
     """What was saved, or what is translated now."""
-    from transformer_jax.comparing.translated_split import saved_translations, translate_now
+    from transformer_jax.analysis.translated_split import saved_translations, translate_now
 
     saved = saved_translations(chosen)
     if saved is None:

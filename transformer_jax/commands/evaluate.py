@@ -32,6 +32,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
+from transformer_jax.runtime.program_name import program_name
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -55,9 +56,9 @@ def run(values: flags.FlagValues) -> int:
     if values.watch:
         return _watch(values, config)
     chosen = chosen_runs(values, config)
-    from transformer_jax.files import require_writable
-    from transformer_jax.jax_runtime import start_jax
-    from transformer_jax.processes import is_first, join_processes, require_same
+    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.tasks.saved_evaluations import evaluation_stem, save_evaluation
     from transformer_jax.tasks.trained_ensemble import ensemble_ending, open_chosen_runs, other_members, together
     from transformer_jax.tasks.translation import TranslationTask
@@ -90,9 +91,9 @@ def run(values: flags.FlagValues) -> int:
         print(f"source      {pair.source}\ntranslation {hypothesis}\nreference   {pair.target}\n")
     print(report.table())
     print(f"\nrun directory {values.workdir}\n  translations {stem}.txt\n  scores       {stem}.json\nnext:")
-    print(f"  transformer-jax attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
+    print(f"  {program_name()} attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
     together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
-    print(f"  transformer-jax translate --workdir={values.workdir}{together_with}")
+    print(f"  {program_name()} translate --workdir={values.workdir}{together_with}")
     return 0
 
 
@@ -104,10 +105,10 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
             raise ConfigError(
                 f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             )
-    from transformer_jax.files import require_writable
-    from transformer_jax.jax_runtime import start_jax
-    from transformer_jax.run_directory import RunDirectory
-    from transformer_jax.watching import seconds, watch
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.watch import seconds, watch
+    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.runtime.compilation_cache import start_jax
 
     run, split = RunDirectory(values.workdir), values.split if values["split"].present else "validation"
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")

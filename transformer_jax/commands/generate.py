@@ -52,7 +52,7 @@ def run(values: flags.FlagValues) -> int:
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
     config = run_config(values)
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.language_model.trained import open_trained_language_model
     from transformer_jax.tasks.translator import LINE_BREAKS
 

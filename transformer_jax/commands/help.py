@@ -24,7 +24,7 @@ def overview() -> str:
             *lines,
             "",
             "transformer-jax COMMAND --help says more about a command, with an example.",
-            "Try: transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart",
+            "Try: transformer-jax quickstart",
         ]
     )
 

@@ -27,12 +27,12 @@ from absl import flags
 from transformer_jax.commands import sweep, train
 from transformer_jax.commands.flag_parsing import define_arguments, overrides_of, parse_flags, resolve_config
 from transformer_jax.config import ConfigError
-from transformer_jax.files import write_whole
 from transformer_jax.launching.field_formats import name_of_workdir
 from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
 from transformer_jax.launching.workload import Sweep, Training
+from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.sweeps.definition import load_sweep, require_alike
 
 # Of the flags of sweep, those that its workers are given as they are.

@@ -27,6 +27,7 @@ class CommandModule(Protocol):
 
 
 COMMANDS = {
+    "quickstart": Command("transformer_jax.commands.quickstart", "train, evaluate and look, in minutes, without data"),
     "train": Command("transformer_jax.commands.train", "train a model, or go on with a run that stopped"),
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
@@ -39,7 +40,7 @@ COMMANDS = {
         "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
     ),
     "compile": Command(
-        "transformer_jax.commands.compile",
+        "transformer_jax.commands.preflight",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),

@@ -30,16 +30,16 @@ def run(values: flags.FlagValues) -> int:
     """Writes the report; 0."""
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
-    from transformer_jax.comparing.run_folders import find_runs, short_names
-    from transformer_jax.files import require_writable
+    from transformer_jax.analysis.run_folders import find_runs, short_names
+    from transformer_jax.runtime.atomic_files import require_writable
 
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
-    from transformer_jax.comparing.plain_text import to_text
-    from transformer_jax.comparing.report_files import write_report
-    from transformer_jax.comparing.run_curves import draw_run_curves
-    from transformer_jax.comparing.run_report import damage, different_text, report_csv, results_table, run_report
-    from transformer_jax.comparing.run_summary import summarise
+    from transformer_jax.analysis.plain_text import to_text
+    from transformer_jax.analysis.report_files import write_report
+    from transformer_jax.analysis.run_curves import draw_run_curves
+    from transformer_jax.analysis.run_report import damage, different_text, report_csv, results_table, run_report
+    from transformer_jax.analysis.run_summary import summarise
 
     runs = [summarise(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
     metrics = list(dict.fromkeys(name.strip() for name in values.metrics.split(",")))

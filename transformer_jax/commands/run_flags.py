@@ -17,7 +17,7 @@ from transformer_jax.config import (
 )
 
 if TYPE_CHECKING:
-    from transformer_jax.run_directory import ChosenRun
+    from transformer_jax.checkpoints.run_directory import ChosenRun
 
 CHECKPOINT_MEANING = "best (validation BLEU), last, or the number of an update"
 
@@ -48,7 +48,7 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
 
     Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
     """
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.run_directory import RunDirectory
 
     workdir = values.workdir if workdir is None else workdir
     RunDirectory(workdir).require_run()
@@ -68,7 +68,7 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
 
     Raises ConfigError when one of them is not a run, or cannot be searched with like the first.
     """
-    from transformer_jax.run_directory import ChosenRun, RunDirectory
+    from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
     for text in values.ensemble:

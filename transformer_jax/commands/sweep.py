@@ -116,12 +116,12 @@ def run(values: flags.FlagValues) -> int:
 
 def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, pack: int) -> int:
     """One worker, on its part of the cores, until all trials have ended."""
-    from transformer_jax.interruption import SIGNALS, OneKeyboardInterrupt
+    from transformer_jax.runs.train import run_side_by_side
+    from transformer_jax.runtime.preemption import SIGNALS, OneKeyboardInterrupt
     from transformer_jax.sweeps.coordinator import die_with_parent
     from transformer_jax.sweeps.devices import cores_of
     from transformer_jax.sweeps.worker import Worker
     from transformer_jax.tasks.shared_programs import SharedPrograms
-    from transformer_jax.training_session import run_side_by_side
 
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
@@ -140,13 +140,13 @@ def _coordinate(
     values: flags.FlagValues, study: "SharedStudy", workdir: Path, surroundings: "list[Environment]"
 ) -> int:
     """Starts the workers, shows what they do, and writes down what was found."""
-    from transformer_jax.comparing.plain_text import section_text
-    from transformer_jax.files import require_writable
-    from transformer_jax.reporting.sweep_progress import SweepProgress
+    from transformer_jax.analysis.plain_text import section_text
+    from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.sweeps.coordinator import log_file, run_workers
     from transformer_jax.sweeps.leaderboard import tables, trial_table, write_leaderboard
     from transformer_jax.sweeps.overview import rows
     from transformer_jax.sweeps.pictures import draw_study
+    from transformer_jax.sweeps.progress import SweepProgress
     from transformer_jax.sweeps.storage import UNREACHABLE
 
     logs = require_writable(workdir, "--workdir") / "workers"

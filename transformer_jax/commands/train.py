@@ -45,7 +45,7 @@ CHANGEABLE = (
     "mesh.",
     "model.attention_backend",
     "model.scan_layers",
-    "model.rematerialise",
+    "model.rematerialize",
 )
 
 
@@ -72,8 +72,8 @@ def run(values: flags.FlagValues) -> int:
     config = replace(config, init=config.init.absolute())
     require_same_run(config, values.workdir)
     config = with_own_beginning(config, values.workdir)
-    from transformer_jax.reporting.profiling import ProfiledSteps
-    from transformer_jax.training_session import train
+    from transformer_jax.runs.profiler import ProfiledSteps
+    from transformer_jax.runs.train import train
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
     return train(config, values.workdir, profiled, values.distributed)
@@ -84,8 +84,8 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
 
     Where it holds none, when the run that it is to start from is not there.
     """
-    from transformer_jax.checkpoint_folder import stored_checkpoints
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.format import stored_checkpoints
+    from transformer_jax.checkpoints.run_directory import RunDirectory
 
     run_directory = RunDirectory(workdir)
     checkpoints = stored_checkpoints(run_directory.checkpoints)
@@ -115,7 +115,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
 
 def with_own_beginning(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
     """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
-    from transformer_jax.run_directory import RunDirectory
+    from transformer_jax.checkpoints.run_directory import RunDirectory
 
     has_begun = RunDirectory(workdir).has_checkpoints()
     return replace(config, init=load_run_config(workdir).init) if has_begun else config
@@ -128,4 +128,7 @@ def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> 
     if key == "training.num_updates":
         # The cosine ends at the last update, so with it every rate depends on how many there are.
         return config.optimizer.schedule != "cosine"
+    if key == "model.compute_dtype":
+        # What it was resolved to when the run began stays, on any hardware.
+        return config.model.compute_dtype == "auto"
     return key.startswith(CHANGEABLE)

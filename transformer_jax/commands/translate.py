@@ -53,7 +53,7 @@ def run(values: flags.FlagValues) -> int:
     _require_apart(values.input, values.output)
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.jax_runtime import start_jax
+    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.trained_ensemble import open_chosen_runs, together
 
     start_jax(config.data.cache_directory)

@@ -3,11 +3,12 @@
 Nothing here imports JAX: a wrong setting is found before any device is touched.
 """
 
-from transformer_jax.config.crossing import difference, flatten, from_dict, to_dict
+from transformer_jax.config.conversion import difference, flatten, from_dict, to_dict
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.hyperparameters import Number, Numbers, Rates, numbers_of, rates_of, structure_of
 from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,
@@ -16,7 +17,6 @@ from transformer_jax.config.language_model import (
     TextDataConfig,
 )
 from transformer_jax.config.model import TransformerConfig, TransformerLayersConfig
-from transformer_jax.config.numbers import Number, Numbers, Rates, numbers_of, rates_of, structure_of
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.renamed import current_key
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, any_kind_of
 
 Block = type | UnionType
@@ -65,12 +66,13 @@ def block_at(path: str) -> Block:
 
 
 def type_of(key: str) -> type:
-    """The type of the setting at a dotted key.
+    """The type of the setting at a dotted key, which may be the old name of a renamed one.
 
     Raises:
         ConfigError: the key is unknown, with the nearest one, or it is a block.
     """
     leaves = dict(leaf_keys())
+    key = current_key(key)
     if key in leaves:
         return leaves[key]
     path, _, name = key.rpartition(".")

@@ -10,9 +10,9 @@ FEED_FORWARDS = ("relu", "gelu", "gated_gelu", "gated_silu")
 TYINGS = ("all", "embeddings", "output", "none")
 ATTENTIONS = ("multi_head", "rectified")
 EMBEDDINGS = ("scaled", "zero_padding")
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("auto", "float32", "bfloat16")
 ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
-REMATERIALISATIONS = ("none", "keep_products", "keep_projections", "full")
+REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,11 @@ class TransformerLayersConfig:
     ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
     (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
 
+    ``compute_dtype`` is the precision of the operands of matrix products: ``float32``, ``bfloat16``, or ``auto``, bfloat16
+    where the devices have units for it, else float32; a run keeps what it was resolved to.
+
     Three settings change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
-    (one layer is compiled, not all) and ``rematerialise`` (what a layer computes again instead of keeping it).
+    (one layer is compiled, not all) and ``rematerialize`` (what a layer computes again instead of keeping it).
     """
 
     d_model: int = 512
@@ -44,7 +47,7 @@ class TransformerLayersConfig:
     compute_dtype: str = "float32"
     attention_backend: str = "auto"
     scan_layers: bool = False
-    rematerialise: str = "none"
+    rematerialize: str = "none"
 
     def __post_init__(self) -> None:
         require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions")
@@ -55,7 +58,7 @@ class TransformerLayersConfig:
         require_choice("model.embedding", self.embedding, EMBEDDINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
-        require_choice("model.rematerialise", self.rematerialise, REMATERIALISATIONS)
+        require_choice("model.rematerialize", self.rematerialize, REMATERIALIZATIONS)
         require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
         is_even = self.d_model % 2 == 0 or self.positions != "sinusoidal"
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")

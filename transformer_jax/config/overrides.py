@@ -7,10 +7,11 @@ from typing import Any
 from ml_collections import ConfigDict
 from ml_collections.config_dict import RequiredValueError
 
-from transformer_jax.config.crossing import EXPECTED
+from transformer_jax.config.conversion import EXPECTED
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.keys import fields_of, is_block, join_key, type_of
+from transformer_jax.config.renamed import current_key, rename_deprecated
 
 # The spellings that absl's boolean flags accept.
 TRUE_WORDS = ("true", "t", "yes", "y", "1")
@@ -32,7 +33,9 @@ def apply_overrides(
     config = ConfigDict(copy.deepcopy(values))
     # Whether types fit is decided by the settings themselves, not by what the recipe happened to state.
     with config.unlocked(), config.ignore_type():
-        for key, text in overrides:
+        rename_deprecated(config)
+        for given, text in overrides:
+            key = current_key(given, warn=True)
             value = read_value(key, text)
             *path, name = key.split(".")
             block = config

@@ -7,37 +7,40 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.config.crossing import from_dict, to_dict
+from transformer_jax.config.conversion import from_dict, to_dict
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
+from transformer_jax.config.renamed import SCHEMA_VERSION, migrated
 
-# Raised when a key is renamed or its meaning changes. A new key needs no new version, when its default is the old behaviour.
-SCHEMA_VERSION = 1
 CONFIG_FILE = "config.json"
 
 
 def to_json(config: ExperimentConfig) -> dict[str, Any]:
-    """The settings as a JSON object: ``{"schema_version": 1, "config": {...}}``."""
+    """The settings as a JSON object: ``{"schema_version": 2, "config": {...}}``."""
     return {"schema_version": SCHEMA_VERSION, "config": to_dict(config)}
 
 
 def from_json(content: Any) -> ExperimentConfig:
-    """The inverse of ``to_json``.
+    """The inverse of ``to_json``; settings of earlier schema versions are migrated.
 
     Raises:
-        ConfigError: not such an object, a schema version this code does not know, or wrong settings.
+        ConfigError: not such an object, a newer schema version than this code knows, or wrong settings.
     """
     if not isinstance(content, dict) or set(content) != {"schema_version", "config"}:
         raise ConfigError("not the settings of a run: expected an object with schema_version and config")
     version = content["schema_version"]
-    if version != SCHEMA_VERSION:
-        problem = f"{version!r} is not {SCHEMA_VERSION}; it was written by another version of this package"
-        raise ConfigError(f"schema_version: {problem}")
+    if type(version) is not int or version < 1:
+        raise ConfigError(f"schema_version: {version!r} is not a version; expected 1 to {SCHEMA_VERSION}")
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"schema_version: {version} was written by a newer version of transformer_jax, this one reads up to "
+            f"{SCHEMA_VERSION}; update transformer_jax"
+        )
     if not isinstance(content["config"], dict):
         raise ConfigError(f"config: expected a block of settings, found {content['config']!r}")
-    return from_dict(content["config"])
+    return from_dict(migrated(content["config"], version))
 
 
 def load_run_config(path: str | Path) -> ExperimentConfig:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.sequence_types import Tokens
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.generated import SymbolCorpus
-from transformer_jax.data.grammar import GrammarCorpus
 from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.synthetic.grammar import GrammarCorpus
+from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.data.text_files import TextCorpus
 from transformer_jax.data.tfds_source import TfdsCorpus
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
-from transformer_jax.data.generated import split_random
-from transformer_jax.data.grammar import GrammarCorpus
 from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
+from transformer_jax.data.synthetic.grammar import GrammarCorpus
+from transformer_jax.data.synthetic.symbols import split_random
 from transformer_jax.data.text_files import check_sentence, hash_file, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")

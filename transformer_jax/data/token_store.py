@@ -11,11 +11,11 @@ import numpy as np
 
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.data.filters import filter_settings
-from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import StoreStatistics
 from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SIDES, build_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.pair_encoding import Sentences
 
 # Part of every key: raise it when the files, the filters or the order of pairs change their meaning.
 FORMAT_VERSION = 2

@@ -15,10 +15,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.data.filters import training_filters
-from transformer_jax.data.pair_encoding import Sentences, encoded_chunks, id_type
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import SideCounter, SideStatistics, StoreStatistics
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.pair_encoding import Sentences, encoded_chunks, id_type
 
 DESCRIPTION_FILE = "store.json"
 SIDES = ("source", "target")

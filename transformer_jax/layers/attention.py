@@ -5,12 +5,12 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float
-from transformer_jax.contraction import contract
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
+from transformer_jax.mixed_precision import contract
 
 
 class MultiHeadAttention(nn.Module):

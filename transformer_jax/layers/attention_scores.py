@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float
-from transformer_jax.contraction import contract
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
+from transformer_jax.mixed_precision import contract
 
 Normalizer = Callable[[Array, Array], Array]
 

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask, segment_mask
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
+from transformer_jax.mixed_precision import contract
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Int
-from transformer_jax.contraction import contract
 from transformer_jax.layers.initialization import embedding_normal
+from transformer_jax.mixed_precision import contract
 
 Lookup = Callable[[Float[Array, "V D"], Int[Array, "B L"]], Float[Array, "B L D"]]
 """Rows of a table; another one than ``rows_of_table`` where the table is split over devices."""

@@ -6,9 +6,9 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.array_types import Array, Hidden
-from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.mixed_precision import contract
 
 Activation = Callable[[Array], Array]
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, PyTree
-from transformer_jax.contraction import contract
+from transformer_jax.mixed_precision import contract
 
 
 @runtime_checkable

@@ -5,7 +5,6 @@ from typing import Protocol
 import flax.linen as nn
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.contraction import contract
 from transformer_jax.layers.attention_scores import (
     additive_scores,
     dot_scores,
@@ -14,6 +13,7 @@ from transformer_jax.layers.attention_scores import (
     scaled_dot_scores,
 )
 from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.mixed_precision import contract
 
 
 class Score(Protocol):

@@ -6,7 +6,6 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float, Int
-from transformer_jax.contraction import contract
 from transformer_jax.layers.attention_windows import (
     gaussian_scores,
     monotonic_centers,
@@ -14,6 +13,7 @@ from transformer_jax.layers.attention_windows import (
     window_mask,
 )
 from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.mixed_precision import contract
 
 
 class View(NamedTuple):

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float
-from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Drops
+from transformer_jax.mixed_precision import contract
 
 # Finite, so that a row that may attend nowhere (padding) gets uniform weights and not NaN.
 MASKED_SCORE = -1e9

@@ -75,7 +75,7 @@ def build_transformer(
         source_positions=positions_of(config),
         target_positions=positions_of(config),
         parts=layer_parts(config, on, rates),
-        stack=STACKS[config.scan_layers, config.rematerialise],
+        stack=STACKS[config.scan_layers, config.rematerialize],
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
         embedding_dropout=rates.embedding_dropout,

@@ -27,7 +27,7 @@ def build_decoder_only(
         positions=positions_of(config),
         parts=layer_parts(config, on, rates),
         num_layers=config.num_layers,
-        stack=STACKS[config.scan_layers, config.rematerialise],
+        stack=STACKS[config.scan_layers, config.rematerialize],
         embedding_dropout=rates.embedding_dropout,
     )
 

@@ -16,7 +16,7 @@ from transformer_jax.array_types import Array, Hidden, PyTree
 
 Policy = Callable[..., Any]
 # What a layer keeps for its backward pass; everything else is computed again (Chen et al. 2016).
-REMATERIALISATIONS: dict[str, Policy] = {
+REMATERIALIZATIONS: dict[str, Policy] = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "keep_projections": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "keep_products": jax.checkpoint_policies.dots_saveable,
@@ -43,7 +43,7 @@ class Unrolled:
 
 
 @dataclass(frozen=True)
-class Rematerialised:
+class Rematerialized:
     """Layer after layer, each keeping its input and what ``policy`` says; the rest is computed again."""
 
     policy: Policy
@@ -62,7 +62,7 @@ class Rematerialised:
 class Scanned:
     """One layer, compiled once, as the body of a loop over the stacked parameters of all.
 
-    With ``policy`` the body keeps as little as with ``Rematerialised``.
+    With ``policy`` the body keeps as little as with ``Rematerialized``.
     """
 
     policy: Policy | None = None
@@ -112,7 +112,7 @@ def _dropout_key(layer: nn.Module, train: bool) -> Array | None:
 STACKS: dict[tuple[bool, str], LayerStack] = {
     (False, "none"): Unrolled(),
     (True, "none"): Scanned(),
-    **{(False, name): Rematerialised(policy) for name, policy in REMATERIALISATIONS.items()},
-    **{(True, name): Scanned(policy) for name, policy in REMATERIALISATIONS.items()},
+    **{(False, name): Rematerialized(policy) for name, policy in REMATERIALIZATIONS.items()},
+    **{(True, name): Scanned(policy) for name, policy in REMATERIALIZATIONS.items()},
 }
-"""By ``scan_layers`` and ``rematerialise`` of the settings."""
+"""By ``scan_layers`` and ``rematerialize`` of the settings."""

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
-from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.mixed_precision import contract
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.rnn_decoder import Decoder, DecoderState, Places
 from transformer_jax.models.rnn_encoder import RnnEncoder, mirrored

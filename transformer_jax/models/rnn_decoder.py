@@ -13,10 +13,10 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Int, PyTree
-from transformer_jax.contraction import contract
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.rnn_attention import Prepared, RnnAttention
+from transformer_jax.mixed_precision import contract
 from transformer_jax.models.over_time import over_time
 from transformer_jax.models.rnn_stack import Stack
 

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from transformer_jax.preflight.program_text import arrays_of, computations_of, times_of
+from transformer_jax.preflight.hlo_text import arrays_of, computations_of, times_of
 from transformer_jax.preflight.replica_groups import members_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")

@@ -13,13 +13,14 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, TransformerConfig, numbers_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
-from transformer_jax.preflight.buffers import Buffer, largest_arrays
 from transformer_jax.preflight.chips import Chip, Topology
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.flops import product_flops
-from transformer_jax.preflight.refusal import refusal_of
+from transformer_jax.preflight.largest_arrays import Buffer, largest_arrays
+from transformer_jax.preflight.memory_traffic import memory_traffic
+from transformer_jax.preflight.oom_error import refusal_of
 from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
-from transformer_jax.preflight.traffic import memory_traffic
+from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
@@ -67,6 +68,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
+    config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     vocabulary = config.tokenizer.vocabulary_size
     objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
@@ -169,7 +171,7 @@ def bytes_on_a_device(tree: PyTree) -> int:
 def model_flops(config: ExperimentConfig, topology: Topology, batch: Batch) -> int:
     """Operations of a step's matrix products, with every score computed and nothing computed twice."""
     if isinstance(config.model, TransformerConfig):
-        plain = replace(config.model, attention_backend="einsum", rematerialise="none", scan_layers=False)
+        plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
         config = replace(config, model=plain)
     vocabulary = config.tokenizer.vocabulary_size
     objective = TranslationObjective(config, vocabulary, vocabulary, make_mesh(config.mesh, topology.devices))

@@ -26,7 +26,7 @@ def report(program: Program, topology: Topology) -> str:
 
 
 SUMMARY_HEAD = (
-    "| mesh data x fsdp x tensor | tokens_per_update | rematerialise | GiB | ms | bound | target positions/s |\n"
+    "| mesh data x fsdp x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
     "|---|---:|---|---:|---:|---|---:|"
 )
 
@@ -34,7 +34,7 @@ SUMMARY_HEAD = (
 def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
     """A row of the table of a search: what it is, what it needs, what it promises."""
     mesh = " x ".join(str(size) for size in program.mesh.values())
-    policy = getattr(config.model, "rematerialise", "none")
+    policy = getattr(config.model, "rematerialize", "none")
     what = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
     if not program.fits:
         return what + "| does not fit | | |"
@@ -78,10 +78,10 @@ def _misfit(program: Program) -> list[str]:
     return [
         "DOES NOT FIT. The largest arrays on a device:",
         *(largest or ["  the compiler refused without naming them"]),
-        "What helps: --config.model.rematerialise=keep_projections or full; a larger --config.batching.accumulation_steps, or",
+        "What helps: --config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or",
         "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash or blockwise; for",
         "parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes, tokens and",
-        "rematerialisation, not accumulation and not attention.",
+        "rematerialization, not accumulation and not attention.",
     ]
 
 

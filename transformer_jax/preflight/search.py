@@ -1,4 +1,4 @@
-"""Which mesh, batch and rematerialisation promise the most tokens a second, found by compiling them."""
+"""Which mesh, batch and rematerialization promise the most tokens a second, found by compiling them."""
 
 import math
 from collections.abc import Callable
@@ -47,14 +47,14 @@ def search(
     return fitting
 
 
-def next_choice(fits: list[bool], can_rematerialise: bool) -> tuple[float, str] | None:
+def next_choice(fits: list[bool], can_rematerialize: bool) -> tuple[float, str] | None:
     """How many times the tokens, and what is computed again, after it is known what of one mesh ``fits``; None at the end.
 
     If the recipe's tokens fit, more of them, while they fit; if not, what needs less memory, until it fits.
     """
     if not fits:
         return FIRST
-    less = LESS_MEMORY if can_rematerialise else tuple(each for each in LESS_MEMORY if each[0] < 1)
+    less = LESS_MEMORY if can_rematerialize else tuple(each for each in LESS_MEMORY if each[0] < 1)
     rest = MORE_TOKENS if fits[0] else less
     is_over = fits[-1] != fits[0] or len(fits) > len(rest)
     return None if is_over else rest[len(fits) - 1]
@@ -93,7 +93,7 @@ def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentCo
     tokens = int(factor * config.batching.tokens_per_update)
     model = config.model
     if isinstance(model, TransformerConfig):
-        model = replace(model, rematerialise=policy)
+        model = replace(model, rematerialize=policy)
     return replace(config, model=model, batching=replace(config.batching, tokens_per_update=tokens))
 
 
@@ -108,5 +108,5 @@ def flags_of(config: ExperimentConfig) -> str:
         "batching.row_multiple": batching.row_multiple,
     }
     if isinstance(config.model, TransformerConfig):
-        settings["model.rematerialise"] = config.model.rematerialise
+        settings["model.rematerialize"] = config.model.rematerialize
     return " ".join(f"--config.{name}={value}" for name, value in settings.items())

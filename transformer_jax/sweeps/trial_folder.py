@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from transformer_jax.reporting.metrics_log import read_metrics
+from transformer_jax.runs.metrics_log import read_metrics
 
 
 def folder_of(workdir: Path, number: int) -> Path:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial, TrialState
 
+from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
-from transformer_jax.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.sweeps.claiming import Claimed, Claims
-from transformer_jax.sweeps.liveness import BEATS_A_GRACE, alive
+from transformer_jax.sweeps.heartbeat import BEATS_A_GRACE, alive
+from transformer_jax.sweeps.scheduler import Claimed, Claims
 from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
 if TYPE_CHECKING:
-    from transformer_jax.training_record import Judge
+    from transformer_jax.runs.record import Judge
 
 SECONDS_BETWEEN_LOOKS = 1.0
 FAILURES_IN_A_ROW = 3

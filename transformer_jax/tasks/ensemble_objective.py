@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.contraction import contract
+from transformer_jax.mixed_precision import contract
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.sequence_types import Batch

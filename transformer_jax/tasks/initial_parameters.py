@@ -8,12 +8,12 @@ from typing import Any
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoint_choice import chosen_step
-from transformer_jax.checkpoints import Checkpoints, on_host
+from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, InitConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.processes import from_first
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.runtime.distributed import from_first
 from transformer_jax.training.parameter_matching import Match, describe_match, match_parameters
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.sharding import path_of

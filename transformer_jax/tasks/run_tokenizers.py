@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 
 import jax
 
-from transformer_jax.checkpoint_folder import CheckpointError
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoints.format import CheckpointError
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import (
@@ -18,9 +19,8 @@ from transformer_jax.data.tokenizers import (
     tokenizer_files,
     train_tokenizers,
 )
-from transformer_jax.files import write_whole
-from transformer_jax.processes import from_first
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.distributed import from_first
 
 
 def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:

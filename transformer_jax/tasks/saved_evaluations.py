@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import DataError, ExperimentConfig, difference
 from transformer_jax.evaluation.report import EvaluationReport
-from transformer_jax.files import write_whole
-from transformer_jax.run_directory import write_json
+from transformer_jax.runtime.atomic_files import write_whole
 
 PREFIX = "evaluation-"
 

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from jax.sharding import Mesh
 
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, structure_of
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import new_tokenizers, tokenizers_for_training, what_they_learn
 from transformer_jax.tasks.translation import TranslationTask
 

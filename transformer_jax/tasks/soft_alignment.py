@@ -12,8 +12,8 @@ from transformer_jax.array_types import EOS_ID, Array, Float, PyTree
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.evaluation_batches import scoring_rows
-from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.models.ensemble import Ensemble, joined_params
-from transformer_jax.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained_run
 

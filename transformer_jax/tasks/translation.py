@@ -20,15 +20,15 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.interface import Module
-from transformer_jax.processes import first_goes_first
+from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.ensemble_objective import EnsembleObjective
 from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
-from transformer_jax.training.side_by_side import Alone, SideBySide, side_by_side
 from transformer_jax.training.update import Update
+from transformer_jax.training.vectorized import Alone, SideBySide, side_by_side
 
 SCORING_TOKENS = 4096
 

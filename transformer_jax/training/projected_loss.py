@@ -9,7 +9,7 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
-from transformer_jax.contraction import contract
+from transformer_jax.mixed_precision import contract
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from transformer_jax.config.errors import DataError
-from transformer_jax.files import read_records
+from transformer_jax.runtime.atomic_files import read_records
 from transformer_jax.visualization import canvas
 from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 

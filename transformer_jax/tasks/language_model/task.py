@@ -14,7 +14,7 @@ from transformer_jax.data.document_store import DocumentStore, open_document_sto
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.processes import first_goes_first
+from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.evaluation import SELECTION, LanguageModelEvaluation, Metric
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective

@@ -8,12 +8,12 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoint_choice import steps_to_average
-from transformer_jax.checkpoints import Checkpoints
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.processes import from_first
-from transformer_jax.run_directory import RunDirectory
+from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.language_model.generator import Generator
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run

@@ -1,0 +1,117 @@
+"""The best checkpoint is the same for everybody, whoever scored it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.analysis.run_summary import summarise
+from transformer_jax.analysis.translated_split import choose_run
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
+from transformer_jax.config import DataError, ExperimentConfig, InitConfig, to_json
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.listed import CharacterTokenizer
+from transformer_jax.runs.checkpoint_tools.averaging import chosen_steps
+from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table
+from transformer_jax.tasks.initial_parameters import find_initial_parameters
+
+WATCHED = {100: 10.0, 150: 99.0, 200: 30.0, 300: 30.0, 400: 20.0}
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDirectory:
+    """The training scored nothing; the watcher also one that is gone, and not the last."""
+    (tmp_path / "config.json").write_text(json.dumps(to_json(ExperimentConfig())))
+    for step in (0, 100, 200, 300, 400, 500):
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    log = tmp_path / "evaluate-validation" / "metrics.jsonl"
+    log.parent.mkdir()
+    records = [{"step": step, "validation/bleu": bleu, "validation/chrf": 50.0} for step, bleu in WATCHED.items()]
+    log.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 5')
+    return RunDirectory(tmp_path)
+
+
+def write_score(run: RunDirectory, step: int, text: str) -> None:
+    folder = run.checkpoints / str(step) / "metrics"
+    folder.mkdir()
+    (folder / "metrics").write_text(text)
+
+
+def steps_left(run: RunDirectory) -> list[int]:
+    return sorted(int(each.name) for each in run.checkpoints.iterdir())
+
+
+def test_the_watchers_scores_count_where_the_training_has_none(run):
+    assert [each.bleu for each in scored_checkpoints(run)] == [None, 10.0, 30.0, 30.0, 20.0, None]
+    assert chosen_step(run, "best") == 300
+    assert steps_to_average(run, "best", 2) == chosen_steps(run, 2, "best", ()) == [200, 300]
+    assert steps_to_average(run, "last", 5) == [100, 200, 300, 400, 500]
+
+
+def test_the_trainings_own_scores_count_before_all_others(run):
+    write_score(run, 100, '{"bleu": 1.0}')
+    assert [each.bleu for each in scored_checkpoints(run)] == [None, 1.0, None, None, None, None]
+    assert chosen_step(run, "best") == 100
+
+
+def test_without_any_score_the_last_is_the_best(run):
+    (run.watched("validation") / "metrics.jsonl").unlink()
+    assert best_step(scored_checkpoints(run)) is None
+    assert chosen_step(run, "best") == 500
+
+
+def test_a_damaged_log_of_scores_is_told(run):
+    (run.watched("validation") / "metrics.jsonl").write_text("{\n")
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 1: not a record"):
+        chosen_step(run, "best")
+
+
+def test_pruning_keeps_and_the_table_shows_what_the_watcher_found_best(run, capsys):
+    lines = checkpoint_table(run).split("\n")
+    assert lines[4].split()[:2] == ["300", "30.00"]
+    assert [line.endswith("  best, parameters alone") for line in lines].index(True) == 4
+    assert main(["checkpoint", "prune", str(run.path), "--keep_last=1", "--keep_best=1"]) == 0
+    assert steps_left(run) == [300, 500]
+
+
+def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run, tmp_path, capsys):
+    write_score(run, 400, '{"bleu"')
+    summary = summarise(run.path, "run")
+    assert (summary.bleu, summary.chrf, summary.best_update) == (99.0, 50.0, 150)
+    assert summary.best_checkpoint == run.checkpoints / "300"
+    assert main(["report", str(run.path), f"--output={tmp_path / 'out'}"]) == 0
+    told = f"{run.checkpoints / '400'} is damaged: its score cannot be read."
+    assert told in capsys.readouterr().out
+    assert told in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_new_run_begins_with_the_watchers_best(run, monkeypatch):
+    class AskedError(Exception):
+        pass
+
+    def shapes(checkpoints, step):
+        raise AskedError(step)
+
+    monkeypatch.setattr("transformer_jax.checkpoints.manager.Checkpoints.shapes", shapes)
+    tokenizer = CharacterTokenizer.train(["ab"], 9)
+    with pytest.raises(AskedError, match="^300$"):
+        find_initial_parameters(InitConfig(run=str(run.path)), {}, TokenizerPair(tokenizer, tokenizer))
+
+
+def test_comparing_takes_the_watchers_best(run):
+    assert choose_run(run.path, ExperimentConfig(), "test", "best").step == 300
+
+
+def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):
+    write_score(run, 400, '{"bleu": 50.0}')
+    read = Path.read_text
+
+    def deleted(path, *arguments, **settings):
+        if path.parts[-3:] == ("400", "metrics", "metrics"):
+            raise FileNotFoundError(path)
+        return read(path, *arguments, **settings)
+
+    monkeypatch.setattr(Path, "read_text", deleted)
+    assert chosen_step(run, "best") == 300

@@ -1,0 +1,242 @@
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.synthetic import lexicon
+from transformer_jax.data.synthetic.grammar import MAX_WORDS, MIN_WORDS, GrammarCorpus
+from transformer_jax.data.synthetic.grammar_english import english
+from transformer_jax.data.synthetic.grammar_german import german, noun_form
+from transformer_jax.data.synthetic.grammar_meanings import Adjunct, Clause, NounPhrase, Sentence
+from transformer_jax.data.synthetic.grammar_sampling import MeaningSampler, combination_split
+
+NOUNS = {noun.english: noun for noun in lexicon.ANIMATES + lexicon.THINGS + lexicon.PLACES}
+VERBS = {verb.english: verb for verbs in lexicon.VERBS.values() for verb in verbs}
+ADJECTIVES = {word.english: word for words in lexicon.ADJECTIVES.values() for word in words}
+DETERMINERS = {row.english or row.english_plural: row for row in lexicon.DETERMINERS}
+CASES = ("nominative", "accusative", "dative", "genitive")
+
+
+GENERATE = """
+import json, random
+from transformer_jax.data.synthetic.grammar import GrammarCorpus
+from transformer_jax.data.synthetic.grammar_english import english
+from transformer_jax.data.synthetic.grammar_german import german
+from transformer_jax.data.synthetic.grammar_sampling import MeaningSampler
+
+corpus = GrammarCorpus(20_000, seed=3)
+splits = {split: list(corpus.pairs(split)) for split in ("train", "validation", "test")}
+sampler = MeaningSampler(random.Random(2), "train")
+meanings = [meaning for meaning in (sampler.sentence() for _ in range(60_000)) if meaning.second is None]
+drawn = [pair for pair in ((english(meaning), german(meaning)) for meaning in meanings) if len(pair[0]) < 30]
+print(json.dumps({"splits": splits, "drawn": drawn, "other_seed": list(GrammarCorpus(9, seed=4).pairs("test"))}))
+"""
+
+
+@pytest.fixture(scope="module")
+def generated():
+    """Made in a process of its own, where types are not checked: ten times faster."""
+    root = Path(__file__).parents[3]
+    made = subprocess.run([sys.executable, "-c", GENERATE], cwd=root, capture_output=True, text=True, check=True)
+    return json.loads(made.stdout)
+
+
+@pytest.fixture(scope="module")
+def splits(generated):
+    return {split: [SentencePair(*pair) for pair in pairs] for split, pairs in generated["splits"].items()}
+
+
+def all_words(pairs, side):
+    return {word for pair in pairs for word in re.findall(r"[\w']+", pair[side])}
+
+
+def phrase(text, adjective=None, plural=False, **more):
+    determiner, noun = text.split()
+    return NounPhrase(DETERMINERS[determiner], ADJECTIVES.get(adjective), NOUNS[noun], plural, **more)
+
+
+def both(*arguments, **keywords):
+    sentence = Sentence(*arguments, **keywords)
+    return english(sentence), german(sentence)
+
+
+def test_sizes_and_lengths(splits):
+    assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 20_000, "validation": 500, "test": 500}
+    lengths = [len(pair.source.split()) for pairs in splits.values() for pair in pairs]
+    assert min(lengths) >= MIN_WORDS
+    assert max(lengths) <= MAX_WORDS
+
+
+def test_no_sentence_occurs_twice_in_a_split_or_in_two(splits):
+    sources = [pair.source for pairs in splits.values() for pair in pairs]
+    assert len(set(sources)) == len(sources)
+
+
+def test_every_word_of_the_evaluation_splits_occurs_in_train(splits):
+    for side in (0, 1):
+        known = all_words(splits["train"], side)
+        assert all_words(splits["test"], side) | all_words(splits["validation"], side) <= known
+        assert 500 < len(known) < 1300
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_every_evaluation_sentence_has_an_adjective_or_verb_beside_a_noun_that_train_never_has(splits, split):
+    """Checked on the text: the pairs of neighbours "adjective noun" that only the evaluation split has."""
+    neighbours = {
+        name: {pair for line in pairs for pair in re.findall(r"(?=\b(\w+) (\w+))", line.source)}
+        for name, pairs in splits.items()
+    }
+    held_out = {
+        (adjective.english, noun.english)
+        for kind, adjectives in lexicon.ADJECTIVES.items()
+        for adjective in adjectives
+        for noun in NOUNS.values()
+        if noun.kind == kind and combination_split(adjective.english, noun.english) == split
+    }
+    assert len(held_out) > 50
+    assert len(held_out & neighbours[split]) > 20
+    assert not held_out & neighbours["train"]
+
+
+def test_sampler_draws_only_what_the_split_owns():
+    sampler = MeaningSampler(random.Random(1), "train")
+    for _ in range(300):
+        clause = sampler.sentence().first
+        assert not sampler.has_held_out
+        if clause.subject and isinstance(clause.subject, NounPhrase) and clause.verb is not lexicon.BE:
+            assert combination_split(clause.subject.noun.english, clause.verb.english) == "train"
+
+
+def test_every_english_sentence_has_one_translation(generated):
+    drawn = generated["drawn"]
+    translations = dict(drawn)
+    assert len(drawn) - len(translations) > 100, "too few repeated sentences to tell"
+    assert all(translations[source] == target for source, target in drawn)
+
+
+def test_pure_function_of_the_seed_which_evaluation_ignores(generated, splits):
+    first = list(GrammarCorpus(50, 3).pairs("train"))
+    assert first == list(GrammarCorpus(50, 3).pairs("train")) == splits["train"][:50]
+    assert first != list(GrammarCorpus(50, 4).pairs("train"))
+    assert [tuple(pair) for pair in generated["other_seed"]] == splits["test"]
+
+
+def test_fingerprint_follows_what_is_generated():
+    fingerprint = GrammarCorpus(50, 0).fingerprint("train")
+    assert fingerprint == GrammarCorpus(50, 0).fingerprint("train")
+    assert fingerprint not in {GrammarCorpus(51, 0).fingerprint("train"), GrammarCorpus(50, 1).fingerprint("train")}
+
+
+def test_errors_name_the_choices():
+    with pytest.raises(DataError, match="no split 'tset'; it has train, validation, test; did you mean 'test'"):
+        GrammarCorpus(5, 0).pairs("tset")
+    with pytest.raises(ConfigError, match=r"data.source_language=en, data.target_language=de"):
+        GrammarCorpus(5, 0, "de", "en")
+
+
+def test_agreement_of_article_adjective_and_noun():
+    see = VERBS["see"]
+    man, dog = phrase("the man"), phrase("a dog", "old")
+    assert both("statement", Clause(man, see, direct=dog)) == (
+        "The man sees an old dog.",
+        "Der Mann sieht einen alten Hund.",
+    )
+    clause = Clause(phrase("a dog", "old"), VERBS["help"], direct=phrase("the child", "small", plural=True))
+    assert both("statement", clause) == (
+        "An old dog helps the small children.",
+        "Ein alter Hund hilft den kleinen Kindern.",
+    )
+    clause = Clause(phrase("many student", plural=True), see, direct=phrase("this boy"))
+    assert both("statement", clause) == ("Many students see this boy.", "Viele Studenten sehen diesen Jungen.")
+    clause = Clause(man, see, direct=phrase("the house", possessor=phrase("my friend")))
+    assert both("statement", clause) == (
+        "The man sees the house of my friend.",
+        "Der Mann sieht das Haus meines Freundes.",
+    )
+
+
+def test_verb_second_and_separable_prefix():
+    clause = Clause(phrase("the man"), VERBS["open"], direct=phrase("the door"), time=("today", "heute"))
+    assert both("statement", clause) == ("The man opens the door today.", "Der Mann macht heute die Tür auf.")
+    expected = "Today the man opens the door.", "Heute macht der Mann die Tür auf."
+    assert both("statement", clause, time_first=True) == expected
+    clause = clause._replace(time=None, negated=True)
+    assert both("question", clause._replace(negated=False)) == (
+        "Does the man open the door?",
+        "Macht der Mann die Tür auf?",
+    )
+    assert both("statement", clause) == ("The man does not open the door.", "Der Mann macht die Tür nicht auf.")
+
+
+def test_verb_last_in_subordinate_clauses():
+    opens = Clause(phrase("the man"), VERBS["open"], direct=phrase("the door"))
+    sleeps = Clause(phrase("the cat"), VERBS["sleep"])
+    because = ("because", "weil")
+    expected = "The cat sleeps because the man opens the door.", "Die Katze schläft, weil der Mann die Tür aufmacht."
+    assert both("subordinate_last", sleeps, opens, because) == expected
+    expected = "Because the man opens the door, the cat sleeps.", "Weil der Mann die Tür aufmacht, schläft die Katze."
+    assert both("subordinate_first", sleeps, opens, because) == expected
+    perfect = opens._replace(tense="perfect")
+    assert (
+        both("subordinate_last", sleeps, perfect, because)[1]
+        == "Die Katze schläft, weil der Mann die Tür aufgemacht hat."
+    )
+
+
+def test_participles_infinitives_and_complements_at_the_end():
+    clause = Clause(
+        phrase("the man"), VERBS["run"], adjuncts=(Adjunct(lexicon.DIRECTION_PREPOSITIONS[0], phrase("the school")),)
+    )
+    assert both("statement", clause._replace(tense="perfect")) == (
+        "The man has run to the school.",
+        "Der Mann ist zur Schule gelaufen.",
+    )
+    can = clause._replace(tense="auxiliary", auxiliary=lexicon.MODALS[0])
+    assert both("statement", can)[1] == "Der Mann kann zur Schule laufen."
+    inner = Clause(None, VERBS["open"], direct=phrase("the door"))
+    tries = Clause(phrase("the man"), VERBS["try"], complement=inner)
+    assert both("statement", tries) == ("The man tries to open the door.", "Der Mann versucht, die Tür aufzumachen.")
+
+
+def test_relative_clauses():
+    who = phrase("the man", relative=Clause(None, VERBS["love"], direct=phrase("the cat")))
+    assert both("statement", Clause(who, VERBS["sleep"])) == (
+        "The man who loves the cat sleeps.",
+        "Der Mann, der die Katze liebt, schläft.",
+    )
+    that = phrase("the ring", relative=Clause(phrase("the man"), VERBS["buy"], gap=True))
+    assert both("statement", Clause(phrase("the king"), VERBS["see"], direct=that)) == (
+        "The king sees the ring that the man buys.",
+        "Der König sieht den Ring, den der Mann kauft.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("noun", "singular", "plural"),
+    [
+        ("man", "Mann Mann Mann Mannes", "Männer Männer Männern Männer"),
+        ("boy", "Junge Jungen Jungen Jungen", "Jungen Jungen Jungen Jungen"),
+        ("car", "Auto Auto Auto Autos", "Autos Autos Autos Autos"),
+        ("mother", "Mutter Mutter Mutter Mutter", "Mütter Mütter Müttern Mütter"),
+    ],
+)
+def test_declension_of_nouns(noun, singular, plural):
+    assert [noun_form(NOUNS[noun], case, False) for case in CASES] == singular.split()
+    assert [noun_form(NOUNS[noun], case, True) for case in CASES] == plural.split()
+
+
+def test_lexicon_has_no_word_twice_in_one_role():
+    for words in (
+        lexicon.ANIMATES + lexicon.THINGS + lexicon.PLACES,
+        *lexicon.VERBS.values(),
+        *lexicon.ADJECTIVES.values(),
+    ):
+        names = [word.english for word in words]
+        assert len(set(names)) == len(names)
+    assert {noun.gender for noun in NOUNS.values()} == {"m", "f", "n"}

@@ -1,0 +1,258 @@
+import json
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.config import ConfigError, DataError, TokenizerConfig
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.tokenizers import (
+    Tokenizer,
+    load_tokenizers,
+    sample_pairs,
+    save_tokenizers,
+    tokenizer_from_bytes,
+    train_tokenizers,
+)
+from transformer_jax.data.tokenizers.listed import CharacterTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.subword import train_subword_tokenizer
+
+HARD = [
+    "",
+    " ",
+    "   ",
+    " leading and trailing  ",
+    "double  and   triple",
+    "tab\tand\x0bvertical\x0cform feed",
+    "carriage\rreturn and \u2028 line \u2029 paragraph \x85 next line",
+    "no\u00a0break \u202f narrow \u3000 ideographic \u200b zero width",
+    "literal \u2581 lower\u2581block \u2581\u2581",
+    "\x1b escape \x1b0 \x1b1 \x1b\u2581 \x1b\x1b",
+    "e\u0301 is not \u00e9, \u1e9b\u0323 \u0041\u030a \u212b \ufb01",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea \U0001f44d\U0001f3fd",
+    "\u05e9\u05dc\u05d5\u05dd \u200f\u0627\u0644\u0633\u0644\u0627\u0645 \u202bRTL\u202c",
+    "\u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 \u4e2d\u6587 \U00020000",
+    "<s> </s> <unk> <pad> <0x41> [UNK] ",
+    "\ufeff byte order mark \ufffd \u2047 \u2585 \ue000 \U0010ffff",
+    "\x00\x01\x7f\n",
+    "Straße, Größe und ÄÖÜ: 1.000,50 € -- 'so' \"so\"!",
+]
+SENTENCES = [
+    "the old dog sees the small house",
+    "der alte Hund sieht das kleine Haus",
+    "a small dog, two old houses and the dogs",
+    "ein kleiner Hund; zwei alte Häuser und die Hunde",
+    "the dog sleeps in the old house",
+    "der Hund schläft im alten Haus",
+]
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+class ListCorpus:
+    source_language, target_language = "en", "de"
+
+    def __init__(self, pairs):
+        self._pairs = [SentencePair(*pair) for pair in pairs]
+
+    def pairs(self, split):
+        return iter(self._pairs)
+
+    def count(self, split):
+        return len(self._pairs)
+
+    def fingerprint(self, split):
+        return split
+
+
+CORPUS = ListCorpus(zip(SENTENCES[::2], SENTENCES[1::2], strict=True))
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def subword(request):
+    return train_subword_tokenizer(request.param, SENTENCES, 300)
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_subword_round_trip_of_hard_text(subword, text):
+    assert subword.decode(subword.encode(text)) == text
+    assert subword.encode_batch([text, text]) == [subword.encode(text)] * 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY_TEXT)
+@example("\u2581 ")
+def test_subword_round_trip_of_any_text(subword, text):
+    assert subword.decode(subword.encode(text)) == text
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANY_TEXT)
+@example(" a  b\u00a0 c ")
+@example("\n")
+def test_word_and_character_round_trip_where_units_are_known(text):
+    for tokenizer in (WordTokenizer.train([text], 10_000), CharacterTokenizer.train([text], 10_000)):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+        assert UNK_ID not in tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_word_and_character_round_trip_of_hard_text(text):
+    for tokenizer in (WordTokenizer.train(HARD, 10_000), CharacterTokenizer.train(HARD, 10_000)):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_word_units():
+    units = [" Ein", " Hund", ",", " der", " ", " bellt", "\u2028", "(", "laut", ")", "!", " "]
+    assert WordTokenizer.split("Ein Hund, der  bellt\u2028(laut)! ") == units
+    tokenizer = WordTokenizer(["a", " b"])
+    assert tokenizer.encode("b xa b c") == [5, UNK_ID, 5, UNK_ID]
+    assert tokenizer.decode([BOS_ID, 5, UNK_ID, 5, EOS_ID, PAD_ID]) == "b <unk> b"
+    assert tokenizer.pieces([0, 1, 2, 3, 4, 5]) == ["<pad>", "<s>", "</s>", "<unk>", "a", " b"]
+
+
+def test_listed_vocabulary_is_the_most_frequent_units():
+    tokenizer = CharacterTokenizer.train(["cab", "ca", "c", "d"], 7)
+    assert tokenizer.vocabulary_size == 7
+    assert tokenizer.pieces([4, 5, 6]) == ["c", "a", "b"]
+    assert tokenizer.decode(tokenizer.encode("cad")) == "ca\ufffd"
+    assert CharacterTokenizer.train(["ab"], 1000).vocabulary_size == 6
+
+
+def test_special_ids_are_reserved_and_left_out(subword):
+    assert subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID]) == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert min(min(ids) for ids in subword.encode_batch(["<s> <pad> <unk>", *SENTENCES])) > UNK_ID
+    ids = subword.encode(" the dog")
+    assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == " the dog"
+
+
+def test_a_first_word_is_the_same_piece_as_elsewhere(subword):
+    assert subword.encode("dog dog") == subword.encode("dog") * 2
+
+
+def test_bytes_that_are_no_text_decode_to_replacement_characters(subword):
+    first_byte = subword.encode("\u4e2d")[-3:][0]
+    assert subword.decode([first_byte]) == "\ufffd"
+
+
+def test_training_is_deterministic(subword):
+    again = train_subword_tokenizer(subword.kind, iter(SENTENCES), 300)
+    assert again.fingerprint() == subword.fingerprint()
+    assert train_subword_tokenizer(subword.kind, SENTENCES, 299).fingerprint() != subword.fingerprint()
+
+
+def test_vocabulary_larger_than_the_text_supports_names_the_largest(subword):
+    with pytest.raises(
+        ConfigError, match=r"tokenizer\.vocabulary_size: 8000 is more than .* set it to \d+ or less"
+    ) as caught:
+        train_subword_tokenizer(subword.kind, SENTENCES, 8000)
+    largest = int(str(caught.value).split()[-3])
+    assert train_subword_tokenizer(subword.kind, SENTENCES, largest).vocabulary_size == largest
+
+
+def test_vocabulary_too_small_names_the_smallest(subword):
+    with pytest.raises(ConfigError, match=r"tokenizer\.vocabulary_size: 100 is too small.* need (\d+)") as caught:
+        train_subword_tokenizer(subword.kind, SENTENCES, 100)
+    smallest = int(str(caught.value).split()[-1])
+    assert train_subword_tokenizer(subword.kind, SENTENCES, smallest + 1).vocabulary_size == smallest + 1
+
+
+def test_lines_of_a_megabyte(subword):
+    lines = ["x" * 1_000_000, "word " * 200_000]
+    tokenizer = train_subword_tokenizer(subword.kind, [*SENTENCES, *lines], 267)
+    for tokens in (tokenizer, subword, WordTokenizer.train(lines, 10)):
+        assert [tokens.decode(ids) for ids in tokens.encode_batch(lines)] == lines
+
+
+def test_sentencepiece_is_silent(capfd):
+    with pytest.raises(ConfigError):
+        train_subword_tokenizer("bpe", SENTENCES, 8000)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_sample_is_uniform_over_the_whole_stream_and_seeded():
+    pairs = [SentencePair(str(number), "") for number in range(100)]
+    counts = Counter(pair.source for seed in range(400) for pair in sample_pairs(iter(pairs), 10, seed))
+    assert len(counts) == 100
+    assert max(counts.values()) < 75  # 40 expected, standard deviation 6
+    assert min(counts.values()) > 12
+    assert sample_pairs(iter(pairs), 10, 1) == sample_pairs(iter(pairs), 10, 1)
+    assert sample_pairs(iter(pairs), 1000, 1) == pairs
+
+
+def test_joint_or_separate_vocabularies():
+    pair = train_tokenizers(TokenizerConfig("word", 100), CORPUS, "train", 0)
+    assert pair.source is pair.target
+    assert pair.source.decode(pair.source.encode("der dog")) == "der dog"
+    pair = train_tokenizers(TokenizerConfig("word", 100, joint=False), CORPUS, "train", 0)
+    assert pair.source.decode(pair.source.encode("der dog")) == "<unk> dog"
+    assert pair.target.decode(pair.target.encode("der dog")) == "der <unk>"
+
+
+def test_the_side_that_cannot_support_the_vocabulary_is_named():
+    unequal = ListCorpus([(" ".join(SENTENCES), "a b")])
+    with pytest.raises(
+        ConfigError, match=r"set it to \d+ or less \(the target side alone, since tokenizer.joint=False\)"
+    ):
+        train_tokenizers(TokenizerConfig("bpe", 300, joint=False), unequal, "train", 0)
+
+
+@pytest.mark.parametrize("pairs", [[], [("", "x")], [("x", " \t")]])
+def test_a_side_without_text(pairs):
+    with pytest.raises(DataError, match="split 'train': no (source|target) sentence with any text"):
+        train_tokenizers(TokenizerConfig("bpe", 300), ListCorpus(pairs), "train", 0)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "character"])
+def test_saved_and_loaded_and_pickled(tmp_path, kind, joint):
+    config = TokenizerConfig(kind, 290 if joint and kind == "bpe" else 286 if joint else 282, joint=joint)
+    pair = train_tokenizers(config, CORPUS, "train", 0)
+    save_tokenizers(pair, tmp_path / "tokenizer")
+    assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
+    loaded = load_tokenizers(str(tmp_path / "tokenizer"))
+    assert (loaded.source is loaded.target) == joint
+    for before, after in zip(pair, loaded, strict=True):
+        copies = after, pickle.loads(pickle.dumps(before)), tokenizer_from_bytes(before.kind, before.to_bytes())
+        for copy in copies:
+            assert isinstance(copy, Tokenizer)
+            assert copy.kind == kind
+            assert copy.fingerprint() == before.fingerprint()
+            assert copy.vocabulary_size == before.vocabulary_size
+            assert copy.encode_batch(SENTENCES) == before.encode_batch(SENTENCES)
+
+
+def test_damaged_or_missing_files_are_named(tmp_path):
+    save_tokenizers(train_tokenizers(TokenizerConfig("bpe", 290), CORPUS, "train", 0), tmp_path)
+    model = tmp_path / "tokenizer.joint.model"
+    model.write_bytes(model.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"tokenizer\.joint\.model: the content is not what"):
+        load_tokenizers(tmp_path)
+    model.unlink()
+    with pytest.raises(DataError, match=r"tokenizer\.joint\.model: cannot read"):
+        load_tokenizers(tmp_path)
+    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description | {"format_version": 99}))
+    with pytest.raises(DataError, match="format 99"):
+        load_tokenizers(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("[]")
+    with pytest.raises(DataError, match="not the description"):
+        load_tokenizers(tmp_path)
+    with pytest.raises(DataError, match=r"nowhere.*: cannot read"):
+        load_tokenizers(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="not a sentencepiece model"):
+        tokenizer_from_bytes("bpe", b"nonsense")
+    with pytest.raises(DataError, match="not the vocabulary of a word tokenizer"):
+        tokenizer_from_bytes("word", b"nonsense")
+    with pytest.raises(DataError, match="unknown kind of tokenizer 'wrod'"):
+        tokenizer_from_bytes("wrod", b"")
+
+
+def test_tokenizers_and_sources_do_not_import_tensorflow():
+    code = "import sys, transformer_jax.data.tokenizers, transformer_jax.data.corpora; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0

@@ -1,0 +1,135 @@
+"""Tables and decisions about checkpoints, from literal trees and folders."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ConfigError
+from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
+from transformer_jax.runs.checkpoint_tools.difference import compare_parameters, difference_table
+from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table, marks_of
+from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, parameter_table
+from transformer_jax.runs.checkpoint_tools.pruning import to_remove
+
+
+def stored(step: int, bleu: float | None = None, is_sound: bool = True) -> StoredCheckpoint:
+    return StoredCheckpoint(step, Path(str(step)), bleu, is_sound)
+
+
+def write_checkpoint(folder: Path, metrics: str | None) -> None:
+    (folder / "rest").mkdir(parents=True)
+    (folder / "rest" / "array").write_bytes(b"12345")
+    if metrics is not None:
+        (folder / "metrics").mkdir()
+        (folder / "metrics" / "metrics").write_text(metrics)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**30, "3.0 GiB"), (5000 * 2**40, "5000.0 TiB")],
+)
+def test_bytes_are_readable(count, text):
+    assert bytes_text(count) == text
+
+
+def test_a_tree_of_modules_with_totals():
+    tree = {
+        "layers_10": {"kernel": np.zeros((2, 3), np.float32)},
+        "layers_2": {"kernel": np.zeros((4,), np.float32), "gain": np.zeros((), np.float16)},
+    }
+    assert parameter_table(tree).split("\n") == [
+        "parameters  shape   type     numbers  bytes",
+        "layers_2                           5   18 B",
+        "  gain      scalar  float16        1    2 B",
+        "  kernel    4       float32        4   16 B",
+        "layers_10                          6   24 B",
+        "  kernel    2 x 3   float32        6   24 B",
+        "total                             11   42 B",
+    ]
+    assert str(amount_of(tree)) == "11 numbers in 3 arrays, 42 B"
+
+
+def test_the_difference_of_two_trees():
+    left = {"a": np.array([3.0, 4.0]), "b": np.ones(2), "c": np.ones(2), "e": np.ones(3), "only": np.ones(1)}
+    right = {"a": np.array([3.0, 4.5]), "b": np.ones(2), "c": np.array([1.0, 3.0]), "e": np.ones(4), "new": np.ones(1)}
+    found = compare_parameters(left, right)
+    assert found.only_left == ["only"]
+    assert found.only_right == ["new"]
+    assert found.reshaped == [("e", (3,), (4,))]
+    assert [each.name for each in found.distances] == ["c", "a", "b"]
+    assert found.distances[0][1:] == pytest.approx((math.sqrt(2), 2.0))
+    assert found.distances[1][1:] == pytest.approx((0.1, 0.5))
+    assert found.total == pytest.approx(math.sqrt((0.25 + 4) / (25 + 2 + 2)))
+    text = difference_table(found, "x", "y")
+    assert "only in x: only\nonly in y: new\nother shape: e: (3,) in x, (4,) in y\n" in text
+    assert text.endswith("2 arrays differ, 1 are equal; relative distance of all that both have 3.828e-01")
+
+
+def test_what_is_not_a_number_comes_first_and_from_zero_everything_is_far():
+    left = {"far": np.array([1.0]), "nan": np.array([1.0]), "zero": np.zeros(1)}
+    right = {"far": np.array([9.0]), "nan": np.array([np.nan]), "zero": np.ones(1)}
+    found = compare_parameters(left, right)
+    assert [each.name for each in found.distances] == ["nan", "zero", "far"]
+    assert found.distances[1].relative == math.inf
+
+
+@pytest.mark.parametrize(
+    ("keep_last", "keep_best", "removed"),
+    [(1, 1, [1, 2, 4]), (2, 1, [1, 2]), (0, 1, [1, 2, 4, 5]), (1, 0, [1, 2, 3, 4]), (1, 2, [1, 2]), (9, 0, [])],
+)
+def test_the_last_and_the_best_are_not_removed(keep_last, keep_best, removed):
+    scored = [stored(1), stored(2, 10.0), stored(3, 20.0), stored(4, 20.0 - 1e-9), stored(5)]
+    damaged = stored(6, is_sound=False)
+    assert [each.step for each in to_remove([*scored, damaged], keep_last, keep_best)] == removed
+
+
+@pytest.mark.parametrize("bleu", [None, 1.0])
+def test_something_is_always_left(bleu):
+    with pytest.raises(ConfigError, match="keep_last=0 and keep_best=0 leave none of 1 checkpoints"):
+        to_remove([stored(1, bleu)], 0, 0)
+    assert to_remove([], 0, 0) == []
+
+
+def test_a_folder_is_listed_with_its_damage(tmp_path):
+    folder = tmp_path / "checkpoints"
+    write_checkpoint(folder / "10", '{"bleu": 2.5}')
+    write_checkpoint(folder / "9", '{"bleu": 7.5}')
+    write_checkpoint(folder / "11", '{"bleu"')
+    write_checkpoint(folder / "12.orbax-checkpoint-tmp-3", None)
+    write_checkpoint(tmp_path / "damaged-8", None)
+    (folder / "9" / "_CHECKPOINT_METADATA").write_text(json.dumps({"commit_timestamp_nsecs": 5 * 10**9}))
+    found = stored_checkpoints(folder)
+    assert [(each.step, each.bleu, each.is_sound) for each in found] == [
+        (9, 7.5, True),
+        (10, 2.5, True),
+        (11, None, False),
+    ]
+    assert found[0].written == 5
+    assert marks_of(found) == {9: "best", 10: "last", 11: "damaged: its score cannot be read"}
+    lines = checkpoint_table(RunDirectory(tmp_path)).split("\n")
+    assert [line.split()[:2] for line in lines[1:4]] == [["9", "7.50"], ["10", "2.50"], ["11", "12"]]
+    assert lines[-1] == f"damaged, set aside: {tmp_path / 'damaged-8'}, 5 B"
+
+
+def test_a_checkpoint_that_is_removed_is_gone_at_once(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "9", None)
+    (tmp_path / "9.orbax-checkpoint-tmp-removed").mkdir()
+
+    def killed(folder, ignore_errors=False):
+        if not ignore_errors:
+            raise KeyboardInterrupt
+        Path(folder).rmdir()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove(tmp_path / "9")
+    assert stored_checkpoints(tmp_path) == []
+    write_checkpoint(tmp_path / "9", None)
+    remove(tmp_path / "9")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,188 @@
+"""Two processes of four devices each that train, evaluate, stop, die and go on as one."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from process_environment import process_environment
+from run_settings import tiny_config
+from run_steps import metrics_of, parameters_of, train, write_recipe
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runtime import distributed
+from transformer_jax.training.sharding import make_mesh, parts_of_rows
+
+FOR_EVER = 1_000_000
+
+
+def on_two(config: ExperimentConfig) -> ExperimentConfig:
+    """Rows over both processes and over the devices of each, parameters over two devices."""
+    return replace(config, mesh=MeshConfig(data=4, fsdp=2, tensor=1))
+
+
+def launch(*arguments: str, folder: Path) -> list[subprocess.Popen]:
+    """The same command twice, as the two processes of one program."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed", f"--workdir={folder}"]
+    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+    environment = process_environment(devices=4, cached=False, **cluster)
+    return [
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment | {"JAX_PROCESS_ID": str(index)}
+        )
+        for index in range(2)
+    ]
+
+
+def ends(both: list[subprocess.Popen], timeout: float = 300) -> list[tuple[int, str]]:
+    outputs = [process.communicate(timeout=timeout)[0].decode() for process in both]
+    return [(process.returncode, output) for process, output in zip(both, outputs, strict=True)]
+
+
+def train_on_two(config: ExperimentConfig, folder: Path) -> list[subprocess.Popen]:
+    return launch("train", f"--config={write_recipe(on_two(config), folder)}", folder=folder)
+
+
+def wait_for_update(folder: Path, update: int) -> None:
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        if (folder / "metrics.jsonl").is_file() and any(
+            record["step"] >= update for record in read_metrics(folder / "metrics.jsonl")
+        ):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"{folder}: no update {update}")
+
+
+@pytest.fixture(scope="module")
+def stopped(cache, tmp_path_factory) -> Path:
+    """What two processes trained until one of them was asked to stop."""
+    folder = tmp_path_factory.mktemp("pair") / "run"
+    both = train_on_two(endless(cache), folder)
+    wait_for_update(folder, 4)
+    both[1].send_signal(signal.SIGINT)
+    (first, said), (second, also_said) = ends(both)
+    assert (first, second) == (0, 0), said + also_said
+    assert "interrupted, everything is saved" in said
+    assert "process 1 of 2, 4 of 8 devices" in also_said
+    assert "interrupted" not in also_said, "only the first process talks"
+    return folder
+
+
+def endless(cache: Path) -> ExperimentConfig:
+    return tiny_config(cache, num_updates=FOR_EVER, evaluate_every=1000)
+
+
+def until(update: int, config: ExperimentConfig) -> ExperimentConfig:
+    return replace(config, training=replace(config.training, num_updates=update))
+
+
+def newest(folder: Path) -> int:
+    return max(int(entry.name) for entry in (folder / "checkpoints").iterdir() if entry.name.isdigit())
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_updates_of_one(stopped, cache, tmp_path):
+    updates = newest(stopped)
+    assert train(on_two(until(updates, endless(cache))), tmp_path, devices=8).reason == "finished"
+    ours, theirs = (
+        [record for record in metrics_of(folder) if "train/loss" in record] for folder in (tmp_path, stopped)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    folders = (stopped, tmp_path)
+    states = (parameters_of(folder, tiny_config(cache), updates) for folder in folders)
+    for left, right in zip(*states, strict=True):
+        np.testing.assert_allclose(np.asarray(left, np.float32), np.asarray(right, np.float32), rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_only_the_first_process_writes_the_files_of_the_run(stopped):
+    assert not list(stopped.glob("*.partial"))
+    assert len(json.loads((stopped / "run.json").read_text())) == 1
+    assert len(list(stopped.glob("events.*"))) == 1
+    steps = [record["step"] for record in read_metrics(stopped / "metrics.jsonl") if "train/loss" in record]
+    assert steps == list(range(1, newest(stopped) + 1))
+
+
+@pytest.mark.slow
+def test_two_processes_score_as_one_does(stopped, tmp_path):
+    arguments = "evaluate", "--split=validation", "--examples=0", f"--output={tmp_path / 'two'}"
+    (first, said), (second, _) = ends(launch(*arguments, folder=stopped))
+    assert (first, second) == (0, 0), said
+    assert main([*arguments[:-1], f"--output={tmp_path / 'one'}", f"--workdir={stopped}"]) == 0
+    of_two, of_one = (
+        [json.loads(file.read_text()) for file in (tmp_path / name).glob("*.json")] for name in ("two", "one")
+    )
+    assert len(of_two) == 1
+    assert of_two[0]["scores"] == of_one[0]["scores"]
+    assert of_two[0]["loss"] == pytest.approx(of_one[0]["loss"], rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dies", "why"), [(1, "another task died"), (0, "leader task")])
+def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_path, dies, why):
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    before = newest(folder)
+    both = train_on_two(endless(cache), folder)
+    wait_for_update(folder, before + 4)
+    both[dies].kill()
+    outputs = ends(both, timeout=60)
+    status, said = outputs[1 - dies]
+    assert status not in (0, None)
+    assert why in said
+    assert f"resumed at update {before}" in outputs[0][1]
+    reached = newest(folder)
+    assert reached >= before
+    assert train(until(reached + 3, endless(cache)), folder).step == reached + 3
+
+
+def test_processes_with_different_settings_are_refused(monkeypatch):
+    monkeypatch.setattr(distributed, "from_first", lambda make: "theirs")
+    with pytest.raises(ConfigError, match="a problem"):
+        distributed.require_same("ours", "a problem")
+    distributed.require_same("theirs", "a problem")
+
+
+def test_a_folder_that_not_all_see_is_refused(tmp_path, monkeypatch):
+    distributed.require_shared_folder(tmp_path)
+    monkeypatch.setattr(distributed, "all_agree", lambda here: False)
+    with pytest.raises(ConfigError, match="not all processes see"):
+        distributed.require_shared_folder(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_cluster_the_environment_must_say_who_is_who(monkeypatch):
+    for name in distributed.BY_HAND:
+        monkeypatch.delenv(name, raising=False)
+    names = "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID"
+    # JAX is in use in this process, so that it cannot join any more: the error is JAX's, the advice ours.
+    assert jax.process_count() == 1
+    with pytest.raises(ConfigError, match=f"--distributed: .*{names}"):
+        distributed.join_processes()
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(ConfigError, match=f"JAX_NUM_PROCESSES is 'two'; all of {names}"):
+        distributed.join_processes()
+
+
+def test_of_one_process_everything_is_its_own():
+    assert distributed.is_first()
+    assert distributed.from_first(lambda: b"content") == b"content"
+    assert distributed.all_agree(True)
+    assert not distributed.all_agree(False)
+    assert parts_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (tuple(range(8)), 8)

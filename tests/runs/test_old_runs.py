@@ -1,0 +1,51 @@
+"""Runs that an earlier version wrote: restored, evaluated, resumed. See tests/data/old_runs."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from run_steps import metrics_of, train
+
+from transformer_jax.__main__ import main
+from transformer_jax.commands.train import require_same_run
+from transformer_jax.config import load_run_config
+
+OLD_RUNS = Path(__file__).resolve().parents[1] / "data" / "old_runs"
+
+
+@pytest.fixture(params=["transformer", "rnn"])
+def old_run(request, tmp_path) -> Path:
+    return Path(shutil.copytree(OLD_RUNS / request.param, tmp_path / request.param))
+
+
+def test_an_old_run_is_resumed(old_run, cache):
+    config = load_run_config(old_run)
+    config = replace(
+        config,
+        data=replace(config.data, cache_directory=str(cache)),
+        training=replace(config.training, num_updates=6),
+    )
+    before = metrics_of(old_run)
+    require_same_run(config, str(old_run))
+    outcome = train(config, old_run)
+    assert (outcome.step, outcome.reason) == (6, "finished")
+    metrics = metrics_of(old_run)
+    assert metrics[: len(before)] == before
+    assert [record["step"] for record in metrics[len(before) :]] == [5, 6, 6]
+    assert metrics[-2]["train/loss"] < before[0]["train/loss"], "it did not start anew"
+    assert metrics[-2]["train/target_tokens"] > before[-2]["train/target_tokens"]
+    assert load_run_config(old_run) == config
+    assert (old_run / "checkpoints" / "6").is_dir()
+
+
+def test_an_old_run_is_evaluated(old_run, cache, capsys):
+    flags = [f"--workdir={old_run}", "--checkpoint=last", f"--config.data.cache_directory={cache}"]
+    assert main(["evaluate", *flags, "--split=validation"]) == 0
+    assert "perplexity" in capsys.readouterr().out
+    # What its own validation found, with other sentences of the same kind.
+    (saved,) = old_run.glob("evaluation-validation*.json")
+    found = json.loads(saved.read_text())
+    assert math.isclose(found["perplexity"], metrics_of(old_run)[-1]["validation/perplexity"], rel_tol=0.2)

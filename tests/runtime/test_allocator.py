@@ -1,0 +1,62 @@
+"""The allocator keeps memory only where it should, and really does so."""
+
+import subprocess
+import sys
+
+import pytest
+from process_environment import process_environment
+
+from transformer_jax.runtime import allocator
+
+# Allocates and frees 64 MB, ten times; each fresh page is a fault.
+PAGE_FAULTS = """
+import ctypes, resource, sys
+from transformer_jax.runtime.allocator import keep_freed_memory
+keeps = keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+for _ in range(10):
+    block = libc.malloc(ctypes.c_size_t(2**26))
+    ctypes.memset(block, 1, 2**26)
+    libc.free(block)
+print(keeps, resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+def page_faults(**variables: str) -> tuple[str, int]:
+    ran = subprocess.run(
+        [sys.executable, "-c", PAGE_FAULTS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=process_environment(**variables),
+    )
+    keeps, faults = ran.stdout.split()
+    return keeps, int(faults)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_freed_memory_is_used_again_instead_of_fetched_anew():
+    keeps, kept = page_faults(JAX_PLATFORMS="cpu")
+    by_default, fetched = page_faults(JAX_PLATFORMS="cpu", TRANSFORMER_JAX_MALLOC="default")
+    assert (keeps, by_default) == ("True", "False")
+    pages = 2**26 // 4096
+    assert fetched - kept > 5 * pages
+
+
+@pytest.mark.parametrize("platforms", ["cuda", "tpu", "cuda,cpu"])
+def test_nothing_is_changed_for_accelerators(platforms, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    assert not allocator.keep_freed_memory()
+
+
+def test_nothing_is_changed_where_a_gpu_is_found_or_the_user_says_so(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(allocator, "DEVICE_FILES", tmp_path)
+    assert not allocator._may_use_accelerator()
+    (tmp_path / "nvidiactl").touch()
+    assert not allocator.keep_freed_memory()
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert not allocator._may_use_accelerator()
+    monkeypatch.setenv("TRANSFORMER_JAX_MALLOC", "default")
+    assert not allocator.keep_freed_memory()

@@ -1,0 +1,64 @@
+"""``compute_dtype=auto``: by the device, once, and kept by the run."""
+
+from typing import NamedTuple
+
+import pytest
+from run_settings import tiny_config, tiny_settings
+
+from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
+from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, to_json
+from transformer_jax.runs import train as train_module
+from transformer_jax.runtime import hardware
+from transformer_jax.runtime.hardware import resolve_compute_dtype
+from transformer_jax.training.sharding import make_mesh
+
+
+class Device(NamedTuple):
+    platform: str
+    compute_capability: str = ""
+
+
+@pytest.mark.parametrize(
+    ("device", "flags", "has_units"),
+    [
+        (Device("cpu"), "fpu sse2 avx2 avx512f", False),
+        (Device("cpu"), "fpu avx512f avx512_bf16", True),
+        (Device("cpu"), "fpu amx_bf16 amx_tile", True),
+        (Device("gpu", "7.5"), "avx512_bf16", False),
+        (Device("gpu", "8.0"), "", True),
+        (Device("gpu", "10.0"), "", True),
+        (Device("gpu", "gfx942"), "", True),
+        (Device("tpu"), "", True),
+    ],
+)
+def test_who_has_units_for_bfloat16(device, flags, has_units, tmp_path):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t:\n")
+    assert hardware.has_bfloat16_units(device, tmp_path / "cpuinfo") is has_units
+
+
+def test_a_processor_that_says_nothing_has_none(tmp_path):
+    assert not hardware.has_bfloat16_units(Device("cpu"), tmp_path / "missing")
+
+
+def automatic(cache) -> ExperimentConfig:
+    settings = tiny_settings(cache, num_updates=2, evaluate_every=0, checkpoint_every=2)
+    return from_dict({**settings, "model": {**settings["model"], "compute_dtype": "auto"}, "mesh": {"data": 8}})
+
+
+def test_a_run_keeps_what_auto_became_when_it_began(tmp_path, monkeypatch):
+    config, run = automatic(tmp_path), RunDirectory(tmp_path / "run")
+    mesh = make_mesh(MeshConfig())
+    monkeypatch.setattr(train_module, "fastest_compute_dtype", lambda device: "bfloat16")
+    began = resolve_compute_dtype(config, lambda: train_module.compute_dtype_of(run, mesh))
+    assert began.model.compute_dtype == "bfloat16"
+    write_json(run.config, to_json(began))
+    # On hardware without units: a new run, then the one that has a checkpoint.
+    monkeypatch.setattr(train_module, "fastest_compute_dtype", lambda device: "float32")
+    assert train_module.compute_dtype_of(run, mesh) == "float32"
+    (run.checkpoints / "2").mkdir(parents=True)
+    assert train_module.compute_dtype_of(run, mesh) == "bfloat16"
+
+
+def test_what_is_stated_is_not_changed(tmp_path):
+    config = tiny_config(tmp_path)
+    assert hardware.resolve_compute_dtype(config, lambda: "bfloat16") == config

@@ -1,0 +1,45 @@
+"""Signals that ask a training to stop, and their echoes."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from transformer_jax.runtime.preemption import Interruption, OneKeyboardInterrupt
+
+SECOND_IN_EARNEST = """
+import os, signal
+from transformer_jax.runtime import preemption
+preemption.ECHO_SECONDS = -1.0
+with preemption.Interruption() as asked:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert asked.is_asked
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("still here")
+"""
+
+
+def test_an_echo_of_a_signal_is_no_second_one():
+    with Interruption() as asked:
+        assert not asked.stops_after(1)
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        assert asked.stops_after(2)
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    ended = subprocess.run([sys.executable, "-c", SECOND_IN_EARNEST], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")
+
+
+def test_an_echo_raises_no_second_keyboard_interrupt(monkeypatch):
+    handler, clock = OneKeyboardInterrupt(), iter([5.0, 5.6, 6.2])
+    monkeypatch.setattr("transformer_jax.runtime.preemption.time.monotonic", lambda: next(clock))
+    with pytest.raises(KeyboardInterrupt):
+        handler(signal.SIGTERM, None)
+    handler(signal.SIGTERM, None)
+    # However often it is pressed, an echo ends a second after the first.
+    with pytest.raises(KeyboardInterrupt):
+        handler(signal.SIGTERM, None)

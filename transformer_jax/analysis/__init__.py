@@ -1,0 +1,1 @@
+"""Finished runs compared: tables, curves, significance; as text, Markdown, CSV and HTML."""

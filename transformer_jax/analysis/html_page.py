@@ -1,0 +1,53 @@
+"""A report as one HTML file that needs nothing else: pictures inside, no script, nothing from the network."""
+
+import base64
+from html import escape
+
+from transformer_jax.analysis.document import Document, Picture, Table
+
+STYLE = """
+body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; background: #fff; max-width: 1300px;
+  margin: 2.5rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.5rem; margin: 0 0 1.5rem; }
+h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
+p { margin: .5rem 0; color: #3d4b58; max-width: 50rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .88rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .65rem; text-align: right; vertical-align: top; white-space: nowrap;
+  border-bottom: 1px solid #dfe4e9; }
+th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; }
+th.text, td.text { text-align: left; }
+td.text { white-space: normal; }
+td:first-child { font-weight: 600; white-space: nowrap; }
+tbody tr:nth-child(even) { background: #f7f9fa; }
+img { max-width: 100%; height: auto; }
+"""
+
+
+def to_html(document: Document) -> str:
+    """The whole report; every text is escaped."""
+    parts = [f"<h1>{escape(document.title)}</h1>"]
+    for section in document.sections:
+        parts.append(f"<h2>{escape(section.title)}</h2>")
+        parts += [_block(block) for block in section.blocks]
+    body = "\n".join(parts)
+    head = f'<meta charset="utf-8">\n<title>{escape(document.title)}</title>\n<style>{STYLE}</style>'
+    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _block(block: str | Table | Picture) -> str:
+    if isinstance(block, Picture):
+        content = base64.b64encode(block.png).decode("ascii")
+        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">'
+    if isinstance(block, Table):
+        rows = "\n".join(_row(block, row, "td") for row in block.rows)
+        head = _row(block, block.headings, "th")
+        return f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+    return f"<p>{escape(block)}</p>"
+
+
+def _row(table: Table, cells: tuple[str, ...], tag: str) -> str:
+    kinds = [' class="text"' if table.is_text(column) else "" for column in range(len(cells))]
+    return (
+        f"<tr>{''.join(f'<{tag}{kind}>{escape(cell)}</{tag}>' for kind, cell in zip(kinds, cells, strict=True))}</tr>"
+    )

@@ -1,0 +1,42 @@
+"""The learning curves of several runs as one picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.analysis.document import Picture
+from transformer_jax.analysis.run_summary import RunSummary
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ConfigError
+from transformer_jax.data.sentence_pairs import did_you_mean
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.visualization.curves import draw_curves
+
+PANELS_SIDE_BY_SIDE = 2
+
+
+def draw_run_curves(
+    runs: Sequence[RunSummary], metrics: Sequence[str], path: Path, *, is_chosen: bool
+) -> Picture | None:
+    """Draws those of ``metrics`` that a run has, each run that has any; None, and no picture, where there is nothing yet.
+
+    Raises ConfigError when the user has chosen a metric that no run has.
+    """
+    found = {run.name: _names(RunDirectory(run.folder).metrics) for run in runs}
+    known = sorted(set().union(*found.values()))
+    unknown = [metric for metric in metrics if metric not in known]
+    if is_chosen and unknown:
+        hint = did_you_mean(unknown[0], known) or f"; there are {', '.join(known) or 'none yet'}"
+        raise ConfigError(f"--metrics: no run has measured {unknown[0]!r}{hint}")
+    keys = [metric for metric in metrics if metric in known]
+    drawn = [run for run in runs if found[run.name] & set(keys)]
+    if not drawn:
+        return None
+    files = [RunDirectory(run.folder).metrics for run in drawn]
+    draw_curves(files, keys, path, names=[run.name for run in drawn], columns=PANELS_SIDE_BY_SIDE)
+    words = f"{', '.join(keys)} of {', '.join(run.name for run in drawn)} against the update"
+    return Picture(path.name, path.read_bytes(), words)
+
+
+def _names(file: Path) -> set[str]:
+    """What was measured at all."""
+    return {name for record in read_metrics(file) for name, value in record.items() if value is not None}

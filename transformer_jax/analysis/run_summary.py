@@ -1,0 +1,143 @@
+"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be going on."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from transformer_jax.checkpoints.format import best_of
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.selection import BLEU, best_step, scored_checkpoints, watched_validations
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
+
+
+@dataclass(frozen=True)
+class SavedScores:
+    """A saved evaluation: of which split and ``parameters``, searched otherwise (``file``), and its scores."""
+
+    file: str
+    split: str
+    parameters: str
+    bleu: float
+    chrf: float
+    bleu_lowercase: float
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run. What is not known (yet) is None.
+
+    ``bleu``, ``chrf`` and ``perplexity`` are of the validation with the highest BLEU, after ``best_update``; of equals the
+    later; where the training made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best
+    checkpoint that is kept, ``damaged`` are those whose score cannot be read. ``tokens_per_second`` is the median of what was
+    logged; ``seconds`` all time that ``goodput.json`` accounts for.
+    """
+
+    name: str
+    folder: Path
+    config: ExperimentConfig
+    bleu: float | None
+    chrf: float | None
+    perplexity: float | None
+    best_update: int | None
+    updates: int | None
+    target_tokens: int | None
+    parameters: int | None
+    tokens_per_second: float | None
+    seconds: float | None
+    best_checkpoint: Path | None
+    damaged: tuple[Path, ...]
+    evaluations: tuple[SavedScores, ...]
+
+    @property
+    def best_step(self) -> int | None:
+        """The update of the best checkpoint."""
+        return None if self.best_checkpoint is None else int(self.best_checkpoint.name)
+
+    def scores_of_best(self, split: str) -> SavedScores | None:
+        """The evaluation of the best checkpoint on a split as the run's own settings search: not averaged, nothing changed."""
+        file = f"evaluation-{split.replace('/', '-')}-{self.best_step}.json"
+        return next((saved for saved in self.evaluations if saved.file == file), None)
+
+
+def summarise(folder: Path, name: str) -> RunSummary:
+    """Reads a run directory.
+
+    Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.
+    """
+    run = RunDirectory(folder)
+    records = read_metrics(run.metrics)
+    best = _best_validation(records) or _best_validation(watched_validations(run))
+    stored = scored_checkpoints(run)
+    step = best_step(stored)
+    tokens = _last(records, "train/target_tokens")
+    speeds = _values(records, "speed/target_tokens_per_second")
+    return RunSummary(
+        name=name,
+        folder=folder,
+        config=load_run_config(folder),
+        bleu=best.get(BLEU),
+        chrf=best.get("validation/chrf"),
+        perplexity=best.get("validation/perplexity"),
+        best_update=best.get("step"),
+        updates=max((record["step"] for record in records), default=None),
+        target_tokens=None if tokens is None else int(tokens),
+        parameters=_parameters(folder),
+        tokens_per_second=median(speeds) if speeds else None,
+        seconds=_seconds(run.goodput),
+        best_checkpoint=None if step is None else run.checkpoints / str(step),
+        damaged=tuple(each.folder for each in stored if not each.is_sound),
+        evaluations=tuple(
+            SavedScores(
+                file=file.name,
+                split=report["split"],
+                parameters=whose_parameters(report),
+                bleu=report["scores"]["bleu"],
+                chrf=report["scores"]["chrf"],
+                bleu_lowercase=report["scores"]["bleu_lowercase"],
+            )
+            for file, report in saved_reports(folder)
+        ),
+    )
+
+
+def _best_validation(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The record with the highest BLEU, an empty one where there is none."""
+    judged = {record["step"]: record for record in records if record.get(BLEU) is not None}
+    return judged[best_of({step: record[BLEU] for step, record in judged.items()})] if judged else {}
+
+
+def _values(records: Sequence[dict[str, Any]], key: str) -> list[float]:
+    return [record[key] for record in records if record.get(key) is not None]
+
+
+def _last(records: Sequence[dict[str, Any]], key: str) -> float | None:
+    return next(reversed(_values(records, key)), None)
+
+
+def _parameters(folder: Path) -> int | None:
+    """Of the newest start."""
+    starts = _json(folder / "run.json")
+    return None if not starts else int(starts[-1]["parameters"])
+
+
+def _seconds(file: Path) -> float | None:
+    """None where the time sheet does not know the updates: it was begun after they were made."""
+    sheet = _json(file)
+    if sheet is None or not sheet["seconds"]["step"]:
+        return None
+    return float(sum(sheet["seconds"].values()))
+
+
+def _json(file: Path) -> Any:
+    """The content of a file that need not be there."""
+    if not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file}: not JSON: {error}") from None

@@ -1,0 +1,1 @@
+"""Run directories and the checkpoints in them: their format, writing and restoring them, choosing one."""

@@ -1,0 +1,203 @@
+"""Checkpoints with Orbax: written in the background, restored onto any mesh, averaged; the newest sound one is found."""
+
+import logging
+import operator
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.format import METRIC, CheckpointError, set_aside, stored_checkpoints
+from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
+from transformer_jax.training.state import TrainState
+
+Progress = dict[str, Any]
+"""JSON that travels with a state: the loop's counters, the config, the tokenizers, digests of the data."""
+
+
+class Checkpoints:
+    """The checkpoints of one run: the last ``keep_last``, and the ``keep_best`` with the highest validation BLEU.
+
+    Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON). Writing is asynchronous;
+    a folder gets its final name only when it is complete, so a killed process leaves nothing half-written under it.
+    Of several processes all must make the same calls, but with ``read_only`` each reads for itself.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        keep_last: int = 5,
+        keep_best: int = 1,
+        read_only: bool = False,
+    ) -> None:
+        # Orbax tells its user nothing that this class does not.
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        self._directory = Path(directory).absolute()
+        best = BestN(get_metric_fn=lambda metrics: metrics[METRIC], n=keep_best, keep_checkpoints_without_metrics=False)
+        self._options = ocp.CheckpointManagerOptions(
+            preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best]),
+            best_fn=lambda metrics: metrics[METRIC],
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
+            multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
+        )
+        self._complaints: list[str] = []
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        with nullcontext() if self._options.read_only else first_goes_first():
+            self._prepare_folder()
+        return ocp.CheckpointManager(self._directory, options=self._options)
+
+    def _prepare_folder(self) -> None:
+        if not self._options.read_only:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        checkpoints = stored_checkpoints(self._directory)
+        damaged = [checkpoint.folder for checkpoint in checkpoints if not checkpoint.is_sound]
+        if damaged and (self._options.read_only or len(damaged) == len(checkpoints)):
+            raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
+        for checkpoint in damaged if is_first() else ():
+            self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
+
+    def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:
+        """Starts to write ``state`` under its step; does nothing if that step is already there."""
+        step = int(state.step)
+        if step in self.steps():
+            return
+        rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
+        items = ocp.args.Composite(
+            params=ocp.args.StandardSave(state.params),
+            rest=ocp.args.StandardSave(rest),
+            progress=ocp.args.JsonSave(progress),
+        )
+        self._manager.save(step, args=items, metrics=None if bleu is None else {METRIC: bleu}, force=True)
+
+    def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
+        """Starts to write parameters alone, without what a training needs to go on: to evaluate, and to start from."""
+        items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
+        self._manager.save(step, args=items, force=True)
+
+    def wait(self) -> None:
+        """Returns when everything that was saved is on disk."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits for writing to finish and lets go of the folder."""
+        self._manager.close()
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, oldest first."""
+        steps = sorted(self._manager.all_steps())
+        return steps if self._options.read_only else from_first(lambda: steps)
+
+    def restore(self, step: int, like: TrainState) -> tuple[TrainState, Progress]:
+        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs).
+
+        Raises CheckpointError when it cannot be read.
+        """
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
+        params = abstract.pop("params")
+        items = ocp.args.Composite(
+            params=ocp.args.StandardRestore(params),
+            rest=ocp.args.StandardRestore(abstract),
+            progress=ocp.args.JsonRestore(),
+        )
+        restored = self._read(step, items)
+        return TrainState(params=restored["params"], **restored["rest"]), restored["progress"]
+
+    def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
+        """The newest checkpoint that can be read, and a sentence about each newer one that could not.
+
+        Those are moved aside, beside the checkpoints, once an older one was read; nothing is deleted. Raises CheckpointError,
+        and moves nothing, when none can be read: then it is not a checkpoint that is broken.
+        """
+        damaged: dict[int, str] = {}
+        steps = self.steps()
+        # Not through the manager that all processes share: where one cannot read, the others would wait for it.
+        with closing(Checkpoints(self._directory, read_only=True)) as reader:
+            for step in reversed(steps):
+                problem = ""
+                try:
+                    restored = reader.restore(step, like)
+                except CheckpointError as error:
+                    problem = str(error)
+                if all_agree(not problem):
+                    break
+                damaged[step] = problem or f"checkpoint {step} cannot be read by another process"
+        if len(damaged) < len(steps):
+            complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
+            return *restored, self._complaints + complaints
+        raise CheckpointError(f"{self._directory}: no checkpoint can be read: {'; '.join(damaged.values())}")
+
+    def progress(self, step: int) -> Progress:
+        """The JSON saved with ``step``."""
+        args = ocp.args.Composite(progress=ocp.args.JsonRestore())
+        return self._read(step, args)["progress"]
+
+    def shapes(self, step: int, item: str = "params") -> PyTree:
+        """Nested dictionaries of the shapes and types of ``params`` or ``rest``, from their description alone.
+
+        Empty for the ``rest`` of averaged parameters. Raises CheckpointError when the description cannot be read.
+        """
+        folder = self._directory / str(step) / item
+        if item == "rest" and not folder.is_dir():
+            return {}
+        try:
+            described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree
+        # Whatever a damaged file makes of the reader.
+        except Exception as error:
+            raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({error})") from error
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
+
+    def restore_params(self, step: int, like: PyTree) -> PyTree:
+        """The parameters of ``step`` alone, with the shapes and the shardings of ``like``; of NumPy's arrays, NumPy's."""
+        args = ocp.args.Composite(params=ocp.args.StandardRestore(jax.tree.map(_abstract, like)))
+        return self._read(step, args)["params"]
+
+    def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
+        """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
+        total = self.restore_params(steps[0], like)
+        for step in steps[1:]:
+            total = jax.tree.map(operator.add, total, self.restore_params(step, like))
+        return jax.tree.map(lambda leaf: leaf / len(steps), total)
+
+    def _read(self, step: int, items: ocp.args.Composite) -> Any:
+        try:
+            return self._manager.restore(step, args=items)
+        # Whatever a damaged file makes of the reader: Orbax, tensorstore and json each raise their own kinds.
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0][:200]
+            raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
+
+    def _set_aside(self, step: int) -> Path:
+        """Moves a checkpoint out of the way, to a name that is free."""
+        self._manager.close()
+        target = self._directory / str(step)
+        if is_first():
+            target = set_aside(target)
+        self._manager = self._open()
+        return target
+
+
+def on_host(shapes: PyTree) -> PyTree:
+    """NumPy arrays of these shapes, for ``restore_params``: no device is asked for memory, and nothing is in them yet."""
+    return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
+
+
+def _abstract(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, np.ndarray) else ocp.utils.to_shape_dtype_struct(leaf)
+
+
+def _alone() -> ocp.options.MultiprocessingOptions:
+    """For reading while the other processes do something else."""
+    index = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"process {index}"
+    )

@@ -1,0 +1,188 @@
+"""The folder of a run: self-describing, so that every command needs the folder and nothing else."""
+
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.runtime.atomic_files import write_whole
+
+REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
+
+
+class RunIsBusy(ConfigError):
+    """Another process is training in the ``folder``."""
+
+    def __init__(self, problem: str, folder: Path) -> None:
+        super().__init__(problem)
+        self.folder = folder
+
+
+class RunDirectory:
+    """Names of the files of a run, and the writing of those that describe it.
+
+    Several processes train in one folder: all write the checkpoints, the first everything else; for each of the others
+    ``scratch`` is where it goes.
+    """
+
+    def __init__(self, path: str | Path, scratch: str | Path | None = None) -> None:
+        if not str(path).strip():
+            raise ConfigError("--workdir: is empty; give the folder of the run")
+        self.path = Path(path).expanduser()
+        self._own = self.path if scratch is None else Path(scratch)
+
+    @property
+    def config(self) -> Path:
+        """The resolved settings, JSON."""
+        return self._own / "config.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder of the trained tokenizers."""
+        return self._own / "tokenizer"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a line: what was measured at which update."""
+        return self._own / "metrics.jsonl"
+
+    @property
+    def curves(self) -> Path:
+        """A picture of the metrics."""
+        return self._own / "curves.png"
+
+    @property
+    def goodput(self) -> Path:
+        """Where the time went, over all starts."""
+        return self._own / "goodput.json"
+
+    @property
+    def outcome(self) -> Path:
+        """How the training ended, JSON; not there while it goes on, nor after a crash."""
+        return self._own / "outcome.json"
+
+    @property
+    def profile(self) -> Path:
+        """The folder of traces."""
+        return self._own / "profile"
+
+    @property
+    def data_report(self) -> Path:
+        """What is in the training data, and what was left out of it and why."""
+        return self._own / "data.json"
+
+    def has_checkpoints(self) -> bool:
+        """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
+        return bool(self.checkpoint_steps())
+
+    def checkpoint_steps(self) -> list[int]:
+        """The steps of the checkpoints that are complete, oldest first, as they are at this moment."""
+        return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if entry.name.isdigit())
+
+    def watched(self, split: str) -> Path:
+        """The folder of what ``evaluate --watch`` measures on a split."""
+        return self.path / f"evaluate-{split.replace('/', '-')}"
+
+    @contextmanager
+    def locked(self, refusal: str = "") -> Iterator[None]:
+        """Raises RunIsBusy, with ``refusal``, while another process trains here: each would take the other's files away."""
+        problem = (
+            f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
+            "of one training"
+        )
+        with locked(self._own / "train.lock", RunIsBusy(refusal or problem, self.path)):
+            yield
+
+    def require_run(self, flag: str = "--workdir") -> None:
+        """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
+        if not self.path.is_dir():
+            raise ConfigError(f"{flag}: {self.path} does not exist; give the folder that train wrote")
+        if not self.config.is_file():
+            found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
+            raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
+
+    def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
+        """Appends to ``run.json`` who started what, where: one entry for each start of the run.
+
+        ``origin``: where its parameters come from, if not from its own training.
+        """
+        target = self._own / "run.json"
+        starts = _starts(target)
+        starts.append(
+            {
+                "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "command": sys.argv,
+                "git_commit": _git_commit(),
+                "host": platform.node(),
+                "python": platform.python_version(),
+                "packages": {name: metadata.version(name) for name in REPORTED_PACKAGES},
+                "devices": devices,
+                "cpu_count": os.cpu_count(),
+                "seed": seed,
+                "parameters": parameters,
+                **origin,
+            }
+        )
+        write_json(target, starts)
+
+
+class ChosenRun(NamedTuple):
+    """A trained model that a command names: its folder, its settings as they are used, and ``best``, ``last`` or an update."""
+
+    workdir: str
+    config: ExperimentConfig
+    checkpoint: str
+
+
+@contextmanager
+def locked(path: Path, problem: ConfigError) -> Iterator[None]:
+    """Raises ``problem`` while another process is inside, for the same file."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise problem from None
+        yield
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes ``content`` so that a reader sees the old file or the new one, never half of it."""
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _starts(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        starts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        starts = None
+    if not isinstance(starts, list):
+        raise DataError(f"{path}: not the list of starts that a run keeps; move it away to go on")
+    return starts
+
+
+def _git_commit() -> str:
+    """The commit of this source tree, with ``-dirty`` when it was changed since; empty where there is no git."""
+    if not (Path(__file__).parents[2] / "pyproject.toml").is_file():
+        # Installed, perhaps inside somebody else's repository.
+        return ""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,70 @@
+"""Which checkpoints of a run are meant: by ``best``, ``last`` or a number, and by whose scores. No Orbax needed."""
+
+from typing import Any
+
+from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, best_of, stored_checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.runtime.atomic_files import read_records
+
+BLEU = "validation/bleu"
+
+
+def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
+    """The complete checkpoints of a run, oldest first, each with its validation BLEU.
+
+    Where the training scored none of them that is what ``evaluate --watch`` found. Never some of one and some of the other:
+    they may have searched otherwise, and over other sentences. Raises DataError when the watcher's log is damaged.
+    """
+    stored = stored_checkpoints(run.checkpoints)
+    if any(each.bleu is not None for each in stored):
+        return stored
+    watched = {record["step"]: record[BLEU] for record in watched_validations(run)}
+    return [each._replace(bleu=watched.get(each.step)) if each.is_sound else each for each in stored]
+
+
+def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
+    """What ``evaluate --watch`` measured on the validation split, also of checkpoints that are gone."""
+    log = run.watched("validation") / "metrics.jsonl"
+    records = read_records(log) if log.is_file() else []
+    return [record for record in records if record.get(BLEU) is not None]
+
+
+def best_step(stored: list[StoredCheckpoint]) -> int | None:
+    """The step of the one with the highest score, of equals the newest; None when none was scored."""
+    scores = {each.step: each.bleu for each in stored if each.bleu is not None}
+    return best_of(scores) if scores else None
+
+
+def chosen_step(run: RunDirectory, which: str) -> int:
+    """The step that ``best``, ``last`` or a number means; where no checkpoint was scored the best is the last.
+
+    Raises CheckpointError when there is none.
+    """
+    stored = scored_checkpoints(run)
+    steps = [each.step for each in stored]
+    if not steps:
+        raise CheckpointError(f"{run.checkpoints}: no checkpoint yet")
+    if which == "last":
+        return steps[-1]
+    if which == "best":
+        best = best_step(stored)
+        return steps[-1] if best is None else best
+    if which.isdigit() and int(which) in steps:
+        return int(which)
+    raise CheckpointError(f"{run.checkpoints}: no checkpoint {which!r}; there are best, last, {steps}")
+
+
+def steps_to_average(run: RunDirectory, which: str, count: int) -> list[int]:
+    """The ``count`` newest steps up to the one that ``which`` means, oldest first; step 0, untrained, is never among them.
+
+    Raises CheckpointError when there are fewer.
+    """
+    newest = chosen_step(run, which)
+    if count == 1:
+        return [newest]
+    trained = [step for step in run.checkpoint_steps() if 0 < step <= newest]
+    if len(trained) < count:
+        raise CheckpointError(
+            f"{run.checkpoints}: {count} checkpoints to average, but up to {newest} there are {trained}"
+        )
+    return trained[-count:]

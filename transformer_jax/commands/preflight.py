@@ -1,0 +1,86 @@
+"""Compile the training step of a recipe for devices that are not here, and say whether it fits and how fast it can be.
+
+Examples:
+    transformer-jax compile --config=configs/transformer_base.py --topology=v5e:16x16 --config.mesh.fsdp=8
+    transformer-jax compile --config=configs/quickstart.py --topology=cpu:8 --config.batching.row_multiple=8
+    transformer-jax compile --config=configs/transformer_base.py --topology=v5e:4x4 --search
+
+Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install transformer_jax[preflight]), or cpu:N.
+No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are
+estimates, from public figures of the chips, as if computing, memory and interconnect overlapped perfectly; nothing is run.
+
+--search begins with the mesh of the recipe. Of each mesh it tries the recipe's tokens with nothing computed twice; where they
+fit, two and four times as many, where not, rematerialization, then half and a quarter of the tokens.
+"""
+
+import json
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
+from transformer_jax.config import ConfigError, ExperimentConfig
+
+BEST = 3
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_config_flag(values)
+    flags.DEFINE_string(
+        "topology", None, "v5e:16x16, v5p:4x4x8, v6e:4x4, v4:4x4x4, cpu:8, ...", flag_values=values, required=True
+    )
+    flags.DEFINE_integer(
+        "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialization", flag_values=values)
+    flags.DEFINE_integer("search_limit", 12, "compile at most so many variants", flag_values=values, lower_bound=1)
+    flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Compiles and prints; 1 when nothing fits."""
+    config = resolve_config(values)
+    return _search(values, config) if values.search else _compile(values, config)
+
+
+def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
+    from transformer_jax.preflight.chips import open_topology
+    from transformer_jax.preflight.program import compile_program
+    from transformer_jax.preflight.report import report, to_json
+
+    topology = open_topology(values.topology)
+    program = compile_program(config, topology, values.length)
+    print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology))
+    return 0 if program.fits else 1
+
+
+def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
+    from transformer_jax.preflight.chips import open_topology
+    from transformer_jax.preflight.program import Program
+    from transformer_jax.preflight.report import SUMMARY_HEAD, report, summary
+    from transformer_jax.preflight.roofline import positions_per_second
+    from transformer_jax.preflight.search import flags_of, search
+
+    if values.json:
+        raise ConfigError("--json: a search prints a table; leave out --json or --search")
+    topology = open_topology(values.topology)
+    chip = topology.chip
+    if chip is None:
+        raise ConfigError(
+            f"--search: nothing can be compared, the speed of {topology.name} is not known; give a TPU slice"
+        )
+    print(SUMMARY_HEAD)
+
+    def tell(variant: ExperimentConfig, program: Program) -> None:
+        print(summary(program, chip, variant), flush=True)
+
+    fitting = search(config, topology, values.length, values.search_limit, tell)
+    if not fitting:
+        print("\nNothing that was tried fits; try a larger --search_limit or a larger slice.")
+        return 1
+    best = sorted(fitting, key=lambda each: -positions_per_second(each[1], chip))[:BEST]
+    print("\nThe best, by target positions/s:")
+    for variant, program in best:
+        print(f"  {positions_per_second(program, chip):,.0f}: {flags_of(variant)}")
+    print(f"\n{report(best[0][1], topology)}")
+    return 0

@@ -1,0 +1,1 @@
+"""Generated corpora: sentences of a small grammar in two languages, and random symbols."""

@@ -1,1 +1,0 @@
-"""What a running training tells: progress on the terminal, metrics on disk."""

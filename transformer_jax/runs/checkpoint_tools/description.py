@@ -1,0 +1,55 @@
+"""What one checkpoint holds, read from its description: no model is built, and of the arrays nothing is read."""
+
+import hashlib
+import json
+from contextlib import closing
+
+from transformer_jax.checkpoints.format import bytes_in
+from transformer_jax.checkpoints.manager import Checkpoints, Progress
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
+from transformer_jax.config import from_json, load_run_config, to_json
+from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
+from transformer_jax.runs.checkpoint_tools.listing import marks_of, time_text
+from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, parameter_table
+
+
+def describe_checkpoint(run: RunDirectory, which: str) -> str:
+    """Its parameters module by module, what else is in it, and what it was trained on.
+
+    Raises CheckpointError when there is no such checkpoint, or it cannot be read.
+    """
+    step = chosen_step(run, which)
+    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+        params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
+        progress = checkpoints.progress(step)
+    stored = scored_checkpoints(run)
+    here = next(each for each in stored if each.step == step)
+    marks = marks_of(stored)[step]
+    rows = [
+        ("checkpoint", f"{here.folder}{f' ({marks})' if marks else ''}"),
+        ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
+        ("update", str(step)),
+        ("validation BLEU", "not measured" if here.bleu is None else f"{here.bleu:.2f}"),
+        ("parameters", str(amount_of(params))),
+        ("optimizer state", str(amount_of(rest["optimizer_state"])) if rest else "none: no training goes on from it"),
+        *_identity(run, progress),
+    ]
+    return f"{aligned_table(rows, 'll')}\n\n{parameter_table(params)}"
+
+
+def settings_digest(progress: Progress) -> str:
+    """SHA-256 of the settings that a checkpoint was written with, the same whatever version wrote them."""
+    settings = to_json(from_json(progress["config"]))
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _identity(run: RunDirectory, progress: Progress) -> list[tuple[str, str]]:
+    counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value is not None)
+    is_same = from_json(progress["config"]) == load_run_config(run.path)
+    settings = f"{settings_digest(progress)}, {'those' if is_same else 'NOT those'} of {run.config.name}"
+    rows = [("counters", counters), *sorted(progress["data"].items()), ("settings", settings)]
+    if "average_of" in progress:
+        rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
+    return rows

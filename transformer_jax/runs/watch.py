@@ -1,0 +1,146 @@
+"""Following a training from outside: every checkpoint that it writes is scored, so that it need not stop to search itself."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.format import best_of
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory, locked, write_json
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
+from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
+from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.training.sharding import make_mesh, placed_shapes
+
+# A checkpoint that is still there but cannot be read is either being deleted or damaged; after so many looks it is damaged.
+LOOKS = 3
+
+
+def watch(
+    run: RunDirectory,
+    config: ExperimentConfig,
+    split: str,
+    folder: Path,
+    *,
+    pause: Callable[[], None],
+    say: Callable[[str], None],
+) -> None:
+    """Scores every checkpoint on the whole of ``split``, oldest first, and waits for more until the training has ended.
+
+    Appends ``SPLIT/bleu`` and the rest to ``metrics.jsonl`` and TensorBoard events in ``folder``, after every checkpoint: what
+    is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the training deletes before
+    or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps with another search.
+    Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of another
+    search, or somebody else is writing them.
+    """
+    # Reading one pair tells.
+    next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
+        _require_same_search(folder / "settings.json", {"split": split, "decoding": asdict(config.decoding)})
+        if not run.has_checkpoints():
+            say(f"{run.checkpoints}: no checkpoint yet; waiting")
+        while not run.has_checkpoints():
+            pause()
+        # What was measured beyond the newest checkpoint belongs to a training that was taken back or begun anew.
+        with closing(MetricsLog(folder / "metrics.jsonl", run.checkpoint_steps()[-1])) as log:
+            Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
+
+
+class Watcher:
+    """One evaluation task, and what it found: BLEU by update."""
+
+    def __init__(
+        self, run: RunDirectory, config: ExperimentConfig, split: str, log: MetricsLog, say: Callable[[str], None]
+    ) -> None:
+        self._run, self._split, self._log, self._say = run, split, log, say
+        mesh = make_mesh(config.mesh)
+        self._task = TranslationTask(config, tokenizers_of_run(run), mesh)
+        self._like = placed_shapes(jax.eval_shape(self._task.objective.init_params, jax.random.key(0)), mesh)
+        self._found: dict[int, float] = {}
+        self._failures: Counter[int] = Counter()
+
+    def follow(self, log: Path, pause: Callable[[], None]) -> None:
+        """Scores and waits, from what is in the ``log`` to the end of the training."""
+        self._found = {record["step"]: record[f"{self._split}/bleu"] for record in read_metrics(log)}
+        while True:
+            # Asked before the folder is read: what the training saved before its end is then seen.
+            is_over = _is_over(self._run)
+            left_out = {step for step, failures in self._failures.items() if failures >= LOOKS}
+            done = left_out | set(self._found)
+            waiting = [step for step in self._run.checkpoint_steps() if step > 0 and step not in done]
+            if waiting and self._evaluate(waiting[0]):
+                continue
+            if not waiting and is_over:
+                return
+            pause()
+
+    def _evaluate(self, step: int) -> bool:
+        """Whether the checkpoint of ``step`` need not be looked at again soon: it was scored, or went away."""
+        params = self._params(step)
+        if params is None:
+            return step not in self._run.checkpoint_steps()
+        report, _ = self._task.evaluate(params, self._split, step=step)
+        self._log.write(step, {f"{self._split}/{name}": value for name, value in report.headline().items()})
+        self._log.sync()
+        self._found[step] = report.scores.bleu
+        self._say(f"update {step}: {self._split} {report.line()} ({self._standing(step)})")
+        return True
+
+    def _params(self, step: int) -> PyTree | None:
+        """The parameters of a checkpoint, None (and why is told) when it cannot be read; half of one never reads as whole."""
+        try:
+            with closing(Checkpoints(self._run.checkpoints, read_only=True)) as checkpoints:
+                return checkpoints.restore_params(step, self._like)
+        except (DataError, OSError) as error:
+            self._failures[step] += 1
+            if step not in self._run.checkpoint_steps():
+                self._say(f"update {step}: the training deleted the checkpoint before it was read; left out")
+            elif self._failures[step] == LOOKS:
+                self._say(f"update {step}: left out: {error}")
+            return None
+
+    def _standing(self, step: int) -> str:
+        """Whether it is the best so far, else which is and whether it can still be had."""
+        best = best_of(self._found)
+        if best == step:
+            return "the best so far"
+        is_gone = best not in self._run.checkpoint_steps()
+        remedy = ", which the training deleted: raise training.keep_last" if is_gone else ""
+        return f"best {self._found[best]:.2f} at update {best}{remedy}"
+
+
+def _is_over(run: RunDirectory) -> bool:
+    """Whether no checkpoint will follow: the training said so, or the last of its updates is there."""
+    if load_run_config(run.config).training.num_updates in run.checkpoint_steps():
+        return True
+    try:
+        return json.loads(run.outcome.read_text(encoding="utf-8"))["reason"] != "interrupted"
+    except FileNotFoundError:
+        return False
+
+
+def _require_same_search(path: Path, settings: dict[str, object]) -> None:
+    """Writes the settings; raises ConfigError when others are there, whose scores must not be mixed with these."""
+    if path.is_file():
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        if saved != settings:
+            raise ConfigError(
+                f"--watch: {path.parent} holds scores with {saved}, this command has {settings}; give the same, or another "
+                "--output"
+            )
+    write_json(path, settings)
+
+
+def seconds(count: float) -> Callable[[], None]:
+    """A pause of so many seconds."""
+    return lambda: time.sleep(count)

@@ -1,0 +1,53 @@
+"""What the devices of this process can do, where a setting depends on it."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from transformer_jax.config import ExperimentConfig
+
+# Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+FIRST_NVIDIA_GENERATION = 8.0  # compute capability of Ampere
+
+
+@runtime_checkable
+class Device(Protocol):
+    """What is asked of a ``jax.Device``; those of GPUs also have ``compute_capability``."""
+
+    platform: str
+
+
+def has_bfloat16_units(device: Device, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether matrix products of bfloat16 run on hardware made for them.
+
+    TPUs: yes. NVIDIA GPUs: from Ampere on. AMD GPUs: yes. x86 processors: as the kernel reports their instructions. Other
+    processors: no, since XLA's kernels for them widen to float32.
+    """
+    if device.platform == "cpu":
+        return bool(BFLOAT16_FLAGS & _cpu_flags(cpu_info))
+    capability = str(getattr(device, "compute_capability", ""))
+    return not capability.replace(".", "").isdigit() or float(capability) >= FIRST_NVIDIA_GENERATION
+
+
+def fastest_compute_dtype(device: Device) -> str:
+    """``bfloat16`` where ``device`` has units for it, else ``float32``."""
+    return "bfloat16" if has_bfloat16_units(device) else "float32"
+
+
+def resolve_compute_dtype(config: ExperimentConfig, choose: Callable[[], str]) -> ExperimentConfig:
+    """``config`` with ``model.compute_dtype=auto`` replaced by what ``choose`` returns."""
+    if config.model.compute_dtype != "auto":
+        return config
+    return replace(config, model=replace(config.model, compute_dtype=choose()))
+
+
+def _cpu_flags(file: Path) -> set[str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError:
+        return set()
+    found = re.search(r"^flags\s*:(.*)$", text, flags=re.MULTILINE)
+    return set(found.group(1).split()) if found else set()

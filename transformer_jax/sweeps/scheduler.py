@@ -1,0 +1,112 @@
+"""What a worker takes up next: one trial, or as many as can train side by side."""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from optuna.trial import Trial
+
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ExperimentConfig, structure_of
+from transformer_jax.sweeps.compiled_first import CompiledFirst
+from transformer_jax.sweeps.storage import UNREACHABLE
+from transformer_jax.sweeps.study import OFFERED_AGAIN, SharedStudy, number_of
+from transformer_jax.sweeps.trial_folder import folder_of
+
+
+class Claimed(NamedTuple):
+    """A trial that is this worker's, with its settings and where its run lies."""
+
+    trial: Trial
+    number: int
+    config: ExperimentConfig
+    folder: Path
+
+
+Fail = Callable[[Trial, Exception], None]
+"""Writes down that a trial cannot be trained."""
+
+
+class Claims:
+    """The choices of one worker, by what it trained last; ``pack``: how many at a time at most."""
+
+    def __init__(self, study: SharedStudy, workdir: Path, pack: int) -> None:
+        self._study, self._workdir, self._pack = study, workdir, pack
+        self._preference = CompiledFirst(study)
+        # Trials whose folders another process is using, and until when to leave them alone.
+        self._busy: dict[int, float] = {}
+        # Those that could not be trained with others.
+        self._alone: set[int] = set()
+
+    def take(self, fail: Fail) -> list[Claimed]:
+        """One trial and others that differ from it in numbers alone, with as many updates behind them; empty if none is left.
+
+        Trials whose settings exclude each other fail here. One that was begun before and is offered again, because a worker
+        died of it, perhaps of too many, or because it failed, is taken alone.
+        """
+        first = self._claim(self._busy_now(), fail)
+        if first is None:
+            return []
+        held, passed = [first], set[int]()
+        try:
+            self._preference.note(first.config)
+            unlike = self._preference.unlike(first.config) if self._pack > 1 else set()
+            # Where the sampler chooses, it may choose another program every time.
+            while len(held) + len(passed) < self._pack and not self._is_for_itself(first):
+                trial = self._claim(self._busy_now() | self._alone | unlike | passed, fail)
+                if trial is None:
+                    break
+                held.append(trial)
+                if self._is_for_itself(trial) or not _are_alike(first, trial):
+                    self._study.put_back(trial.trial)
+                    passed.add(held.pop().number)
+        except BaseException:
+            self._put_back(each.trial for each in held)
+            raise
+        return held
+
+    def leave_for_now(self, number: int) -> None:
+        """Another process is using the folder of that trial: its worker was silent, not dead."""
+        self._busy[number] = time.monotonic() + self._study.grace_seconds
+
+    def take_fewer(self, than: int) -> None:
+        """So many at a time were too many."""
+        self._pack = than // 2
+
+    def take_alone(self, numbers: Iterable[int]) -> None:
+        """Something is wrong with one of these trials: alone it shows with which."""
+        self._alone.update(numbers)
+
+    def _is_for_itself(self, claimed: Claimed) -> bool:
+        return claimed.number in self._alone or OFFERED_AGAIN in claimed.trial.user_attrs
+
+    def _put_back(self, trials: Iterable[Trial]) -> None:
+        """As many as can be: what the study does not hear of now it takes for dead when the grace is over."""
+        for trial in trials:
+            with suppress(*UNREACHABLE):
+                self._study.put_back(trial)
+
+    def _busy_now(self) -> set[int]:
+        return {number for number, until in self._busy.items() if time.monotonic() < until}
+
+    def _claim(self, but: set[int], fail: Fail) -> Claimed | None:
+        while (trial := self._study.claim(self._preference.ranks(), but)) is not None:
+            try:
+                config = self._study.sweep.settings(self._study.point(trial))
+            except (*UNREACHABLE, KeyboardInterrupt):
+                self._put_back([trial])
+                raise
+            except Exception as error:
+                fail(trial, error)
+                continue
+            number = number_of(trial)
+            return Claimed(trial, number, config, folder_of(self._workdir, number))
+        return None
+
+
+def _are_alike(one: Claimed, other: Claimed) -> bool:
+    """Whether they differ in numbers alone, and stand at the same update."""
+    behind = [RunDirectory(each.folder).checkpoint_steps()[-1:] for each in (one, other)]
+    return structure_of(one.config) == structure_of(other.config) and behind[0] == behind[1]
