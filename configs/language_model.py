@@ -29,7 +29,7 @@ def quick(config: ConfigDict) -> None:
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 1000}
     config.batching = {"tokens_per_update": 2048, "context_length": 128}
     config.model = {"num_layers": 2, "d_model": 128, "d_ff": 512, "num_heads": 4, "max_positions": 128}
-    config.model.update(dropout=0.0, embedding_dropout=0.0, compute_dtype="bfloat16")
+    config.model.update(dropout=0.0, embedding_dropout=0.0, compute_dtype="auto")
     config.optimizer = {"schedule": "cosine", "learning_rate": 3e-3, "warmup_updates": 100, "clip_norm": 1.0}
     config.training = {"num_updates": 1500, "label_smoothing": 0.0, "evaluate_every": 500, "checkpoint_every": 500}
     config.training.update(keep_last=2)
@@ -42,7 +42,7 @@ def enwiki(config: ConfigDict) -> None:
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 8192, "training_sentences": 50_000}
     config.batching = {"tokens_per_update": 4096, "context_length": 256}
     config.model = {"num_layers": 4, "d_model": 192, "d_ff": 768, "num_heads": 3, "max_positions": 256}
-    config.model.update(dropout=0.0, embedding_dropout=0.0, compute_dtype="bfloat16")
+    config.model.update(dropout=0.0, embedding_dropout=0.0, compute_dtype="auto")
     config.optimizer = {"name": "adamw", "schedule": "cosine", "learning_rate": 3e-3, "warmup_updates": 200}
     config.optimizer.update(clip_norm=1.0, weight_decay=0.1)
     config.training = {"num_updates": 4000, "label_smoothing": 0.0, "evaluate_every": 1000, "checkpoint_every": 1000}

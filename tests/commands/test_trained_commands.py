@@ -92,7 +92,10 @@ def test_attention_draws_a_picture(run, kind, capsys):
             ["evaluate", "--workdir={run}", "--config.model.d_model=32"],
             "config.model.d_model: the trained model has 16",
         ),
-        (["evaluate", "--workdir={run}", "--config.data.source=reverse"], "only decoding, mesh, data.directory and"),
+        (
+            ["evaluate", "--workdir={run}", "--config.data.source=reverse"],
+            "only decoding, mesh, data.directory, data.file",
+        ),
         (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
         (["translate", "--workdir={run}", "--ensemble={run}:7"], "there are best, last, "),
         (

@@ -55,10 +55,10 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
     saved = _on_any_devices(load_run_config(workdir))
     config = resolve_config(values, base=saved)
     for key, before, _ in difference(saved, config):
-        if not key.startswith(("decoding.", "mesh.", "data.directory", "data.cache_directory")):
+        if not key.startswith(("decoding.", "mesh.", "data.directory", "data.file", "data.cache_directory")):
             raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory and "
-                "data.cache_directory can change"
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file "
+                "and data.cache_directory can change"
             )
     return config
 

@@ -12,7 +12,7 @@ from transformer_jax.config import DataError, TokenizerConfig
 from transformer_jax.data.documents import Document, DocumentSource
 from transformer_jax.data.statistics import SideStatistics
 from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SideWriter, TokenisingProgress, appearing_whole
-from transformer_jax.data.tokenizers import TRAINERS, Tokenizer, sample_pairs
+from transformer_jax.data.tokenizers.interface import TRAINERS, Tokenizer, sample_pairs
 from transformer_jax.data.tokenizers.pair_encoding import CHUNK_CHARACTERS, flattened, id_type
 
 # Part of every key: raise it when the files change their meaning.

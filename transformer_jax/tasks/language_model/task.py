@@ -125,13 +125,8 @@ class LanguageModelTask:
         stride = self.config.data.evaluation_stride or batching.context_length
         # The order in which pieces are packed changes nothing but the rows they are in.
         rows = rows_of_store(store, batching, 0, limit=documents, stride=stride)
-        rows_at_once = rows_of(batching.context_length, SCORING_TOKENS, row_groups(self._mesh))
         nll = correct = tokens = 0.0
-        for start in range(0, rows.num_rows, rows_at_once):
-            places = np.arange(start, start + rows_at_once)
-            indices = np.where(places < rows.num_rows, places, PADDING_ROW)
-            batch = put_rows((rows.tokens(indices), rows.is_scored(indices)), self._mesh)
-            sums = jax.device_get(self._compiled_loss(params, *batch))
+        for sums in self._sums(params, rows):
             nll, correct, tokens = nll + float(sums.nll), correct + float(sums.correct), tokens + float(sums.tokens)
         return LanguageModelEvaluation(
             split=name,
@@ -143,6 +138,22 @@ class LanguageModelTask:
             context_length=batching.context_length,
             stride=stride,
         )
+
+    def _sums(self, params: PyTree, rows: TextRows) -> Iterator[LossSums]:
+        """The sums of every batch, on the host, each read when the next was dispatched."""
+        batching = self.config.batching
+        # What a training step can hold, its forward pass can.
+        positions = max(SCORING_TOKENS, batching.tokens_per_update // batching.accumulation_steps)
+        rows_at_once = rows_of(batching.context_length, positions, row_groups(self._mesh))
+        dispatched = []
+        for start in range(0, rows.num_rows, rows_at_once):
+            places = np.arange(start, start + rows_at_once)
+            indices = np.where(places < rows.num_rows, places, PADDING_ROW)
+            batch = put_rows((rows.tokens(indices), rows.is_scored(indices)), self._mesh)
+            dispatched.append(self._compiled_loss(params, *batch))
+            if len(dispatched) > 1:
+                yield jax.device_get(dispatched.pop(0))
+        yield from map(jax.device_get, dispatched)
 
     def _store(self, split: str) -> DocumentStore:
         if split not in self._stores:
