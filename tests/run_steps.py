@@ -3,11 +3,14 @@
 import shutil
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+import pytest
 from process_environment import process_environment
 from run_settings import UPDATES
 
@@ -16,32 +19,40 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.runs import train as train_module
-from transformer_jax.runs.loop import Trainer
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.record import Outcome, TrainingDiverged, TrainingRecord
-from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.runs.record import Outcome, PreparedRun, prepare_run
+from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.training.sharding import make_mesh
 
 SPEEDS = ("speed/", "validation/search_tokens_per_second")
 
 
-def record_of(config: ExperimentConfig, folder: Path, devices: int = 1) -> TrainingRecord:
-    run = RunDirectory(folder)
-    mesh = make_mesh(config.mesh, jax.devices()[:devices])
-    return TrainingRecord(config, run, TranslationTask(config, tokenizers_for_training(config, run), mesh), mesh)
+@contextmanager
+def on_devices(count: int) -> Iterator[None]:
+    """Runs that begin inside have so many of the fake devices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_module, "make_mesh", lambda config, devices=None: make_mesh(config, jax.devices()[:count]))
+        yield
 
 
-def train_alone(record: TrainingRecord) -> Outcome:
-    with closing(record):
-        (ending,) = Trainer([record]).train()
-    if isinstance(ending, TrainingDiverged):
-        raise ending
-    return ending
+def train(config: ExperimentConfig, folder: Path, devices: int = 1, **options: Any) -> Outcome:
+    """What the command does, on some of the devices."""
+    with on_devices(devices):
+        return train_module.run_training(config, folder, **options)
 
 
-def train(config: ExperimentConfig, folder: Path, devices: int = 1) -> Outcome:
-    return train_alone(record_of(config, folder, devices))
+def program_of(config: ExperimentConfig, folder: Path, devices: int = 1) -> TrainingProgram:
+    """Task and update of a run."""
+    mesh, shared = make_mesh(config.mesh, jax.devices()[:devices]), SharedPrograms()
+    return shared.program_of(config, shared.tokenizers_of(config, RunDirectory(folder)), mesh)
+
+
+@contextmanager
+def prepared(config: ExperimentConfig, folder: Path, devices: int = 1) -> Iterator[PreparedRun]:
+    """A run that can begin."""
+    program = program_of(config, folder, devices)
+    with prepare_run(config, RunDirectory(folder), program.task, program.update) as run:
+        yield run
 
 
 def metrics_of(folder: Path) -> list[dict]:
@@ -52,7 +63,7 @@ def metrics_of(folder: Path) -> list[dict]:
 
 def parameters_of(folder: Path, config: ExperimentConfig, step: int, devices: int = 1) -> list[np.ndarray]:
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    like = record_of(config, folder, devices).task.update.state_shapes
+    like = program_of(config, folder, devices).update.state_shapes
     state, _ = checkpoints.restore(step, like)
     checkpoints.close()
     return jax.tree.leaves(jax.device_get(state))

@@ -83,8 +83,8 @@ def contend(arguments: argparse.Namespace) -> None:
     """Trains the seeds, as the name says."""
     limit_cores(arguments.threads)
     from transformer_jax.config import resolve
-    from transformer_jax.runs.train import run_training, run_vectorized
-    from transformer_jax.tasks.shared_programs import SharedPrograms
+    from transformer_jax.runs.shared_programs import SharedPrograms
+    from transformer_jax.runs.train import run_training, train_vectorized
 
     first, updates = arguments.first, arguments.updates
     settings = {
@@ -104,7 +104,7 @@ def contend(arguments: argparse.Namespace) -> None:
     folders = [arguments.folder / f"{arguments.be} {config.seed} {updates}" for config in configs]
     shared = SharedPrograms()
     if arguments.be.startswith("at once"):
-        run_vectorized(configs, folders, [lambda step, found: False] * len(configs), shared)
+        train_vectorized(configs, folders, [lambda step, found: False] * len(configs), shared)
         return
     for config, folder in zip(configs, folders, strict=True):
         run_training(config, folder, shared=shared)

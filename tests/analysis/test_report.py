@@ -30,7 +30,7 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
     (run / "run.json").write_text(json.dumps([{"parameters": 1}, {"parameters": 12345}]))
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 3600.5, "lost": 1.0}}))
     summary = summarise(run, "run")
-    assert (summary.bleu, summary.chrf, summary.perplexity, summary.best_update) == (20.0, 40.0, None, 2)
+    assert (summary.score, summary.chrf, summary.perplexity, summary.best_update) == (20.0, 40.0, None, 2)
     assert (summary.updates, summary.target_tokens, summary.tokens_per_second) == (3, 300, 20.0)
     assert (summary.parameters, summary.seconds, summary.best_checkpoint) == (12345, 3661.5, None)
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 0.0}}))

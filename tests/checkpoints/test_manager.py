@@ -10,7 +10,7 @@ from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
-from transformer_jax.config import ExperimentConfig, MeshConfig, hyperparameters_of
+from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
@@ -18,6 +18,8 @@ from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_initial_state
 
 OPTIMIZER = make_optimizer("adam", hyperparameters_of(ExperimentConfig()), lambda step: 0.1)
+
+BLEU = Metric("bleu", "maximize")
 
 
 def init(key: jax.Array) -> dict:
@@ -114,7 +116,7 @@ READS_LEFT_BEHIND = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableE
 def test_a_truncated_newest_checkpoint_gives_way_to_the_one_before(tmp_path, item):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     for step in (1, 2):
-        checkpoints.save(state_at(step), {"counters": {"step": step}}, bleu=float(step))
+        checkpoints.save(state_at(step), {"counters": {"step": step}}, score=float(step))
     checkpoints.wait()
     checkpoints.close()
     folder = tmp_path / "checkpoints" / "2" / item
@@ -168,7 +170,7 @@ def test_a_half_written_checkpoint_is_never_seen(tmp_path):
 def test_when_every_score_is_damaged_nothing_is_moved(tmp_path):
     folder = tmp_path / "checkpoints"
     checkpoints = Checkpoints(folder)
-    checkpoints.save(state_at(1), {}, bleu=1.0)
+    checkpoints.save(state_at(1), {}, score=1.0)
     checkpoints.close()
     (folder / "1" / "metrics" / "metrics").write_text("{")
     for _ in range(2):
@@ -183,9 +185,9 @@ def test_of_equal_scores_the_newest_is_best(tmp_path):
     judged = []
     for step, bleu in enumerate((1.0, 3.0, 3.0, 2.0), start=1):
         judged.append(counters.judge(bleu))
-        checkpoints.save(state_at(step), {}, bleu=bleu)
+        checkpoints.save(state_at(step), {}, score=bleu)
     checkpoints.wait()
     assert judged == [True, True, True, False]
-    assert best_step(scored_checkpoints(RunDirectory(tmp_path))) == 3
+    assert best_step(scored_checkpoints(RunDirectory(tmp_path)), BLEU) == 3
     assert counters.evaluations_without_gain == 2
     checkpoints.close()

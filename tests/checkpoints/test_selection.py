@@ -10,14 +10,16 @@ from transformer_jax.analysis.run_summary import summarise
 from transformer_jax.analysis.translated_split import choose_run
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
-from transformer_jax.config import DataError, ExperimentConfig, InitConfig, to_json
+from transformer_jax.config import DataError, ExperimentConfig, InitConfig, Metric, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 from transformer_jax.runs.checkpoint_tools.averaging import chosen_steps
 from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table
-from transformer_jax.tasks.initial_parameters import find_initial_parameters
+from transformer_jax.runs.initial_parameters import find_initial_parameters
 
 WATCHED = {100: 10.0, 150: 99.0, 200: 30.0, 300: 30.0, 400: 20.0}
+
+BLEU = Metric("bleu", "maximize")
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def steps_left(run: RunDirectory) -> list[int]:
 
 
 def test_the_watchers_scores_count_where_the_training_has_none(run):
-    assert [each.bleu for each in scored_checkpoints(run)] == [None, 10.0, 30.0, 30.0, 20.0, None]
+    assert [each.score for each in scored_checkpoints(run)] == [None, 10.0, 30.0, 30.0, 20.0, None]
     assert chosen_step(run, "best") == 300
     assert steps_to_average(run, "best", 2) == chosen_steps(run, 2, "best", ()) == [200, 300]
     assert steps_to_average(run, "last", 5) == [100, 200, 300, 400, 500]
@@ -52,13 +54,13 @@ def test_the_watchers_scores_count_where_the_training_has_none(run):
 
 def test_the_trainings_own_scores_count_before_all_others(run):
     write_score(run, 100, '{"bleu": 1.0}')
-    assert [each.bleu for each in scored_checkpoints(run)] == [None, 1.0, None, None, None, None]
+    assert [each.score for each in scored_checkpoints(run)] == [None, 1.0, None, None, None, None]
     assert chosen_step(run, "best") == 100
 
 
 def test_without_any_score_the_last_is_the_best(run):
     (run.watched("validation") / "metrics.jsonl").unlink()
-    assert best_step(scored_checkpoints(run)) is None
+    assert best_step(scored_checkpoints(run), BLEU) is None
     assert chosen_step(run, "best") == 500
 
 
@@ -79,7 +81,7 @@ def test_pruning_keeps_and_the_table_shows_what_the_watcher_found_best(run, caps
 def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run, tmp_path, capsys):
     write_score(run, 400, '{"bleu"')
     summary = summarise(run.path, "run")
-    assert (summary.bleu, summary.chrf, summary.best_update) == (99.0, 50.0, 150)
+    assert (summary.score, summary.chrf, summary.best_update) == (99.0, 50.0, 150)
     assert summary.best_checkpoint == run.checkpoints / "300"
     assert main(["report", str(run.path), f"--output={tmp_path / 'out'}"]) == 0
     told = f"{run.checkpoints / '400'} is damaged: its score cannot be read."

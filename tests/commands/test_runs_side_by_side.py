@@ -12,8 +12,10 @@ from transformer_jax.__main__ import main
 from transformer_jax.analysis import translated_split
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints
-from transformer_jax.config import DataError, load_run_config
+from transformer_jax.config import DataError, Metric, load_run_config
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
+
+BLEU = Metric("bleu", "maximize")
 
 
 @pytest.mark.slow
@@ -96,7 +98,7 @@ def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, cap
     assert "0 arrays differ, " in capsys.readouterr().out
     assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:30"]) == 0
     assert "\n\nNo difference between" in capsys.readouterr().out
-    best = best_step(scored_checkpoints(RunDirectory(copy)))
+    best = best_step(scored_checkpoints(RunDirectory(copy)), BLEU)
     left = {str(best), "30"}
     with RunDirectory(copy).locked():
         assert main(["checkpoint", "prune", str(copy)]) == 2
@@ -106,4 +108,4 @@ def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, cap
     assert main(["checkpoint", "prune", str(copy)]) == 0
     assert capsys.readouterr().out.count("\ndeleted") == 4 - len(left)
     assert {each.name for each in (copy / "checkpoints").iterdir()} == left
-    assert best_step(scored_checkpoints(RunDirectory(copy))) == best
+    assert best_step(scored_checkpoints(RunDirectory(copy)), BLEU) == best

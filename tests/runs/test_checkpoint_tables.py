@@ -9,12 +9,14 @@ import pytest
 
 from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, Metric
 from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
 from transformer_jax.runs.checkpoint_tools.difference import compare_parameters, difference_table
 from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table, marks_of
 from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, parameter_table
 from transformer_jax.runs.checkpoint_tools.pruning import to_remove
+
+BLEU = Metric("bleu", "maximize")
 
 
 def stored(step: int, bleu: float | None = None, is_sound: bool = True) -> StoredCheckpoint:
@@ -85,14 +87,14 @@ def test_what_is_not_a_number_comes_first_and_from_zero_everything_is_far():
 def test_the_last_and_the_best_are_not_removed(keep_last, keep_best, removed):
     scored = [stored(1), stored(2, 10.0), stored(3, 20.0), stored(4, 20.0 - 1e-9), stored(5)]
     damaged = stored(6, is_sound=False)
-    assert [each.step for each in to_remove([*scored, damaged], keep_last, keep_best)] == removed
+    assert [each.step for each in to_remove([*scored, damaged], keep_last, keep_best, BLEU)] == removed
 
 
 @pytest.mark.parametrize("bleu", [None, 1.0])
 def test_something_is_always_left(bleu):
     with pytest.raises(ConfigError, match="keep_last=0 and keep_best=0 leave none of 1 checkpoints"):
-        to_remove([stored(1, bleu)], 0, 0)
-    assert to_remove([], 0, 0) == []
+        to_remove([stored(1, bleu)], 0, 0, BLEU)
+    assert to_remove([], 0, 0, BLEU) == []
 
 
 def test_a_folder_is_listed_with_its_damage(tmp_path):
@@ -104,13 +106,13 @@ def test_a_folder_is_listed_with_its_damage(tmp_path):
     write_checkpoint(tmp_path / "damaged-8", None)
     (folder / "9" / "_CHECKPOINT_METADATA").write_text(json.dumps({"commit_timestamp_nsecs": 5 * 10**9}))
     found = stored_checkpoints(folder)
-    assert [(each.step, each.bleu, each.is_sound) for each in found] == [
+    assert [(each.step, each.score, each.is_sound) for each in found] == [
         (9, 7.5, True),
         (10, 2.5, True),
         (11, None, False),
     ]
     assert found[0].written == 5
-    assert marks_of(found) == {9: "best", 10: "last", 11: "damaged: its score cannot be read"}
+    assert marks_of(found, BLEU) == {9: "best", 10: "last", 11: "damaged: its score cannot be read"}
     lines = checkpoint_table(RunDirectory(tmp_path)).split("\n")
     assert [line.split()[:2] for line in lines[1:4]] == [["9", "7.50"], ["10", "2.50"], ["11", "12"]]
     assert lines[-1] == f"damaged, set aside: {tmp_path / 'damaged-8'}, 5 B"

@@ -1,5 +1,6 @@
 """Runs of a few seconds that diverge, lose patience or are refused."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -8,18 +9,19 @@ import numpy as np
 import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import (
-    record_of,
     session,
     train,
-    train_alone,
 )
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.record import TrainingDiverged, TrainingRecord
+from transformer_jax.runs.record import TrainingDiverged
+from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.tasks.translation import TranslationTask
 
 
 @pytest.mark.slow
@@ -36,16 +38,15 @@ def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, parts):
+def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, parts, monkeypatch):
     settings = tiny_settings(cache)
     settings["batching"]["accumulation_steps"] = parts
     config = from_dict(settings)
     train(replace(config, training=replace(config.training, num_updates=3)), tmp_path)
-    broken = record_of(config, tmp_path)
-    original = broken.task.objective.training_model
+    original = TranslationObjective.training_model
 
-    def poisoned_model(rates):
-        model = original(rates)
+    def poisoned_model(self, rates):
+        model = original(self, rates)
         apply = model.apply
 
         def poisoned(variables, *arguments, **options):
@@ -57,11 +58,12 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
         object.__setattr__(model, "apply", poisoned)
         return model
 
-    broken.task.objective.training_model = poisoned_model
+    monkeypatch.setattr(TranslationObjective, "training_model", poisoned_model)
     with pytest.raises(
         TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
     ):
-        train_alone(broken)
+        train(config, tmp_path)
+    monkeypatch.undo()
     assert train(config, tmp_path).reason == "finished"
 
 
@@ -87,16 +89,16 @@ def test_bad_data_corrected_trains_in_the_same_folder(cache, tmp_path):
     assert json.loads((run / "config.json").read_text())["config"]["tokenizer"]["vocabulary_size"] == 32
 
 
-def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path):
+def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path, monkeypatch):
     config = tiny_config(cache, num_updates=3)
     train(config, tmp_path)
     before = (tmp_path / "config.json").read_text()
     settings = tiny_settings(cache, num_updates=9)
     settings["data"]["directory"] = str(tmp_path)
-    changed = record_of(from_dict(settings), tmp_path)
-    changed.task.data_identity = {**changed.task.data_identity, "training data": "another"}
+    monkeypatch.setattr(SymbolCorpus, "fingerprint", lambda self, split: "another")
     with pytest.raises(ConfigError, match="the training data changed"):
-        train_alone(changed)
+        train(from_dict(settings), tmp_path)
+    monkeypatch.undo()
     assert (tmp_path / "config.json").read_text() == before
     (tmp_path / "config.json").unlink()
     with pytest.raises(ConfigError, match=r"holds checkpoints but no config\.json"):
@@ -105,13 +107,14 @@ def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path):
 
 def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path, monkeypatch):
     config = tiny_config(cache, num_updates=6, evaluate_every=3)
-    original = TrainingRecord._evaluate
+    original, evaluations = TranslationTask.evaluate, itertools.count()
 
-    def broken(self, state, limit, step, spend):
-        report = original(self, state, limit, step, spend)
-        return replace(report, loss=float("nan")) if step == 3 else report
+    def broken(self, params, split, *, limit=0):
+        found = original(self, params, split, limit=limit)
+        # The first is the dry run.
+        return found._replace(report=replace(found.report, loss=float("nan"))) if next(evaluations) else found
 
-    monkeypatch.setattr(TrainingRecord, "_evaluate", broken)
+    monkeypatch.setattr(TranslationTask, "evaluate", broken)
     with pytest.raises(TrainingDiverged, match="update 3: the validation loss is nan"):
         train(config, tmp_path)
     checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)

@@ -2,22 +2,23 @@
 
 import json
 import shutil
-from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from run_settings import tiny_config, tiny_settings
-from run_steps import record_of, session, train
+from run_steps import prepared, program_of, session, train
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.commands.train import require_same_run, with_own_beginning
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
+from transformer_jax.runs.record import _describe_run, _progress
+from transformer_jax.runs.shared_programs import SharedPrograms
+from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training.parameter_names import named_leaves
 
 FREEZE = "^encoder_|embedding"
@@ -27,10 +28,10 @@ FREEZE = "^encoder_|embedding"
 def source(cache, tmp_path_factory) -> Path:
     """The folder of a run with a checkpoint; that it was never trained makes no difference to whoever begins with it."""
     folder = tmp_path_factory.mktemp("source") / "run"
-    run = record_of(replace(tiny_config(cache), seed=1), folder)
-    run._describe_run()
-    with closing(run._checkpoints) as checkpoints:
-        checkpoints.save(run._beginning.state(), {**run._identity(), "counters": asdict(run._counters)})
+    config = replace(tiny_config(cache), seed=1)
+    with prepared(config, folder) as run:
+        _describe_run(run, run.task.prepare_data())
+        run.checkpoints.save(run.initial.state(), _progress(run))
     return folder
 
 
@@ -78,16 +79,16 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
     mesh = {"data": 2, "fsdp": 2, "tensor": 2}
     model = {"num_decoder_layers": 2, "scan_layers": True}
     config = tuned(cache, source, freeze="embedding", init={"leave_out": "^encoder_"}, mesh=mesh, model=model)
-    run = record_of(config, tmp_path / "run", devices=8)
-    state, drawn = run._beginning.state(), jax.device_get(run.task.update.initial_state(config.seed))
+    with prepared(config, tmp_path / "run", devices=8) as run:
+        state, drawn = run.initial.state(), jax.device_get(run.update.initial_state(config.seed))
     before = read_parameters(RunDirectory(source), "last")[1]
     for name, leaf in named_leaves(state.params).items():
         is_drawn = name.startswith(("encoder_", "decoder_layers_1"))
         np.testing.assert_array_equal(leaf, named_leaves(drawn.params)[name] if is_drawn else before[name])
-    wanted = jax.tree.map(lambda shape: shape.sharding, run.task.update.state_shapes)
+    wanted = jax.tree.map(lambda shape: shape.sharding, run.update.state_shapes)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == wanted
     assert int(state.step) == 0
-    told = run._beginning.origin()["initial_parameters"]
+    told = run.initial.origin()["initial_parameters"]
     assert {name.partition("/")[0] for name in told["missing"]} == {"decoder_layers_1"}
     assert {name.partition("/")[0] for name in told["left_out"]} == {"encoder_layers_0"}
 
@@ -108,15 +109,15 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
 def test_what_does_not_fit_is_told_before_anything_is_written(cache, source, tmp_path, changes, message):
     config = tuned(cache, source, **changes)
     with pytest.raises(ValueError, match=message):
-        record_of(config, tmp_path / "run")
+        train(config, tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, tmp_path):
     config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
-    record_of(config, tmp_path / "run")
+    program_of(config, tmp_path / "run")
     new, old = (
-        tokenizers_for_training(each, RunDirectory(tmp_path / "run")).source.fingerprint()
+        tokenizers_for_training(each, RunDirectory(tmp_path / "run"), new_tokenizers).source.fingerprint()
         for each in (config, tuned(cache, source))
     )
     assert new != old

@@ -5,12 +5,13 @@ import json
 import pytest
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs import goodput as module
+from transformer_jax.runs import clock as module
+from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
 from transformer_jax.runs.profiler import ProfiledSteps
 
 
-class Clock:
+class Time:
     def __init__(self):
         self.now = 100.0
 
@@ -19,69 +20,75 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def time(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(module, "time", time)
+    return time
+
+
+def test_every_second_counts_once(tmp_path, time):
     clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    return clock
-
-
-def test_every_second_counts_once(tmp_path, clock):
-    sheet = Goodput(tmp_path / "goodput.json", 0)
-    clock.now += 5
-    sheet.turn_to("step")
-    clock.now += 10
-    with sheet.spend("evaluation"):
-        clock.now += 3
-        with sheet.spend("checkpoint"):
-            clock.now += 1
-        clock.now += 2
-    clock.now += 20
-    sheet.write(7)
-    seconds = json.loads((tmp_path / "goodput.json").read_text())["seconds"]
+    goodput = Goodput(tmp_path / "goodput.json", 0, clock)
+    time.now += 5
+    clock.turn_to("step")
+    time.now += 10
+    with clock.spend("evaluation"):
+        time.now += 3
+        with clock.spend("checkpoint"):
+            time.now += 1
+        time.now += 2
+    time.now += 20
+    goodput.write(7)
+    content = json.loads((tmp_path / "goodput.json").read_text())
     expected = {"start_up": 5, "step": 30, "evaluation": 5, "checkpoint": 1, "compile": 0, "data_wait": 0, "lost": 0}
-    assert seconds == expected
-    assert sheet.share("step") == pytest.approx(30 / 41)
-    assert sheet.line() == "73% of the time in updates (30.0 s); start up 5.0 s, evaluation 5.0 s, checkpoint 1.0 s"
+    assert content["seconds"] == expected
+    assert content["goodput"] == pytest.approx(30 / 41, abs=1e-4)
+    assert goodput.line() == "73% of the time in updates (30.0 s); start up 5.0 s, evaluation 5.0 s, checkpoint 1.0 s"
 
 
-def test_of_trainings_at_once_each_counts_its_part_from_the_start(tmp_path, clock):
-    started = clock.now
-    sheets = []
-    for number in range(4):
-        clock.now += 1
-        sheets.append(Goodput(tmp_path / f"{number}.json", 0, started, trainings=4))
-    clock.now += 4
-    for sheet in sheets:
-        sheet.turn_to("step")
-    clock.now += 10
-    for sheet in sheets[1:]:
-        sheet.share_with(3)
-    sheets[0].write(5)
-    clock.now += 30
-    for sheet in sheets[1:]:
-        sheet.write(9)
-    assert [sheet.seconds["start_up"] for sheet in sheets] == [2.0] * 4
-    assert [sheet.seconds["step"] for sheet in sheets] == [2.5, *[12.5] * 3]
-    assert sum(sum(sheet.seconds.values()) for sheet in sheets) == clock.now - started
+def test_an_exception_ends_what_time_was_spent_on(time):
+    clock = Clock()
+    clock.turn_to("step")
+    with pytest.raises(ZeroDivisionError), clock.spend("evaluation"):
+        time.now += 2
+        _ = 1 / 0
+    time.now += 3
+    assert clock.training_seconds() == 3
+    assert clock.seconds["evaluation"] == 2
+
+
+def test_of_runs_in_one_process_each_counts_its_part_from_the_start(tmp_path, time):
+    started, clock = time.now, Clock(runs=4)
+    time.now += 8
+    sheets = [Goodput(tmp_path / f"{number}.json", 0, clock) for number in range(4)]
+    clock.turn_to("step")
+    time.now += 10
+    ended = sheets[0].seconds()
+    clock.divide_among(3)
+    time.now += 30
+    seconds = [ended, *(sheet.seconds() for sheet in sheets[1:])]
+    assert [each["start_up"] for each in seconds] == [2.0] * 4
+    assert [each["step"] for each in seconds] == [2.5, *[12.5] * 3]
+    assert sum(sum(each.values()) for each in seconds) == time.now - started
 
 
 @pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (10, 10, 4)])
-def test_what_a_crash_costs(tmp_path, clock, restored, kept, lost):
-    sheet = Goodput(tmp_path / "goodput.json", 0)
-    sheet.turn_to("step")
-    clock.now += 10
-    sheet.turn_to("step")
-    sheet.saved()
-    clock.now += 4
-    sheet.write(20)
-    again = Goodput(tmp_path / "goodput.json", restored)
-    assert (again.seconds["step"], again.seconds["lost"]) == (kept, lost)
+def test_what_a_crash_costs(tmp_path, time, restored, kept, lost):
+    clock = Clock()
+    goodput = Goodput(tmp_path / "goodput.json", 0, clock)
+    clock.turn_to("step")
+    time.now += 10
+    goodput.saved()
+    time.now += 4
+    goodput.write(20)
+    again = Goodput(tmp_path / "goodput.json", restored, Clock()).seconds()
+    assert (again["step"], again["lost"]) == (kept, lost)
 
 
 def test_a_file_that_is_no_time_sheet(tmp_path):
     (tmp_path / "goodput.json").write_text('{"seconds": 3}')
     with pytest.raises(DataError, match=r"goodput\.json"):
-        Goodput(tmp_path / "goodput.json", 0)
+        Goodput(tmp_path / "goodput.json", 0, Clock())
 
 
 def test_updates_to_trace():

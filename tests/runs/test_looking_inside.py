@@ -3,13 +3,11 @@
 import gzip
 import json
 import re
-from contextlib import closing
 
 import pytest
 from run_settings import tiny_config
-from run_steps import record_of
+from run_steps import program_of, train
 
-from transformer_jax.runs.loop import Trainer
 from transformer_jax.runs.profiler import ProfiledSteps
 from transformer_jax.tasks.translation import TranslationTask
 
@@ -18,12 +16,12 @@ from transformer_jax.tasks.translation import TranslationTask
 def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_path, monkeypatch, capfd):
     planned = TranslationTask.batch_shapes
     monkeypatch.setattr(TranslationTask, "batch_shapes", lambda self, first: planned(self, first)[:1])
-    with closing(record_of(tiny_config(cache, num_updates=4, evaluate_every=0), tmp_path)) as record:
-        shapes = {shape.target.ids.shape for shape in planned(record.task, 0)}
-        assert len(shapes) == 2
-        Trainer([record], ProfiledSteps(2, 3)).train()
+    config = tiny_config(cache, num_updates=4, evaluate_every=0)
+    shapes = {shape.target.ids.shape for shape in planned(program_of(config, tmp_path).task, 0)}
+    assert len(shapes) == 2
+    train(config, tmp_path, profiled=ProfiledSteps(2, 3))
     (told,) = re.findall(
-        r"update \d: compiling once more, for a batch of \(.*\) and (\(.*\)) that was not planned",
+        r"update \d: compiling once more, for a batch of (\(.*\)) that was not planned",
         capfd.readouterr().err,
     )
     assert told in {str(shape) for shape in shapes}

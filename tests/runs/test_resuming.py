@@ -23,7 +23,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.record import TrainingRecord
+from transformer_jax.runs.record import RunRecord
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,11 @@ def test_a_run_describes_itself(whole):
 def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeypatch):
     before = metrics_of(whole)
     saving = json.loads((whole / "goodput.json").read_text())["seconds"]["checkpoint"]
-    close = Checkpoints.close
-    monkeypatch.setattr(Checkpoints, "close", lambda self: (time.sleep(0.5), close(self)))
+    wait = Checkpoints.wait
+    monkeypatch.setattr(Checkpoints, "wait", lambda self: (time.sleep(0.5), wait(self)))
     outcome = train(tiny_config(cache), whole)
     best = max(record["validation/bleu"] for record in before if "validation/bleu" in record)
-    assert outcome[:3] == (UPDATES, "finished", best)
+    assert outcome[:4] == (UPDATES, "finished", "validation/bleu", best)
     assert "in updates" in outcome.time_spent
     goodput = json.loads((whole / "goodput.json").read_text())
     assert goodput["step"] == UPDATES
@@ -64,14 +64,14 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
     config = tiny_config(cache)
-    original = TrainingRecord.add
+    original = RunRecord.log
 
     def interrupting(self, step, *rest):
         if step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
         return original(self, step, *rest)
 
-    monkeypatch.setattr(TrainingRecord, "add", interrupting)
+    monkeypatch.setattr(RunRecord, "log", interrupting)
     outcome = train(config, tmp_path)
     assert outcome.reason == "interrupted"
     assert 4 <= outcome.step < 12

@@ -15,14 +15,15 @@ from transformer_jax.config import ExperimentConfig, from_dict, to_json
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.runs import train as train_module
+from transformer_jax.runs.shared_programs import KEPT, SharedPrograms
 from transformer_jax.sweeps.definition import Sweep
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.storage import open_storage
 from transformer_jax.sweeps.study import SharedStudy
 from transformer_jax.sweeps.worker import Worker
 from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.tasks.shared_programs import KEPT, SharedPrograms
 from transformer_jax.training.sharding import make_mesh
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
@@ -80,7 +81,7 @@ def sweep(cache, tmp_path, monkeypatch) -> Sweep:
 def trained(configs: list[ExperimentConfig], folder: Path, shared: SharedPrograms) -> None:
     """Trains them at once."""
     folders = [folder / str(place) for place in range(len(configs))]
-    endings = train_module.run_vectorized(configs, folders, [lambda step, found: False] * len(configs), shared)
+    endings = train_module.train_vectorized(configs, folders, [lambda step, found: False] * len(configs), shared)
     assert [ending.step for ending in endings] == [config.training.num_updates for config in configs]
 
 
@@ -115,7 +116,7 @@ def test_twelve_trials_that_differ_in_numbers_share_one_compilation_and_train_as
     sweep, tmp_path, traced, compilations
 ):
     study = SharedStudy(sweep, open_storage(str(tmp_path / "study.journal")), "s")
-    Worker(study, tmp_path, partial(train_module.run_vectorized, shared=SharedPrograms())).work()
+    Worker(study, tmp_path, partial(train_module.train_vectorized, shared=SharedPrograms())).work()
     trials = rows(study)
     assert [each.state for each in trials] == ["complete"] * 12
     assert len(traced) == 1
@@ -150,21 +151,22 @@ def test_a_second_pack_compiles_nothing(sweep, tmp_path, traced, compilations):
     assert compilations == []
 
 
-def test_a_task_is_shared_where_structure_and_data_are_the_same(cache, tmp_path):
+def test_a_program_is_shared_where_structure_and_data_are_the_same(cache, tmp_path):
     mesh, shared = make_mesh(trial(cache, {}).mesh, jax.devices()[:1]), SharedPrograms()
 
-    def task(changes: dict, folder: str = "new"):
+    def program(changes: dict, folder: str = "new"):
         config = trial(cache, changes)
-        return shared.task_of(config, tokenizers_for_training(config, RunDirectory(tmp_path / folder)), mesh)
+        tokenizers = tokenizers_for_training(config, RunDirectory(tmp_path / folder), new_tokenizers)
+        return shared.program_of(config, tokenizers, mesh)
 
-    first = task({})
-    assert task({"seed": 9, "optimizer": {"b1": 0.1}}) is first
+    first = program({})
+    assert program({"seed": 9, "optimizer": {"b1": 0.1}}) is first
     for changes in ({"data": {"seed": 2}}, {"training": {"label_smoothing": 0.0}}, {"model": {"d_ff": 8}}):
-        assert task(changes) is not first
-    assert task({}) is first
+        assert program(changes) is not first
+    assert program({}) is first
     for width in range(1, KEPT + 1):
-        task({"model": {"d_ff": 100 + width}})
-    assert task({}) is not first
+        program({"model": {"d_ff": 100 + width}})
+    assert program({}) is not first
 
 
 def test_tokenizers_are_trained_once_for_one_text(cache, tmp_path):
@@ -199,7 +201,7 @@ def test_a_session_takes_what_others_learned_and_compiled(cache, tmp_path):
         def tokenizers_of(self, config, run):
             return shared.tokenizers_of(config, run)
 
-        def task_of(self, config, tokenizers, mesh):
+        def program_of(self, config, tokenizers, mesh):
             raise AskedError(tokenizers is shared.tokenizers_of(config, RunDirectory(tmp_path)))
 
     shared = SharedPrograms()

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from run_steps import metrics_of, train_alone
+from run_steps import metrics_of, train
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, hyperparameters_of
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
-from transformer_jax.runs.record import TrainingDiverged, TrainingRecord
-from transformer_jax.runs.train import run_vectorized
+from transformer_jax.runs.record import RunRecord, TrainingDiverged
+from transformer_jax.runs.shared_programs import SharedPrograms
+from transformer_jax.runs.train import train_vectorized
 from transformer_jax.sequence_types import batch_shape
-from transformer_jax.tasks.shared_programs import SharedPrograms
 from transformer_jax.training import vectorized
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.vectorized import _of_each
@@ -49,7 +49,7 @@ def together(cache, folder: Path, changes=MEMBERS, judges=None, tell=lambda plac
     configs = [member(cache, each) for each in changes]
     folders = [folder / str(place) for place in range(len(changes))]
     judges = judges or [lambda step, found: False] * len(changes)
-    return run_vectorized(configs, folders, judges, SHARED, tell)
+    return train_vectorized(configs, folders, judges, SHARED, tell)
 
 
 def parameters(folder: Path, step: int) -> list[np.ndarray]:
@@ -71,9 +71,7 @@ def alone(cache, tmp_path_factory) -> Path:
     """Every member trained by itself, on one device."""
     folder = tmp_path_factory.mktemp("alone")
     for place, changes in enumerate(MEMBERS):
-        config, run = member(cache, changes), RunDirectory(folder / str(place))
-        task = SHARED.task_of(config, SHARED.tokenizers_of(config, run), one_device())
-        train_alone(TrainingRecord(config, run, task, one_device()))
+        train(member(cache, changes), folder / str(place), shared=SHARED)
     return folder
 
 
@@ -93,14 +91,14 @@ def test_each_comes_out_as_it_would_alone_and_goes_on_when_others_have_ended(cac
 
 @pytest.mark.slow
 def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatch):
-    original = TrainingRecord.add
+    original = RunRecord.log
 
     def interrupting(self, step, *rest):
-        if step == 3 and self.run.path.name == "0":
+        if step == 3 and self.directory.path.name == "0":
             os.kill(os.getpid(), signal.SIGTERM)
         return original(self, step, *rest)
 
-    monkeypatch.setattr(TrainingRecord, "add", interrupting)
+    monkeypatch.setattr(RunRecord, "log", interrupting)
     first: list = []
     with pytest.raises(KeyboardInterrupt):
         together(cache, tmp_path, tell=lambda place, ending: first.append(ending))
@@ -114,7 +112,7 @@ def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_one_that_diverges_or_is_judged_ends_by_itself(cache, alone, tmp_path, capfd):
+def test_one_that_diverges_or_is_stopped_ends_by_itself(cache, alone, tmp_path, capfd):
     changes = [{**MEMBERS[0], "optimizer": {"learning_rate": 1e38}}, MEMBERS[1], MEMBERS[2]]
     judges = [lambda step, found: False, lambda step, found: step == 2, lambda step, found: False]
     told: list = []
@@ -125,7 +123,7 @@ def test_one_that_diverges_or_is_judged_ends_by_itself(cache, alone, tmp_path, c
     assert "gradient norm" in str(endings[0])
     assert told == [(0, [0, 1, 2]), (1, [1, 2]), (2, [2])]
     assert not (tmp_path / "0" / "outcome.json").exists()
-    assert [(ending.step, ending.reason) for ending in endings[1:]] == [(2, "judged"), (9, "finished")]
+    assert [(ending.step, ending.reason) for ending in endings[1:]] == [(2, "stopped"), (9, "finished")]
     assert_same(tmp_path / "2", alone / "2", 9)
     assert "[2] update 9: validation" in capfd.readouterr().err
 
@@ -160,14 +158,14 @@ def test_who_asks_to_stop_while_an_end_is_told_is_heard(cache, alone, tmp_path):
 def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypatch):
     """One after another, and by ``vmap`` as where there is no CPU; on two devices, of which the second has one too many."""
     config = member(cache, {})
-    task = SHARED.task_of(config, SHARED.tokenizers_of(config, RunDirectory(cache / "none")), one_device())
-    batch, hyperparameters = next(task.training_batches(0)), hyperparameters_of(config)
-    states = [task.update.initial_state(seed) for seed in (1, 2, 3)]
-    step = jax.jit(task.update.step)
+    program = SHARED.program_of(config, SHARED.tokenizers_of(config, RunDirectory(cache / "none")), one_device())
+    batch, hyperparameters = next(program.task.batches(0)), hyperparameters_of(config)
+    states = [program.update.initial_state(seed) for seed in (1, 2, 3)]
+    step = jax.jit(program.update.step)
     alone = [step(state, batch, jax.tree.map(jnp.float32, hyperparameters)) for state in states]
     for rule in (_of_each, lambda step, platform: _of_each(step, "gpu")):
         monkeypatch.setattr(vectorized, "_of_each", rule)
-        joined = vectorized.Vectorized(task.update, 3, jax.devices()[:2])
+        joined = vectorized.VectorizedUpdate(program.update, 3, jax.devices()[:2])
         compiled = joined.lower(batch_shape(*batch.source.ids.shape, batch.target.ids.shape[1])).compile()
         found, metrics = compiled(
             joined.join(states), joined.put_batch(batch), joined.put_hyperparameters([hyperparameters] * 3)

@@ -17,6 +17,7 @@ from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.watch import LOOKS, watch
+from transformer_jax.tasks.evaluator import TranslationEvaluation
 from transformer_jax.tasks.trained_run import open_trained_run
 from transformer_jax.tasks.translation import TranslationTask
 
@@ -39,12 +40,21 @@ def scored(monkeypatch):
     """The updates that were scored, in their order; the scores are made up."""
     steps = []
 
-    def evaluate(task, params, split, *, step):
-        assert len(steps) < 4, "again and again"
-        steps.append(step)
-        scores = score_translations(["a b c d" if step == 3 else "d c"], ["a b c d"])
-        return EvaluationReport(split, step, scores, 1.0, 2.0, 3.0, 1, task.config.decoding), []
+    restored = []
 
+    def restore_params(self, step, like):
+        restored.append(step)
+        return original(self, step, like)
+
+    def evaluate(task, params, split, *, limit=0):
+        assert len(steps) < 4, "again and again"
+        steps.append(restored[-1])
+        scores = score_translations(["a b c d" if steps[-1] == 3 else "d c"], ["a b c d"])
+        report = EvaluationReport(split, steps[-1], scores, 1.0, 2.0, 3.0, 1, task.config.decoding)
+        return TranslationEvaluation(report, [])
+
+    original = Checkpoints.restore_params
+    monkeypatch.setattr(Checkpoints, "restore_params", restore_params)
     monkeypatch.setattr(TranslationTask, "evaluate", evaluate)
     return steps
 

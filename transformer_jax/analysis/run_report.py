@@ -11,7 +11,7 @@ Value = float | int | None
 
 # Heading in the tables, name in the CSV, how it is written, and where it comes from.
 COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
-    ("BLEU", "validation_bleu", "{:.2f}", lambda run: run.bleu),
+    ("BLEU", "validation_bleu", "{:.2f}", lambda run: run.score),
     ("chrF", "validation_chrf", "{:.2f}", lambda run: run.chrf),
     ("perplexity", "validation_perplexity", "{:.3f}", lambda run: run.perplexity),
     ("at update", "best_update", "{:,}", lambda run: run.best_update),

@@ -7,10 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from transformer_jax.checkpoints.format import best_of
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.checkpoints.selection import BLEU, best_step, scored_checkpoints, watched_validations
-from transformer_jax.config import DataError, ExperimentConfig, load_run_config
+from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, watched_validations
+from transformer_jax.config import DataError, ExperimentConfig, Metric, load_run_config
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
 
@@ -31,8 +30,8 @@ class SavedScores:
 class RunSummary:
     """A run. What is not known (yet) is None.
 
-    ``bleu``, ``chrf`` and ``perplexity`` are of the validation with the highest BLEU, after ``best_update``; of equals the
-    later; where the training made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best
+    ``score`` (the selection metric), ``chrf`` and ``perplexity`` are of the best validation, after ``best_update``, of equals
+    the later; where the run made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best
     checkpoint that is kept, ``damaged`` are those whose score cannot be read. ``tokens_per_second`` is the median of what was
     logged; ``seconds`` all time that ``goodput.json`` accounts for.
     """
@@ -40,7 +39,7 @@ class RunSummary:
     name: str
     folder: Path
     config: ExperimentConfig
-    bleu: float | None
+    score: float | None
     chrf: float | None
     perplexity: float | None
     best_update: int | None
@@ -71,16 +70,18 @@ def summarise(folder: Path, name: str) -> RunSummary:
     """
     run = RunDirectory(folder)
     records = read_metrics(run.metrics)
-    best = _best_validation(records) or _best_validation(watched_validations(run))
+    config = load_run_config(folder)
+    selection = config.selection
+    best = _best_validation(records, selection) or _best_validation(watched_validations(run), selection)
     stored = scored_checkpoints(run)
-    step = best_step(stored)
+    step = best_step(stored, selection)
     tokens = _last(records, "train/target_tokens")
     speeds = _values(records, "speed/target_tokens_per_second")
     return RunSummary(
         name=name,
         folder=folder,
-        config=load_run_config(folder),
-        bleu=best.get(BLEU),
+        config=config,
+        score=best.get(selection.key),
         chrf=best.get("validation/chrf"),
         perplexity=best.get("validation/perplexity"),
         best_update=best.get("step"),
@@ -105,10 +106,11 @@ def summarise(folder: Path, name: str) -> RunSummary:
     )
 
 
-def _best_validation(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The record with the highest BLEU, an empty one where there is none."""
-    judged = {record["step"]: record for record in records if record.get(BLEU) is not None}
-    return judged[best_of({step: record[BLEU] for step, record in judged.items()})] if judged else {}
+def _best_validation(records: Sequence[dict[str, Any]], selection: Metric) -> dict[str, Any]:
+    """The record that is best by the selection metric, an empty one where there is none."""
+    scored = {record["step"]: record for record in records if record.get(selection.key) is not None}
+    values = {step: record[selection.key] for step, record in scored.items()}
+    return scored[selection.best_step(values)] if values else {}
 
 
 def _values(records: Sequence[dict[str, Any]], key: str) -> list[float]:

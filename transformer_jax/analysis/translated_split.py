@@ -1,6 +1,6 @@
 """One side of a comparison: the translations of a split by one checkpoint, read from disk or made now."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -19,7 +19,6 @@ from transformer_jax.tasks.saved_evaluations import (
     whose_parameters,
 )
 from transformer_jax.tasks.trained_run import open_trained_run
-from transformer_jax.tasks.translation import TranslationTask
 
 # Two scores of the same translations and references agree far closer, whatever the version of sacreBLEU.
 SAME_SCORE = 0.01
@@ -113,10 +112,8 @@ def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
     """Evaluates, and saves what evaluate would; raises ConfigError when nothing can be saved."""
     workdir = require_writable(chosen.stem.parent, "A B")
     trained = open_trained_run(workdir, chosen.config, checkpoint=str(chosen.step), average=chosen.average)
-    task = TranslationTask(chosen.config, trained.tokenizers, trained.mesh)
-    report, hypotheses = task.evaluate(
-        trained.params, chosen.split, step=trained.steps[-1], averaged=len(trained.steps)
-    )
+    report, hypotheses = trained.evaluator.evaluate(trained.params, chosen.split)
+    report = replace(report, checkpoint_step=trained.steps[-1], averaged_checkpoints=len(trained.steps))
     return TranslatedSplit(chosen, save_evaluation(chosen.stem, report, hypotheses), load_run_config(workdir))
 
 

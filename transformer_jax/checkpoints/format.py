@@ -2,14 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from transformer_jax.config import DataError
 
-# What selects the best checkpoint.
-METRIC = "bleu"
 # A folder of such a name is half-written or half-deleted: nobody takes it for a checkpoint, and the next training removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
 
@@ -19,11 +16,13 @@ class CheckpointError(DataError):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint as files: ``bleu`` is None where none was measured, ``is_sound`` False where its score cannot be read."""
+    """A checkpoint as files: ``score`` is the selection metric, None where it was not measured; ``is_sound`` is False where it
+    cannot be read.
+    """
 
     step: int
     folder: Path
-    bleu: float | None
+    score: float | None
     is_sound: bool
 
     @property
@@ -45,11 +44,6 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
     """The complete checkpoints of a folder, oldest first."""
     folders = [entry for entry in directory.glob("[0-9]*") if entry.name.isdigit()]
     return [_stored(folder) for folder in sorted(folders, key=lambda folder: int(folder.name))]
-
-
-def best_of(scores: Mapping[int, float]) -> int:
-    """Of at least one step with its score the best, of equals the newest."""
-    return max(scores, key=lambda step: (scores[step], step))
 
 
 def bytes_in(folder: Path) -> int:
@@ -89,4 +83,5 @@ def _stored(folder: Path) -> StoredCheckpoint:
         scores = None
     if not isinstance(scores, dict):
         return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
-    return StoredCheckpoint(int(folder.name), folder, scores.get(METRIC), is_sound=True)
+    # The metric that selects checkpoints is the only one that is stored with them.
+    return StoredCheckpoint(int(folder.name), folder, next(iter(scores.values()), None), is_sound=True)

@@ -13,16 +13,20 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import METRIC, CheckpointError, set_aside, stored_checkpoints
+from transformer_jax.checkpoints.format import CheckpointError, set_aside, stored_checkpoints
+from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.training.state import TrainState
+
+SELECTION = ExperimentConfig().selection
+"""The metric of the default task."""
 
 Progress = dict[str, Any]
 """JSON that travels with a state: the loop's counters, the config, the tokenizers, digests of the data."""
 
 
 class Checkpoints:
-    """The checkpoints of one run: the last ``keep_last``, and the ``keep_best`` with the highest validation BLEU.
+    """The checkpoints of one run: the last ``keep_last``, and the ``keep_best`` that score best by ``selection``.
 
     Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON). Writing is asynchronous;
     a folder gets its final name only when it is complete, so a killed process leaves nothing half-written under it.
@@ -35,15 +39,22 @@ class Checkpoints:
         *,
         keep_last: int = 5,
         keep_best: int = 1,
+        selection: Metric = SELECTION,
         read_only: bool = False,
     ) -> None:
         # Orbax tells its user nothing that this class does not.
         logging.getLogger("absl").setLevel(logging.ERROR)
         self._directory = Path(directory).absolute()
-        best = BestN(get_metric_fn=lambda metrics: metrics[METRIC], n=keep_best, keep_checkpoints_without_metrics=False)
+        self._selection = selection
+        sign = 1 if selection.direction == "maximize" else -1
+        best = BestN(
+            get_metric_fn=lambda metrics: sign * metrics[selection.name],
+            n=keep_best,
+            keep_checkpoints_without_metrics=False,
+        )
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best]),
-            best_fn=lambda metrics: metrics[METRIC],
+            best_fn=lambda metrics: sign * metrics[selection.name],
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
             multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
@@ -66,7 +77,7 @@ class Checkpoints:
         for checkpoint in damaged if is_first() else ():
             self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
 
-    def save(self, state: TrainState, progress: Progress, bleu: float | None = None) -> None:
+    def save(self, state: TrainState, progress: Progress, score: float | None = None) -> None:
         """Starts to write ``state`` under its step; does nothing if that step is already there."""
         step = int(state.step)
         if step in self.steps():
@@ -77,7 +88,9 @@ class Checkpoints:
             rest=ocp.args.StandardSave(rest),
             progress=ocp.args.JsonSave(progress),
         )
-        self._manager.save(step, args=items, metrics=None if bleu is None else {METRIC: bleu}, force=True)
+        self._manager.save(
+            step, args=items, metrics=None if score is None else {self._selection.name: score}, force=True
+        )
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
         """Starts to write parameters alone, without what a training needs to go on: to evaluate, and to start from."""

@@ -2,37 +2,45 @@
 
 from typing import Any
 
-from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, best_of, stored_checkpoints
+from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, stored_checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ExperimentConfig, Metric, load_run_config
 from transformer_jax.runtime.atomic_files import read_records
-
-BLEU = "validation/bleu"
 
 
 def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
-    """The complete checkpoints of a run, oldest first, each with its validation BLEU.
+    """The complete checkpoints of a run, oldest first, each with its score on the validation split.
 
     Where the training scored none of them that is what ``evaluate --watch`` found. Never some of one and some of the other:
     they may have searched otherwise, and over other sentences. Raises DataError when the watcher's log is damaged.
     """
     stored = stored_checkpoints(run.checkpoints)
-    if any(each.bleu is not None for each in stored):
+    if any(each.score is not None for each in stored) or not run.watched("validation").is_dir():
         return stored
-    watched = {record["step"]: record[BLEU] for record in watched_validations(run)}
-    return [each._replace(bleu=watched.get(each.step)) if each.is_sound else each for each in stored]
+    key = selection_of(run).key
+    watched = {record["step"]: record[key] for record in watched_validations(run)}
+    return [each._replace(score=watched.get(each.step)) if each.is_sound else each for each in stored]
+
+
+def selection_of(run: RunDirectory) -> Metric:
+    """The metric that selects the checkpoints of a run; that of the default task where the settings are gone."""
+    return (load_run_config(run.config) if run.config.is_file() else ExperimentConfig()).selection
 
 
 def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
     """What ``evaluate --watch`` measured on the validation split, also of checkpoints that are gone."""
     log = run.watched("validation") / "metrics.jsonl"
     records = read_records(log) if log.is_file() else []
-    return [record for record in records if record.get(BLEU) is not None]
+    if not records:
+        return []
+    key = selection_of(run).key
+    return [record for record in records if record.get(key) is not None]
 
 
-def best_step(stored: list[StoredCheckpoint]) -> int | None:
-    """The step of the one with the highest score, of equals the newest; None when none was scored."""
-    scores = {each.step: each.bleu for each in stored if each.bleu is not None}
-    return best_of(scores) if scores else None
+def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
+    """The step of the one with the best score, of equals the newest; None when none was scored."""
+    scores = {each.step: each.score for each in stored if each.score is not None}
+    return selection.best_step(scores) if scores else None
 
 
 def chosen_step(run: RunDirectory, which: str) -> int:
@@ -47,7 +55,7 @@ def chosen_step(run: RunDirectory, which: str) -> int:
     if which == "last":
         return steps[-1]
     if which == "best":
-        best = best_step(stored)
+        best = best_step(stored, selection_of(run))
         return steps[-1] if best is None else best
     if which.isdigit() and int(which) in steps:
         return int(which)

@@ -132,7 +132,7 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
 def _prune(values: flags.FlagValues, runs: list[str]) -> None:
     from transformer_jax.checkpoints.format import bytes_in, remove
     from transformer_jax.checkpoints.run_directory import RunDirectory
-    from transformer_jax.checkpoints.selection import scored_checkpoints
+    from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
     from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
     from transformer_jax.runs.checkpoint_tools.listing import count_text
     from transformer_jax.runs.checkpoint_tools.pruning import to_remove
@@ -141,7 +141,7 @@ def _prune(values: flags.FlagValues, runs: list[str]) -> None:
     run_directory.require_run("RUN")
     with run_directory.locked(f"prune: a training is running in {run_directory.path}; prune when it has ended"):
         stored = scored_checkpoints(run_directory)
-        removed = to_remove(stored, values.keep_last, values.keep_best)
+        removed = to_remove(stored, values.keep_last, values.keep_best, selection_of(run_directory))
         freed = sum(bytes_in(each.folder) for each in removed)
         for each in removed:
             size = bytes_text(bytes_in(each.folder))

@@ -61,7 +61,6 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.tasks.saved_evaluations import evaluation_stem, save_evaluation
     from transformer_jax.tasks.trained_ensemble import ensemble_ending, open_chosen_runs, other_members, together
-    from transformer_jax.tasks.translation import TranslationTask
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
     if values.distributed:
@@ -73,10 +72,10 @@ def run(values: flags.FlagValues) -> int:
     start_jax(config.data.cache_directory)
     runs = open_chosen_runs(chosen, values.average)
     trained = together(runs)
-    task = TranslationTask(config, trained.tokenizers, trained.mesh, [run.config for run in runs[1:]])
     step, averaged = trained.steps[-1], len(trained.steps)
-    report, hypotheses = task.evaluate(trained.params, values.split, step=step, averaged=averaged)
-    report = replace(report, ensemble=other_members(chosen, runs))
+    report, hypotheses = trained.evaluator.evaluate(trained.params, values.split)
+    members = other_members(chosen, runs)
+    report = replace(report, checkpoint_step=step, averaged_checkpoints=averaged, ensemble=members)
     if not is_first():
         return 0
 
@@ -86,7 +85,7 @@ def run(values: flags.FlagValues) -> int:
     if values.json:
         print(json.dumps(report.to_json(), ensure_ascii=False))
         return 0
-    pairs = task.pairs(report.split, max(values.examples, 1))
+    pairs = trained.evaluator.pairs(report.split, max(values.examples, 1))
     for pair, hypothesis in zip(pairs[: values.examples], hypotheses, strict=False):
         print(f"source      {pair.source}\ntranslation {hypothesis}\nreference   {pair.target}\n")
     print(report.table())

@@ -5,15 +5,20 @@ Example:
     transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
 RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be going on,
-and their models may be of different kinds. The highest validation BLEU comes first. Prints the table and writes, into the
+and their models may be of different kinds. The best validation score comes first. Prints the table and writes, into the
 output folder, report.md, report.csv, report.html (one file to send around, the picture inside) and curves.png. Nothing is
 trained or translated: for scores of a whole split run transformer-jax evaluate before, and they are in the table.
 """
+
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.config import ConfigError
+
+if TYPE_CHECKING:
+    from transformer_jax.analysis.run_summary import RunSummary
 
 CURVES = "validation/bleu,validation/chrf,validation/perplexity,train/loss"
 
@@ -43,9 +48,15 @@ def run(values: flags.FlagValues) -> int:
 
     runs = [summarise(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
     metrics = list(dict.fromkeys(name.strip() for name in values.metrics.split(",")))
-    runs.sort(key=lambda run: -1.0 if run.bleu is None else run.bleu, reverse=True)
+    runs.sort(key=_from_best)
     curves = draw_run_curves(runs, metrics, output / "curves.png", is_chosen=values["metrics"].present > 0)
     written = write_report(output, "report", run_report(runs, curves), {"report.csv": report_csv(runs)})
     print(to_text(results_table(runs)))
     print("\n" + "\n".join([*different_text(runs), *damage(runs), *(f"  {path}" for path in written)]))
     return 0
+
+
+def _from_best(run: "RunSummary") -> tuple[bool, float]:
+    """Runs without a score come last."""
+    sign = -1 if run.config.selection.direction == "maximize" else 1
+    return run.score is None, sign * (run.score or 0.0)

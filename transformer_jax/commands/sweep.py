@@ -116,12 +116,12 @@ def run(values: flags.FlagValues) -> int:
 
 def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, vectorize: int) -> int:
     """One worker, on its part of the cores, until all trials have ended."""
-    from transformer_jax.runs.train import run_vectorized
+    from transformer_jax.runs.shared_programs import SharedPrograms
+    from transformer_jax.runs.train import train_vectorized
     from transformer_jax.runtime.preemption import SIGNALS, OneKeyboardInterrupt
     from transformer_jax.sweeps.coordinator import die_with_parent
     from transformer_jax.sweeps.devices import cores_of
     from transformer_jax.sweeps.worker import Worker
-    from transformer_jax.tasks.shared_programs import SharedPrograms
 
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
@@ -131,7 +131,7 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, v
     for each in SIGNALS:
         signal.signal(each, handler)
     # Trials that differ only in hyperparameters compile once.
-    train = partial(run_vectorized, shared=SharedPrograms())
+    train = partial(train_vectorized, shared=SharedPrograms())
     Worker(study, workdir, train, vectorize).work()
     return 0
 

@@ -23,6 +23,7 @@ from transformer_jax.config.language_model import (
     TextBatchingConfig,
     TextDataConfig,
 )
+from transformer_jax.config.metric import Metric
 from transformer_jax.config.model import TransformerConfig, TransformerLayersConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.overrides import apply_overrides
@@ -42,6 +43,7 @@ __all__ = [
     "Hyperparameters",
     "InitConfig",
     "MeshConfig",
+    "Metric",
     "Number",
     "OptimizerConfig",
     "Rates",

@@ -1,6 +1,7 @@
 """Settings of the data: sentence pairs, tokenizer, batches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from transformer_jax.config.checks import require, require_choice, require_positive
 
@@ -35,6 +36,10 @@ class DataConfig:
     max_length_ratio: float = 9.0
     cache_directory: str = "~/.cache/transformer_jax"
     seed: int = -1
+
+    def absolute(self) -> "DataConfig":
+        """The same, with the folder written out in full."""
+        return replace(self, directory=str(Path(self.directory).expanduser().absolute())) if self.directory else self
 
     def split_name(self, split: str) -> str:
         """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""

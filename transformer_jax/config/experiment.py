@@ -7,6 +7,7 @@ from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.initialization import InitConfig
+from transformer_jax.config.metric import Metric
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
@@ -43,6 +44,11 @@ class ExperimentConfig:
         TASKS[self.task].check(self.data, self.tokenizer, self.batching, self.model, self.decoding)
         self._check_shards()
         self._check_schedule()
+
+    @property
+    def selection(self) -> Metric:
+        """The metric of the task that selects checkpoints."""
+        return TASKS[self.task].selection
 
     @property
     def data_seed(self) -> int:

@@ -1,6 +1,7 @@
 """Settings of the language model: text, batches, model, generation, and the checks that involve more than one of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from transformer_jax.config.checks import require, require_choice, require_positive
 from transformer_jax.config.data import TokenizerConfig
@@ -51,6 +52,13 @@ class TextDataConfig:
         require(is_used, "data.source", f"{self.source} reads no file; set data.source=text")
         problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
         require(-1 <= self.seed < 2**32, "data.seed", problem)
+
+    def absolute(self) -> "TextDataConfig":
+        """The same, with file and folder written out in full."""
+        file, directory = (
+            str(Path(path).expanduser().absolute()) if path else "" for path in (self.file, self.directory)
+        )
+        return replace(self, file=file, directory=directory)
 
     def split_name(self, split: str) -> str:
         """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""

@@ -14,6 +14,7 @@ from transformer_jax.config.language_model import (
     TextDataConfig,
     check_language_model,
 )
+from transformer_jax.config.metric import Metric
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.rnn import RnnConfig
 from transformer_jax.config.translation import check_translation
@@ -21,6 +22,8 @@ from transformer_jax.config.translation import check_translation
 
 class TaskBlocks(NamedTuple):
     """The settings dataclasses of a task, its models by ``model.kind``, the default first.
+
+    ``selection`` selects checkpoints, ends runs that no longer improve, and is what sweeps optimize by default.
 
     ``check`` takes the blocks data, tokenizer, batching, model and decoding, and raises ConfigError when they exclude each
     other.
@@ -30,6 +33,7 @@ class TaskBlocks(NamedTuple):
     batching: type
     model: Mapping[str, type]
     decoding: type
+    selection: Metric
     check: Callable[..., None]
 
 
@@ -39,6 +43,7 @@ TASKS = {
         BatchingConfig,
         {"transformer": TransformerConfig, "rnn": RnnConfig},
         DecodingConfig,
+        Metric("bleu", "maximize"),
         check_translation,
     ),
     "language_model": TaskBlocks(
@@ -46,6 +51,7 @@ TASKS = {
         TextBatchingConfig,
         {"decoder_only": DecoderOnlyConfig},
         GenerationConfig,
+        Metric("bits_per_byte", "minimize"),
         check_language_model,
     ),
 }

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 
+from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
 
 
@@ -37,9 +38,11 @@ class Profiler:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._is_tracing = True
 
-    def wants(self, step: int) -> bool:
-        """Whether update ``step`` is the last of the trace, and so has to be waited for."""
-        return self._is_tracing and self._steps is not None and step == self._steps.last
+    def after(self, step: int, metrics: PyTree) -> None:
+        """Call after update ``step`` was dispatched; the last one of the trace is waited for, and ends it."""
+        if self._is_tracing and self._steps is not None and step == self._steps.last:
+            jax.block_until_ready(metrics)
+            self.stop()
 
     def stop(self) -> None:
         """Ends a trace that was begun."""

@@ -3,8 +3,12 @@
 import time
 from types import TracebackType
 
+import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.training.compiled_step import CompiledStep
 
 # Without a terminal a line this often is enough to see that it lives.
 SECONDS_BETWEEN_LINES = 15.0
@@ -38,6 +42,12 @@ class TrainingProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+    def warn_of_unplanned_shape(self, compiled: CompiledStep, batch: PyTree, number: int) -> None:
+        """Says so when the step has to be compiled once more, for a batch of a shape that was not planned."""
+        if not compiled.is_announced(batch):
+            shapes = " and ".join(str(shape) for shape in dict.fromkeys(leaf.shape for leaf in jax.tree.leaves(batch)))
+            self.say(f"update {number}: compiling once more, for a batch of {shapes} that was not planned")
 
     def advance(self, done: int) -> None:
         """Moves the bar to ``done`` updates."""

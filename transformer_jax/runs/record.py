@@ -1,257 +1,248 @@
-"""What is kept of one training: settings, log, checkpoints, validations, and where its time went; all of it but the updates."""
+"""What is kept of one run: settings, log, checkpoints, validations, and where its time went; all of it but the updates."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import asdict
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.evaluation.report import EvaluationReport
+from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
+from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import MetricsLog
+from transformer_jax.runs.nonfinite import find_nonfinite
 from transformer_jax.runtime.distributed import first_goes_first
-from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.beginning import Beginning
-from transformer_jax.tasks.nonfinite import find_non_finite
+from transformer_jax.tasks.protocol import DataReport, Evaluation, Task
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
-from transformer_jax.tasks.translation import TranslationTask
-from transformer_jax.training.counters import Counters, Stopwatch
+from transformer_jax.training.counters import Counters
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import StepMetrics
+from transformer_jax.training.update import Update
 
-REHEARSAL_SENTENCES = 8
+DRY_RUN_EXAMPLES = 8
 
 
 class TrainingDiverged(RuntimeError):
     """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
 
 
-Judge = Callable[[int, Mapping[str, float]], bool]
-"""Told what every validation found, by update and under its name in the log; True ends the training there."""
+ShouldStop = Callable[[int, Mapping[str, float]], bool]
+"""Called after every validation with the update and the metrics by their names in the log; True ends the run there."""
 
 Say = Callable[[str], None]
 
-Spend = Callable[[str], AbstractContextManager[None]]
-"""``with spend(kind):`` puts down what happens inside as one kind of time, for whoever is waiting."""
-
 
 class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line."""
+    """How a run ended: ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best value of the
+    selection metric, named ``metric`` in the log; ``time_spent`` a line.
+    """
 
     step: int
     reason: str
-    best_bleu: float | None
+    metric: str
+    best: float | None
     time_spent: str
 
 
-class TrainingRecord:
-    """The record of the training in the folder ``run``."""
+@dataclass
+class PreparedRun:
+    """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
 
-    def __init__(
-        self, config: ExperimentConfig, run: RunDirectory, task: TranslationTask, mesh: Mesh, judge: Judge | None = None
-    ) -> None:
-        self.config, self.run, self.task, self.mesh = config, run, task, mesh
-        self.first = 0
-        self._judge = judge
-        self._is_judged = False
-        self._schedule = task.update.schedule(hyperparameters_of(config))
-        self._counters = Counters()
-        self._watch = Stopwatch()
-        training = config.training
-        self._checkpoints = Checkpoints(run.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best)
-        self._closing = ExitStack()
-        self._closing.enter_context(closing(self._checkpoints))
-        self._is_new = not self._checkpoints.steps()
-        self._restored: TrainState | None = None
-        self._beginning = Beginning(config, task.update, task.tokenizers, is_resumed=not self._is_new)
-        self._goodput: Goodput
-        self._log: MetricsLog
+    ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
+    """
 
-    def take_up(self) -> list[str]:
-        """Restores the newest checkpoint, if there is one: what is wrong with newer ones."""
-        if self._is_new:
-            return []
-        self._restored, progress, complaints = self._checkpoints.restore_newest(self.task.update.state_shapes)
-        self._require_same_data(progress["data"])
-        self._counters = Counters(**progress["counters"])
-        self.first = int(self._restored.step)
-        return complaints
+    config: ExperimentConfig
+    directory: RunDirectory
+    task: Task
+    update: Update
+    checkpoints: Checkpoints
+    restored: list[TrainState]
+    counters: Counters
+    first_update: int
+    initial: InitialState
+    notes: list[str]
+    should_stop: ShouldStop | None = None
 
-    def open(self, started: float | None = None, trainings: int = 1) -> list[str]:
-        """Writes down what the run is, once it was taken up; what a reader should know of it.
 
-        ``started``: when this start of it did, by ``time.perf_counter``, for the account of its time, which is that of so many
-        ``trainings`` at once.
+@contextmanager
+def prepare_run(
+    config: ExperimentConfig,
+    directory: RunDirectory,
+    task: Task,
+    update: Update,
+    should_stop: ShouldStop | None = None,
+) -> Iterator[PreparedRun]:
+    """Restores the newest checkpoint, if there is one; waits for the last one to be written at the end.
+
+    Raises ConfigError when the data changed since, CheckpointError when no checkpoint can be read.
+    """
+    training = config.training
+    checkpoints = Checkpoints(
+        directory.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best, selection=config.selection
+    )
+    with closing(checkpoints):
+        is_new = not checkpoints.steps()
+        initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
+        run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, [], should_stop)
+        if not is_new:
+            state, progress, run.notes = checkpoints.restore_newest(update.state_shapes)
+            _require_same_data(directory, task, progress["data"])
+            run.restored, run.counters = [state], Counters.from_json(progress["counters"])
+            run.first_update = int(state.step)
+        yield run
+
+
+@contextmanager
+def open_record(run: PreparedRun, data: DataReport, clock: Clock) -> Iterator["RunRecord"]:
+    """Writes what the run is, and opens its log."""
+    with first_goes_first():
+        goodput = Goodput(run.directory.goodput, run.first_update, clock)
+        _describe_run(run, data)
+        log = MetricsLog(run.directory.metrics, run.first_update)
+    with closing(log):
+        yield RunRecord(run, log, goodput, clock)
+
+
+class RunRecord:
+    """The record of a run: logs updates, validates, saves, and knows when the run ends."""
+
+    def __init__(self, run: PreparedRun, log: MetricsLog, goodput: Goodput, clock: Clock) -> None:
+        self.config, self.directory, self.task, self.update = run.config, run.directory, run.task, run.update
+        self.first_update = run.first_update
+        self._run, self._log, self._goodput, self._clock = run, log, goodput, clock
+        self._checkpoints, self._counters = run.checkpoints, run.counters
+        self._schedule = run.update.schedule(hyperparameters_of(run.config))
+        self._reason: str | None = None
+        self._tokens, self._logged_at = 0.0, 0.0
+
+    def notes(self) -> list[str]:
+        """What a reader should know of the start: damage, where the parameters come from, where it resumes."""
+        resumed = [f"resumed at update {self.first_update}"] if self.first_update else []
+        return [*self._run.notes, *self._run.initial.notes(), *resumed]
+
+    def initial_state(self, say: Say) -> TrainState:
+        """The restored state, or the first one after a dry run: evaluation, decoding and saving, each done once.
+
+        So nothing of it fails for the first time after hours. It counts as start-up.
         """
-        with first_goes_first():
-            self._goodput = Goodput(self.run.goodput, self.first, started, trainings)
-            # Only now: a command that is refused leaves settings and tokenizers as they were.
-            self._describe_run()
-            self._log = self._closing.enter_context(closing(MetricsLog(self.run.metrics, self.first)))
-        resumed = [f"resumed at update {self.first}"] if self.first else []
-        return [*self._beginning.notes(), *resumed]
-
-    def close(self) -> None:
-        """Returns when everything is on disk; does nothing the second time."""
-        self._closing.close()
-
-    def begin(self, say: Say, spend: Spend) -> TrainState:
-        """The state to begin with, the restored one or the first; before the first update after a rehearsal.
-
-        That is to do once all that is done on the way, so that nothing of it fails first after hours.
-        """
-        state, self._restored = self._restored or self._beginning.state(), None
-        if self.first:
-            return state
+        if self._run.restored:
+            return self._run.restored.pop()
+        state = self._run.initial.state()
         done = "saving done"
         if self.config.training.evaluate_every:
-            perplexity = self._evaluate(state, REHEARSAL_SENTENCES, 0, spend).perplexity
-            done = f"evaluation, search and saving done (untrained: perplexity {perplexity:,.0f})"
-        self._save(state, None, spend)
+            evaluation = self.task.evaluate(state.params, "validation", limit=DRY_RUN_EXAMPLES)
+            done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"
+        self._save(state, None)
         self._checkpoints.wait()
-        say(f"rehearsal of {done}")
+        say(f"dry run: {done}")
         return state
 
-    def turn_to_updates(self) -> None:
-        """From now on time is spent on updates, unless ``spend`` says otherwise."""
-        self._goodput.turn_to("step")
-        self._watch.restart()
+    def log(self, number: int, metrics: StepMetrics, state: Callable[[], TrainState]) -> tuple[float, float] | None:
+        """Counts what update ``number`` reported; every ``log_every`` updates logs it: loss and target tokens per second.
 
-    @contextmanager
-    def spend(self, kind: str) -> Iterator[None]:
-        """What happens inside is ``kind``; waiting for data belongs to the speed of training, nothing else does."""
-        with self._goodput.spend(kind), nullcontext() if kind == "data_wait" else self._watch.pause():
-            yield
-
-    def paused(self) -> AbstractContextManager[None]:
-        """What happens inside is not part of the speed."""
-        return self._watch.pause()
-
-    def share(self, trainings: int) -> None:
-        """From now on the time is that of so many trainings: this one counts its part."""
-        self._goodput.share_with(trainings)
-
-    def add(self, step: int, metrics: StepMetrics, state: Callable[[], TrainState]) -> tuple[float, float] | None:
-        """Counts what update ``step`` reported; every ``log_every`` updates tells it: loss and target tokens per second.
-
-        Raises TrainingDiverged when loss or gradient were not finite, and the ``state`` after them says where.
+        Raises TrainingDiverged when loss or gradient are not finite, and says where; ``state`` is the newest.
         """
         if not metrics.finite:
-            self._explain_divergence(step, metrics, state())
+            self._explain_divergence(number, metrics, state())
         self._counters.add(metrics)
-        self._watch.tokens += float(metrics.sums.tokens)
-        if step % self.config.training.log_every:
+        self._tokens += float(metrics.sums.tokens)
+        if number % self.config.training.log_every:
             return None
-        rate = self._watch.rate()
+        now = self._clock.training_seconds()
+        rate = self._tokens / max(now - self._logged_at, 1e-9)
+        self._tokens, self._logged_at = 0.0, now
         window = self._counters.take_window()
-        told = window | {
+        logged = window | {
             "train/gradient_norm": float(metrics.gradient_norm),
-            "train/learning_rate": float(self._schedule(step)),
+            "train/learning_rate": float(self._schedule(number)),
             "train/target_tokens": self._counters.total_tokens,
             "speed/target_tokens_per_second": rate,
         }
-        self._log.write(step, told)
-        self._goodput.write(step)
-        self._watch.restart()
+        self._log.write(number, logged)
+        self._goodput.write(number)
         return window["train/loss"], rate
 
-    def is_boundary(self, step: int) -> bool:
-        """Whether ``step`` ends with a validation, a checkpoint, or the training."""
+    def is_boundary(self, number: int) -> bool:
+        """Whether update ``number`` ends with a validation or a checkpoint, or is the last."""
         training = self.config.training
-        return self._is_validated(step) or step % training.checkpoint_every == 0 or step == training.num_updates
+        return self._is_validated(number) or number % training.checkpoint_every == 0 or number == training.num_updates
 
-    def at_boundary(self, step: int, state: TrainState, say: Say, spend: Spend) -> None:
+    def at_boundary(self, number: int, state: TrainState, say: Say, *, is_interrupted: bool = False) -> None:
         """Validates ``state`` if it is time to, and saves it.
 
         Raises TrainingDiverged when the validation loss is not finite.
         """
-        bleu = self._validate(step, state, say, spend) if self._is_validated(step) else None
+        score = self._validate(number, state, say) if self._is_validated(number) else None
         self._log.sync()
-        self._save(state, bleu, spend)
+        self._save(state, score)
+        if is_interrupted:
+            self._reason = "interrupted"
 
-    def reason_to_end(self, step: int) -> str | None:
-        """Why there is no update after ``step``, None when there is one."""
-        if step >= self.config.training.num_updates:
+    def reason_to_end(self, number: int) -> str | None:
+        """Why no update follows update ``number``, None where one does."""
+        if self._reason:
+            return self._reason
+        if number >= self.config.training.num_updates:
             return "finished"
-        if self._is_judged:
-            return "judged"
         patience = self.config.training.patience
         return "patience" if patience and self._counters.evaluations_without_gain >= patience else None
 
-    def conclude(self, step: int, reason: str) -> Outcome:
-        """Writes how the training ended, once the record is closed."""
-        self._goodput.write(step)
-        outcome = Outcome(step, reason, self._counters.best_bleu, self._goodput.line())
-        write_json(self.run.outcome, outcome._asdict())
+    def conclude(self, number: int) -> Outcome:
+        """Writes how the run ended, once the last checkpoint is on disk."""
+        with self._clock.spend("checkpoint"):
+            self._checkpoints.wait()
+        self._goodput.write(number)
+        reason = self.reason_to_end(number) or "interrupted"
+        outcome = Outcome(number, reason, self.config.selection.key, self._counters.best, self._goodput.line())
+        write_json(self.directory.outcome, outcome._asdict())
         return outcome
 
-    def _is_validated(self, step: int) -> bool:
-        """Whether the training itself searches and scores after ``step``."""
+    def _is_validated(self, number: int) -> bool:
+        """Whether the run itself evaluates after update ``number``."""
         training = self.config.training
-        return training.evaluate_every > 0 and (step % training.evaluate_every == 0 or step == training.num_updates)
+        return training.evaluate_every > 0 and (number % training.evaluate_every == 0 or number == training.num_updates)
 
-    def _validate(self, step: int, state: TrainState, say: Say, spend: Spend) -> float:
-        report = self._evaluate(state, self.config.training.validation_sentences, step, spend)
-        found = {f"validation/{name}": value for name, value in report.headline().items()}
-        self._log.write(step, found)
-        if not math.isfinite(report.loss):
-            raise TrainingDiverged(f"update {step}: the validation loss is {report.loss}; {self._remedy()}")
-        is_best = self._counters.judge(report.scores.bleu)
-        best = "the best so far" if is_best else f"best {self._counters.best_bleu:.2f}"
-        say(f"update {step}: validation {report.line()} ({best})")
-        self._is_judged = self._judge is not None and self._judge(step, found)
-        return report.scores.bleu
+    def _validate(self, number: int, state: TrainState, say: Say) -> float:
+        selection = self.config.selection
+        with self._clock.spend("evaluation"):
+            found: Evaluation = self.task.evaluate(
+                state.params, "validation", limit=self.config.training.validation_sentences
+            )
+        logged = {f"validation/{name}": value for name, value in found.metrics.items()}
+        self._log.write(number, logged)
+        if not math.isfinite(found.metrics["loss"]):
+            raise TrainingDiverged(f"update {number}: the validation loss is {found.metrics['loss']}; {self._remedy()}")
+        value = found.metrics[selection.name]
+        is_best = self._counters.add_validation(value, selection)
+        best = "the best so far" if is_best else f"best {selection.text(self._counters.best or 0.0)}"
+        say(f"update {number}: validation {found.summary} ({best})")
+        if self._run.should_stop is not None and self._run.should_stop(number, logged):
+            self._reason = "stopped"
+        return value
 
-    def _evaluate(self, state: TrainState, limit: int, step: int, spend: Spend) -> EvaluationReport:
-        with spend("evaluation"):
-            return self.task.evaluate(state.params, "validation", limit=limit, step=step)[0]
-
-    def _save(self, state: TrainState, bleu: float | None, spend: Spend) -> None:
+    def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
-        with spend("checkpoint"):
-            self._checkpoints.save(state, {**self._identity(), "counters": asdict(self._counters)}, bleu)
+        with self._clock.spend("checkpoint"):
+            self._checkpoints.save(state, _progress(self._run), score)
         self._goodput.saved()
         self._goodput.write(int(state.step))
 
-    def _describe_run(self) -> None:
-        """Writes what the run is: settings, tokenizers, a report on the data, and who started it where."""
-        self.run.outcome.unlink(missing_ok=True)
-        write_json(self.run.config, to_json(self.config))
-        save_tokenizers(self.task.tokenizers, self.run.tokenizer)
-        write_json(self.run.data_report, self.task.data_report())
-        devices = [str(device) for device in self.mesh.devices.flat]
-        parameters = count_parameters(self.task.update.state_shapes.params)
-        self.run.write_run(devices, self.config.seed, parameters, **self._beginning.origin())
-
-    def _identity(self) -> Progress:
-        """What a checkpoint says about where it comes from, and needs to be of use."""
-        tokenizer = tokenizers_to_json(self.task.tokenizers)
-        return {"config": to_json(self.config), "data": self.task.data_identity, "tokenizer": tokenizer}
-
-    def _require_same_data(self, saved: dict[str, str]) -> None:
-        for name, digest in self.task.data_identity.items():
-            if saved[name] != digest:
-                raise ConfigError(
-                    f"--workdir: {self.run.path}: the {name} changed since its checkpoints were written; use another "
-                    "folder, or the data they were trained on"
-                )
-
-    def _explain_divergence(self, step: int, metrics: StepMetrics, state: TrainState) -> None:
-        """Repeats update ``step``, whose batch and key follow from its number, and says where it went wrong."""
-        batch: Batch = put_batch(next(self.task.training_batches(step - 1)), self.mesh)
-        key = state._replace(step=jnp.asarray(step - 1, state.step.dtype)).dropout_key()
-        hyperparameters = put_hyperparameters(hyperparameters_of(self.config), self.mesh)
-        where = find_non_finite(self.task, state.params, batch, key, hyperparameters)
+    def _explain_divergence(self, number: int, metrics: StepMetrics, state: TrainState) -> None:
+        """Repeats update ``number``, whose batch and key follow from its number, and says where it went wrong."""
+        mesh = self.update.mesh
+        batch = put_batch(next(self.task.batches(number - 1)), mesh)
+        key = state._replace(step=jnp.asarray(number - 1, state.step.dtype)).dropout_key()
+        hyperparameters = put_hyperparameters(hyperparameters_of(self.config), mesh)
+        where = find_nonfinite(self.task, state.params, batch, key, hyperparameters)
         raise TrainingDiverged(
-            f"update {step}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
+            f"update {number}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
             f"that is not finite: {where or 'none when the update was repeated'}. {self._remedy()}"
         )
 
@@ -260,3 +251,34 @@ class TrainingRecord:
             f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or start anew, in another --workdir, with a "
             "lower optimizer.learning_rate or with optimizer.clip_norm"
         )
+
+
+def _describe_run(run: PreparedRun, data: DataReport) -> None:
+    """Writes settings, tokenizers, a report on the data, and who started the run where."""
+    directory = run.directory
+    directory.outcome.unlink(missing_ok=True)
+    write_json(directory.config, to_json(run.config))
+    save_tokenizers(run.task.tokenizers, directory.tokenizer)
+    write_json(directory.data_report, data.content)
+    devices = [str(device) for device in run.update.mesh.devices.flat]
+    parameters = count_parameters(run.update.state_shapes.params)
+    directory.write_run(devices, run.config.seed, parameters, **run.initial.origin())
+
+
+def _progress(run: PreparedRun) -> Progress:
+    """What a checkpoint says about where it comes from, and needs to be of use."""
+    return {
+        "config": to_json(run.config),
+        "data": dict(run.task.identity),
+        "tokenizer": tokenizers_to_json(run.task.tokenizers),
+        "counters": run.counters.to_json(),
+    }
+
+
+def _require_same_data(directory: RunDirectory, task: Task, saved: Mapping[str, str]) -> None:
+    for name, digest in task.identity.items():
+        if saved[name] != digest:
+            raise ConfigError(
+                f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
+                "the data they were trained on"
+            )

@@ -13,12 +13,17 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.config import ExperimentConfig, load_run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
-from transformer_jax.runs.loop import Ending, Tell, Trainer, tell_nobody
-from transformer_jax.runs.profiler import ProfiledSteps
-from transformer_jax.runs.record import Judge, Outcome, TrainingDiverged, TrainingRecord
+from transformer_jax.runs.clock import Clock
+from transformer_jax.runs.loop import train_loop
+from transformer_jax.runs.profiler import ProfiledSteps, Profiler
+from transformer_jax.runs.progress import TrainingProgress
+from transformer_jax.runs.record import Outcome, PreparedRun, ShouldStop, TrainingDiverged, open_record, prepare_run
+from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
+from transformer_jax.runs.single_run import SingleRun
+from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import (
@@ -31,14 +36,14 @@ from transformer_jax.runtime.distributed import (
     say,
 )
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+from transformer_jax.runtime.preemption import interruption
 from transformer_jax.runtime.program_name import program_name
-from transformer_jax.tasks.objective import TranslationObjective
-from transformer_jax.tasks.shared_programs import SharedPrograms
+from transformer_jax.tasks.protocol import DataReport
+from transformer_jax.tasks.registry import init_function
+from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.visualization.curves import draw_curves, present_keys
-
-CURVES = ("train/loss", "validation/perplexity", "validation/bleu")
 
 
 def train(
@@ -48,7 +53,7 @@ def train(
 
     ``is_distributed``: this is one of several processes that do so.
 
-    Raises ConfigError and DataError, nearly all of them before the corpus is tokenised.
+    Raises ConfigError and DataError, nearly all of them before the corpus is tokenized.
     """
     started = time.perf_counter()
     try:
@@ -56,7 +61,7 @@ def train(
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
-    say(summary(outcome, RunDirectory(workdir), time.perf_counter() - started))
+    say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
     return 0
 
 
@@ -67,13 +72,14 @@ def run_training(
     is_distributed: bool = False,
     shared: SharedPrograms | None = None,
 ) -> Outcome:
-    """The training itself.
+    """Settings -> tokenizers -> task -> data -> run record -> loop.
 
-    ``shared``: what trainings before this one, in this process, prepared and compiled; those after it find what it adds.
+    ``shared``: what runs before this one, in this process, prepared and compiled; those after it find what it adds.
 
     Raises ConfigError, DataError and TrainingDiverged.
     """
-    started = time.perf_counter()
+    clock = Clock()
+    shared = shared or SharedPrograms()
     require_tensorflow()
     if is_distributed:
         join_processes()
@@ -82,128 +88,187 @@ def run_training(
         )
     start_jax(config.data.cache_directory)
     mesh = make_mesh(config.mesh)
-    with TemporaryDirectory() as scratch, ExitStack() as held:
-        run = RunDirectory(workdir, scratch=None if is_first() else scratch)
-        record = held.enter_context(_record(config, run, mesh, None, shared or SharedPrograms()))
-        (ending,) = _train([record], Trainer([record], profiled if is_first() else None), started)
-    if isinstance(ending, TrainingDiverged):
-        raise ending
-    return ending
+    with TemporaryDirectory() as scratch:
+        directory = RunDirectory(workdir, scratch=None if is_first() else scratch)
+        config = run_config(config, directory, mesh)
+        with locked_directory(directory):
+            tokenizers = shared.tokenizers_of(config, directory)
+            program = shared.program_of(config, tokenizers, mesh)
+            data = prepare_data(program)
+            with prepare_run(config, directory, program.task, program.update) as prepared:
+                outcome = _train_one(prepared, program, data, clock, profiled)
+        _draw_curves(directory, config)
+    return outcome
 
 
-def run_vectorized(
+def _train_one(
+    run: PreparedRun, program: TrainingProgram, data: DataReport, clock: Clock, profiled: ProfiledSteps | None
+) -> Outcome:
+    """The loop of one run, inside all that it needs."""
+    profiler = Profiler(profiled if is_first() else None, run.directory.profile)
+    progress = TrainingProgress(run.config.training.num_updates, run.first_update, is_quiet=not is_first())
+    shapes = program.task.batch_shapes(run.first_update)
+    with (
+        open_record(run, data, clock) as record,
+        closing(CompiledStep(program.update.lower, shapes)) as compiled,
+        interruption() as interrupted,
+        progress,
+        profiler,
+    ):
+        for note in record.notes():
+            progress.say(note)
+        number = train_loop(
+            SingleRun(record, compiled, progress, clock), program.task.batches, interrupted, clock, profiler
+        )
+        return record.conclude(number)
+
+
+def train_vectorized(
     configs: Sequence[ExperimentConfig],
     workdirs: Sequence[Path],
-    judges: Sequence[Judge],
+    should_stops: Sequence[ShouldStop],
     shared: SharedPrograms,
-    tell: Tell = tell_nobody,
-) -> list[Ending]:
-    """Several trainings as one program, in one process, spread over all its devices, each model on one of them; or a single
-    one, on all devices. Each may be ended by its own of ``judges`` after a validation.
+    on_end: OnEnd = lambda place, end: None,
+) -> list[End]:
+    """Trains several runs as one program, in one process, spread over all its devices, each model on one of them; or a single
+    run, on all devices. Each may be stopped by its own of ``should_stops`` after a validation.
 
-    Each is written down in its folder as if it were alone; ``tell`` is called when it has ended, and then the folder is free.
-    They have the same structure and data, and the same number of updates behind them. ``shared``: what trainings before
-    these, in this process, prepared and compiled; those after them find what they add.
+    Each is recorded in its folder as if it were alone; ``on_end`` is called when it has ended, and then the folder is free.
+    They have the same structure and data, and the same number of updates behind them. ``shared``: what runs before these, in
+    this process, prepared and compiled; those after them find what they add.
 
     Raises ConfigError and DataError, before any update, when one of them cannot begin; KeyboardInterrupt, once all have ended
-    and are told, when a signal asked to stop.
+    and ``on_end`` was called, when a signal asked to stop.
     """
-    started = time.perf_counter()
+    clock = Clock(runs=len(configs))
     require_tensorflow()
     start_jax(configs[0].data.cache_directory)
     mesh = make_mesh(configs[0].mesh, jax.devices()[:1] if len(configs) > 1 else None)
+    interrupted = interruption()
     with ExitStack() as held:
         each_held = [held.enter_context(ExitStack()) for _ in configs]
+        runs, program = [], None
+        for stack, config, workdir, should_stop in zip(each_held, configs, workdirs, should_stops, strict=True):
+            directory = RunDirectory(workdir)
+            config = run_config(config, directory, mesh)
+            stack.enter_context(locked_directory(directory))
+            program = shared.program_of(config, shared.tokenizers_of(config, directory), mesh)
+            prepared = prepare_run(config, directory, program.task, program.update, should_stop)
+            runs.append(stack.enter_context(prepared))
+        if program is None:
+            raise ConfigError("vectorized runs: there is none")
+        # Only now: runs that are refused leave what is written of them as it was.
+        require_together(runs)
+        data = prepare_data(program)
         records = [
-            one.enter_context(_record(config, RunDirectory(workdir), mesh, judge, shared))
-            for one, config, workdir, judge in zip(each_held, configs, workdirs, judges, strict=True)
+            stack.enter_context(open_record(run, data, clock)) for stack, run in zip(each_held, runs, strict=True)
         ]
 
-        def tell_and_release(place: int, ending: Ending) -> None:
-            tell(place, ending)
+        def end_and_release(place: int, end: End) -> None:
+            on_end(place, end)
             each_held[place].close()
 
-        trainer = Trainer(records)
+        updates = max(run.config.training.num_updates for run in runs)
+        progress = TrainingProgress(updates, runs[0].first_update)
+        profiler = Profiler(None, runs[0].directory.profile)
         try:
-            return _train(records, trainer, started, tell_and_release)
+            with (
+                vectorized_runs(records, program, progress, clock, end_and_release) as training,
+                interrupted,
+                progress,
+            ):
+                for record in records:
+                    for note in record.notes():
+                        training.say_of(record, note)
+                train_loop(training, program.task.batches, interrupted, clock, profiler)
         finally:
-            # The signal may have come too late for an update, or while somebody was told.
-            if trainer.is_asked_to_stop:
+            # The signal may have come too late for an update, or while `on_end` was called.
+            if interrupted.is_asked:
                 raise KeyboardInterrupt
+    for run in runs:
+        _draw_curves(run.directory, run.config)
+    return [training.ends[place] for place in range(len(runs))]
+
+
+def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
+    """The settings as the run keeps them: folders written out, ``auto`` resolved for ``mesh``.
+
+    Raises ConfigError when rows do not divide over the devices, or nothing or everything is frozen.
+    """
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
+    config = resolve_compute_dtype(with_absolute_directory(config), partial(compute_dtype_of, directory, mesh))
+    if config.optimizer.freeze:
+        frozen_mask(jax.eval_shape(init_function(config, mesh), jax.random.key(0)), config.optimizer.freeze)
+    return config
 
 
 @contextmanager
-def _record(
-    config: ExperimentConfig, run: RunDirectory, mesh: Mesh, judge: Judge | None, shared: SharedPrograms
-) -> Iterator[TrainingRecord]:
-    """The record of a training whose settings suit ``mesh``; its folder is nobody else's until the end."""
-    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
-    config = resolve_compute_dtype(with_absolute_directory(config), partial(compute_dtype_of, run, mesh))
-    if config.optimizer.freeze:
-        require_freezable(config, mesh)
+def locked_directory(directory: RunDirectory) -> Iterator[None]:
+    """The folder of a run, writable, seen by all processes, and nobody else's until the end."""
     with ExitStack() as lock:
         with first_goes_first():
-            require_writable(run.path, "--workdir")
-            lock.enter_context(run.locked())
-        require_shared_folder(run.path)
-        task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
-        with closing(TrainingRecord(config, run, task, mesh, judge)) as record:
-            yield record
+            require_writable(directory.path, "--workdir")
+            lock.enter_context(directory.locked())
+        require_shared_folder(directory.path)
+        yield
 
 
-def _train(
-    records: Sequence[TrainingRecord], trainer: Trainer, started: float, tell: Tell = tell_nobody
-) -> list[Ending]:
-    task = records[0].task
-    same = task.data_identity, task.plan.shapes
+def prepare_data(program: TrainingProgram) -> DataReport:
+    """Tokenizes the training split, plans the batches, and prints what they are.
+
+    Raises ConfigError unless all processes read the same.
+    """
+    report = program.task.prepare_data()
+    same = dict(program.task.identity), [jax.tree.leaves(shape) for shape in program.task.batch_shapes(0)]
     require_same(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
     )
-    say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
-    endings = trainer.train(started, tell)
-    for run in (record.run for record in records):
-        keys = present_keys(run.metrics, CURVES)
-        if keys and is_first():
-            draw_curves(run.metrics, keys, run.curves)
-    return endings
+    say(report.text, file=sys.stderr)
+    return report
 
 
-def require_freezable(config: ExperimentConfig, mesh: Mesh) -> None:
-    """Raises ConfigError, before tokenizers are trained, unless ``optimizer.freeze`` chooses some parameters and not all."""
-    vocabulary = config.tokenizer.vocabulary_size
-    objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
-    frozen_mask(jax.eval_shape(objective.init_params, jax.random.key(0)), config.optimizer.freeze)
+def _draw_curves(directory: RunDirectory, config: ExperimentConfig) -> None:
+    keys = present_keys(
+        directory.metrics, tuple(dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key)))
+    )
+    if keys and is_first():
+        draw_curves(directory.metrics, keys, directory.curves)
 
 
-def compute_dtype_of(run: RunDirectory, mesh: Mesh) -> str:
+def compute_dtype_of(directory: RunDirectory, mesh: Mesh) -> str:
     """That of the run, once it has checkpoints, on whatever hardware it is resumed; else the one that suits process 0."""
-    if run.has_checkpoints():
-        return load_run_config(run.path).model.compute_dtype
+    if directory.has_checkpoints():
+        return load_run_config(directory.path).model.compute_dtype
     return from_first(lambda: fastest_compute_dtype(mesh.devices.flat[0]))
 
 
 def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
     """The settings with the folders that they name written out, so that the run can be evaluated from anywhere."""
-    config = replace(config, init=config.init.absolute())
-    if not config.data.directory:
-        return config
-    directory = str(Path(config.data.directory).expanduser().absolute())
-    return replace(config, data=replace(config.data, directory=directory))
+    return replace(config, init=config.init.absolute(), data=config.data.absolute())
 
 
-def summary(outcome: Outcome, run: RunDirectory, seconds: float) -> str:
+def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
     """What happened, where the run is, what to try next."""
-    best = "" if outcome.best_bleu is None else f", best validation BLEU {outcome.best_bleu:.2f}"
+    selection = config.selection
+    best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
     reason = {
         "finished": "finished",
-        "patience": "stopped: validation BLEU no longer improved",
-        "judged": "stopped after a validation, as asked",
-        "interrupted": "interrupted, everything is saved: the same command goes on from here",
+        "patience": f"stopped: validation {selection.label} no longer improved",
+        "stopped": "stopped after a validation, as asked",
+        "interrupted": "interrupted, everything is saved: the same command resumes",
     }[outcome.reason]
-    return (
-        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}\n"
-        f"  {outcome.time_spent}\n"
-        f"  curves: {run.curves}\n"
-        f"  {program_name()} evaluate --workdir={run.path} --split=test\n"
-        f"  {program_name()} translate --workdir={run.path} < input.txt"
-    )
+    program = program_name()
+    lines = [
+        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
+        f"  {outcome.time_spent}",
+        f"  curves: {run.curves}",
+        *(f"  {program} {each.format(workdir=run.path)}" for each in NEXT[config.task]),
+    ]
+    return "\n".join(lines)
+
+
+NEXT: dict[str, Sequence[str]] = {
+    "translation": ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
+    "language_model": ("generate --workdir={workdir} --prompt='The '",),
+}
+"""Commands to try after a run, by task."""

@@ -11,14 +11,12 @@ from pathlib import Path
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import best_of
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory, locked, write_json
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.data.corpora import open_corpus
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
+from transformer_jax.tasks.registry import TASKS, build_task
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tasks.translation import TranslationTask
 from transformer_jax.training.sharding import make_mesh, placed_shapes
 
 # A checkpoint that is still there but cannot be read is either being deleted or damaged; after so many looks it is damaged.
@@ -43,7 +41,7 @@ def watch(
     search, or somebody else is writing them.
     """
     # Reading one pair tells.
-    next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
+    TASKS[config.task].require_split(config, split)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
         _require_same_search(folder / "settings.json", {"split": split, "decoding": asdict(config.decoding)})
@@ -57,21 +55,22 @@ def watch(
 
 
 class Watcher:
-    """One evaluation task, and what it found: BLEU by update."""
+    """A task, and what it found: values of the selection metric by update."""
 
     def __init__(
         self, run: RunDirectory, config: ExperimentConfig, split: str, log: MetricsLog, say: Callable[[str], None]
     ) -> None:
         self._run, self._split, self._log, self._say = run, split, log, say
         mesh = make_mesh(config.mesh)
-        self._task = TranslationTask(config, tokenizers_of_run(run), mesh)
-        self._like = placed_shapes(jax.eval_shape(self._task.objective.init_params, jax.random.key(0)), mesh)
+        self._task = build_task(config, tokenizers_of_run(run), mesh)
+        self._selection = config.selection
+        self._like = placed_shapes(jax.eval_shape(self._task.init_params, jax.random.key(0)), mesh)
         self._found: dict[int, float] = {}
         self._failures: Counter[int] = Counter()
 
     def follow(self, log: Path, pause: Callable[[], None]) -> None:
         """Scores and waits, from what is in the ``log`` to the end of the training."""
-        self._found = {record["step"]: record[f"{self._split}/bleu"] for record in read_metrics(log)}
+        self._found = {record["step"]: record[f"{self._split}/{self._selection.name}"] for record in read_metrics(log)}
         while True:
             # Asked before the folder is read: what the training saved before its end is then seen.
             is_over = _is_over(self._run)
@@ -89,11 +88,11 @@ class Watcher:
         params = self._params(step)
         if params is None:
             return step not in self._run.checkpoint_steps()
-        report, _ = self._task.evaluate(params, self._split, step=step)
-        self._log.write(step, {f"{self._split}/{name}": value for name, value in report.headline().items()})
+        found = self._task.evaluate(params, self._split)
+        self._log.write(step, {f"{self._split}/{name}": value for name, value in found.metrics.items()})
         self._log.sync()
-        self._found[step] = report.scores.bleu
-        self._say(f"update {step}: {self._split} {report.line()} ({self._standing(step)})")
+        self._found[step] = found.metrics[self._selection.name]
+        self._say(f"update {step}: {self._split} {found.summary} ({self._standing(step)})")
         return True
 
     def _params(self, step: int) -> PyTree | None:
@@ -111,12 +110,12 @@ class Watcher:
 
     def _standing(self, step: int) -> str:
         """Whether it is the best so far, else which is and whether it can still be had."""
-        best = best_of(self._found)
+        best = self._selection.best_step(self._found)
         if best == step:
             return "the best so far"
         is_gone = best not in self._run.checkpoint_steps()
         remedy = ", which the training deleted: raise training.keep_last" if is_gone else ""
-        return f"best {self._found[best]:.2f} at update {best}{remedy}"
+        return f"best {self._selection.text(self._found[best])} at update {best}{remedy}"
 
 
 def _is_over(run: RunDirectory) -> bool:

@@ -12,11 +12,12 @@ from transformer_jax.config.keys import type_of
 from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.config.overrides import read_value
 from transformer_jax.config.python_files import call_in_file
+from transformer_jax.config.tasks import TASKS
 from transformer_jax.sweeps.ranges import Choice, Range, Value
 
 Direction = Literal["maximize", "minimize"]
 METRICS: dict[str, Direction] = {
-    "validation/bleu": "maximize",
+    **{facts.selection.key: facts.selection.direction for facts in TASKS.values()},
     "validation/chrf": "maximize",
     "validation/loss": "minimize",
     "validation/perplexity": "minimize",

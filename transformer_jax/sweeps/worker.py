@@ -22,15 +22,16 @@ from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
 if TYPE_CHECKING:
-    from transformer_jax.runs.record import Judge
+    from transformer_jax.runs.record import ShouldStop
 
 SECONDS_BETWEEN_LOOKS = 1.0
 FAILURES_IN_A_ROW = 3
 
 Train = Callable[..., Any]
-"""``train(configs, workdirs, judges, tell=tell)``: trains in the folders, or goes on there, all at once.
+"""``train(configs, workdirs, should_stops, on_end=on_end)``: trains in the folders, or goes on there, all at once.
 
-``tell(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once all are told, when it was asked to stop;
+``on_end(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once it was
+called for all, when a signal asked to stop;
 ``run_vectorized`` is one.
 """
 
@@ -99,18 +100,20 @@ class Worker:
         claimed = list(left.values())
         with ExitStack() as beating:
             beats = [beating.enter_context(ExitStack()) for _ in claimed]
-            judges = []
+            should_stops = []
             for each, beat in zip(claimed, beats, strict=True):
                 lost = beat.enter_context(alive(each.trial, self._study.grace_seconds))
                 say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
-                judges.append(self._judge(each, lost))
+                should_stops.append(self._should_stop(each, lost))
 
-            def tell(place: int, ending: Ending) -> None:
+            def on_end(place: int, ending: Ending) -> None:
                 self._settle(left[place], ending)
                 del left[place]
                 beats[place].close()
 
-            self._train([each.config for each in claimed], [each.folder for each in claimed], judges, tell=tell)
+            self._train(
+                [each.config for each in claimed], [each.folder for each in claimed], should_stops, on_end=on_end
+            )
 
     def _try_otherwise(self, together: int, left: Collection[Claimed], error: Exception) -> None:
         """Leaves for later what is left of so many trials that did not go ``together``."""
@@ -142,7 +145,7 @@ class Worker:
             self._fail(trial, NothingFound(f"no validation found a finite {study.sweep.metric}"))
             return
         step, value = best_of(values, study.sweep.direction)
-        state = TrialState.PRUNED if ending.reason == "judged" else TrialState.COMPLETE
+        state = TrialState.PRUNED if ending.reason == "stopped" else TrialState.COMPLETE
         remarks: dict[str, Any] = {"step": step, "folder": str(claimed.folder), "found": found[step]}
         remarks["minutes"] = minutes_spent(run.goodput)
         self._patiently(lambda: study.finish(trial, state, value, **remarks))
@@ -157,13 +160,13 @@ class Worker:
         if self._failures_in_a_row == FAILURES_IN_A_ROW:
             raise ConfigError(f"{FAILURES_IN_A_ROW} trials in a row failed, the last with: {reason}")
 
-    def _judge(self, claimed: Claimed, lost: Event) -> "Judge":
+    def _should_stop(self, claimed: Claimed, lost: Event) -> "ShouldStop":
         """Tells the study what validations find; ends the trial where it is behind the others, or another worker's by now."""
         metric, trial = self._study.sweep.metric, claimed.trial
         earlier = validations(RunDirectory(claimed.folder).metrics)
         to_report = {step: each[metric] for step, each in earlier.items() if metric in each}
 
-        def judge(step: int, found: Mapping[str, float]) -> bool:
+        def should_stop(step: int, found: Mapping[str, float]) -> bool:
             # What the attempts before found is told again: this may be another entry of the study.
             to_report[step] = found[metric]
             try:
@@ -178,7 +181,7 @@ class Worker:
                 say(f"the study cannot be reached: {error}")
                 return lost.is_set()
 
-        return judge
+        return should_stop
 
     def _patiently(self, tell: Callable[[], None]) -> None:
         """Tells the study something that must not be lost, again and again for some graces while it cannot be reached."""

@@ -1,7 +1,7 @@
 """The tokenizers of a run: in its folder, and in every checkpoint."""
 
 import base64
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,31 +12,17 @@ from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import (
     TokenizerPair,
     load_tokenizers,
     tokenizer_files,
-    train_tokenizers,
 )
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import from_first
 
 
-def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-    """Trained on the training split, and not saved yet."""
-    corpus = open_corpus(config.data, config.data_seed)
-    return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
-
-
-def what_they_learn(config: ExperimentConfig) -> tuple[Hashable, ...]:
-    """Equal for settings that make ``new_tokenizers`` train the same: those of tokenizers, the text, what draws from it."""
-    corpus = open_corpus(config.data, config.data_seed)
-    return config.tokenizer, corpus.fingerprint(config.data.train_split), config.data_seed
-
-
 def tokenizers_for_training(
-    config: ExperimentConfig, run: RunDirectory, train_new: Callable[[ExperimentConfig], TokenizerPair] = new_tokenizers
+    config: ExperimentConfig, run: RunDirectory, train_new: Callable[[ExperimentConfig], TokenizerPair]
 ) -> TokenizerPair:
     """The tokenizers of a run that has checkpoints; else new ones, from ``train_new``.
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError
 from transformer_jax.data.sentence_pairs import digest
-from transformer_jax.models.ensemble import Ensemble, joined_params
+from transformer_jax.models.ensemble import joined_params
+from transformer_jax.tasks.ensemble_objective import EnsembleObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained_run
 
@@ -26,8 +27,8 @@ def together(runs: Sequence[TrainedRun]) -> TrainedRun:
     """One model that answers with the mean of the probabilities of all; in everything else the first of them."""
     if len(runs) == 1:
         return runs[0]
-    model = Ensemble(tuple(run.model for run in runs))
-    return replace(runs[0], model=model, params=joined_params([run.params for run in runs]))
+    objective = EnsembleObjective([run.objective for run in runs])  # type: ignore[misc]
+    return replace(runs[0], objective=objective, params=joined_params([run.params for run in runs]))
 
 
 def other_members(chosen: Sequence[ChosenRun], runs: Sequence[TrainedRun]) -> tuple[str, ...]:

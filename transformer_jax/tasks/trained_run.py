@@ -14,10 +14,10 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.models.build import Devices, build_model
-from transformer_jax.models.interface import Module, init_params
+from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import from_first
-from transformer_jax.tasks.attention_choice import attention_of
+from transformer_jax.tasks.evaluator import Evaluator, Scored
+from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translator import Translator
 from transformer_jax.training.sharding import make_mesh, placed_shapes
@@ -29,15 +29,25 @@ class TrainedRun:
 
     config: ExperimentConfig
     tokenizers: TokenizerPair
-    model: Module
+    objective: Scored
     params: PyTree
     mesh: Mesh
     steps: tuple[int, ...]
 
+    @property
+    def model(self) -> Module:
+        """The model, or the ensemble."""
+        return self.objective.model
+
     @cached_property
     def translator(self) -> Translator:
-        """Searches with the model."""
+        """Decodes with the model."""
         return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Scores splits of the data."""
+        return Evaluator(self.config, self.tokenizers, self.objective, self.mesh)
 
 
 def open_trained_run(
@@ -54,10 +64,10 @@ def open_trained_run(
     tokenizers = tokenizers_of_run(run)
     mesh = make_mesh(config.mesh)
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-    model = build_model(config.model, *sizes, Devices(attention_of(config.model, mesh)))
-    like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
+    objective = TranslationObjective(config, *sizes, mesh)
+    like = placed_shapes(jax.eval_shape(objective.init_params, jax.random.key(0)), mesh)
     # Of several processes one looks: a training may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average))
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         params = checkpoints.restore_average(steps, like)
-    return TrainedRun(config, tokenizers, model, params, mesh, tuple(steps))
+    return TrainedRun(config, tokenizers, objective, params, mesh, tuple(steps))

@@ -18,7 +18,7 @@ from transformer_jax.training.update import Update
 AXIS = "training"
 
 
-class Alone:
+class SingleUpdate:
     """The update of a single training, on the mesh of ``update``."""
 
     def __init__(self, update: Update) -> None:
@@ -49,7 +49,7 @@ class Alone:
         return metrics
 
 
-class Vectorized:
+class VectorizedUpdate:
     """The same for ``count`` trainings, each on one device, by itself: a device that has several makes their updates together.
 
     All take the same batch. Their leaves are those of a single training, stacked; where they do not divide over the devices
@@ -77,7 +77,7 @@ class Vectorized:
         self._index = jax.jit(_index, out_shardings=everywhere(mesh))
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
-        """As ``Alone.lower``."""
+        """As ``SingleUpdate.lower``."""
         single = self._update.state_shapes, self._update.hyperparameter_shapes
         states, hyperparameters = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((self._count, *leaf.shape), leaf.dtype), single
@@ -85,23 +85,23 @@ class Vectorized:
         return self._jitted.lower(states, batch, hyperparameters)
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
-        """As ``Alone.join``."""
+        """As ``SingleUpdate.join``."""
         return jax.tree.map(self._stacked, *states)
 
     def put_hyperparameters(self, hyperparameters: Sequence[Hyperparameters]) -> Hyperparameters:
-        """As ``Alone.put_hyperparameters``."""
+        """As ``SingleUpdate.put_hyperparameters``."""
         return jax.tree.map(lambda *each: self._stacked(*map(np.float32, each)), *hyperparameters)
 
     def put_batch(self, batch: PyTree) -> PyTree:
-        """As ``Alone.put_batch``."""
+        """As ``SingleUpdate.put_batch``."""
         return jax.device_put(batch, everywhere(self._mesh))
 
     def state_of(self, joined: TrainState, place: int) -> TrainState:
-        """As ``Alone.state_of``; a copy, on the mesh of ``update``."""
+        """As ``SingleUpdate.state_of``; a copy, on the mesh of ``update``."""
         return jax.device_put(self._index(joined, place), everywhere(self._update.mesh))
 
     def report_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
-        """As ``Alone.report_of``."""
+        """As ``SingleUpdate.report_of``."""
         return _index(metrics, place)
 
     def _stacked(self, *leaves: jax.Array | np.float32) -> jax.Array:
@@ -109,9 +109,9 @@ class Vectorized:
         return jax.device_put(np.stack(jax.device_get(filled)), self._apart)
 
 
-def vectorized(update: Update, count: int) -> Alone | Vectorized:
+def vectorized(update: Update, count: int) -> SingleUpdate | VectorizedUpdate:
     """What makes the updates of ``count`` trainings, on all the devices that there are."""
-    return Alone(update) if count == 1 else Vectorized(update, count, jax.devices())
+    return SingleUpdate(update) if count == 1 else VectorizedUpdate(update, count, jax.devices())
 
 
 def _of_each(step: StepFunction, platform: str) -> StepFunction:

@@ -7,7 +7,7 @@ from contextlib import closing
 from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
+from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints, selection_of
 from transformer_jax.config import from_json, load_run_config, to_json
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
@@ -24,14 +24,14 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
         progress = checkpoints.progress(step)
-    stored = scored_checkpoints(run)
+    stored, selection = scored_checkpoints(run), selection_of(run)
     here = next(each for each in stored if each.step == step)
-    marks = marks_of(stored)[step]
+    marks = marks_of(stored, selection)[step]
     rows = [
         ("checkpoint", f"{here.folder}{f' ({marks})' if marks else ''}"),
         ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
         ("update", str(step)),
-        ("validation BLEU", "not measured" if here.bleu is None else f"{here.bleu:.2f}"),
+        (f"validation {selection.label}", "not measured" if here.score is None else selection.text(here.score)),
         ("parameters", str(amount_of(params))),
         ("optimizer state", str(amount_of(rest["optimizer_state"])) if rest else "none: no training goes on from it"),
         *_identity(run, progress),

@@ -4,22 +4,24 @@ import time
 
 from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, were_set_aside
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.checkpoints.selection import best_step, scored_checkpoints
+from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, selection_of
+from transformer_jax.config import Metric
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
 
-HEAD = ("update", "validation BLEU", "size", "written", "")
+HEAD = ("update", "validation {metric}", "size", "written", "")
 
 
 def checkpoint_table(run: RunDirectory) -> str:
     """Every checkpoint with its score, size and time, which is best and last; then those set aside because they are damaged."""
     stored = scored_checkpoints(run)
-    marks = marks_of(stored)
-    rows = [HEAD]
+    selection = selection_of(run)
+    marks = marks_of(stored, selection)
+    rows = [tuple(heading.format(metric=selection.label) for heading in HEAD)]
     for each in stored:
-        bleu = "" if each.bleu is None else f"{each.bleu:.2f}"
+        score = "" if each.score is None else selection.text(each.score)
         rows.append(
-            (str(each.step), bleu, bytes_text(bytes_in(each.folder)), time_text(each.written), marks[each.step])
+            (str(each.step), score, bytes_text(bytes_in(each.folder)), time_text(each.written), marks[each.step])
         )
     total = bytes_text(sum(bytes_in(each.folder) for each in stored))
     lines = [aligned_table(rows, "rrrll")] if stored else []
@@ -29,10 +31,10 @@ def checkpoint_table(run: RunDirectory) -> str:
     return "\n".join(lines)
 
 
-def marks_of(stored: list[StoredCheckpoint]) -> dict[int, str]:
+def marks_of(stored: list[StoredCheckpoint], selection: Metric) -> dict[int, str]:
     """What is to be said about each: ``{630: "", 3775: "best, last"}``."""
     sound = [each for each in stored if each.is_sound]
-    best = best_step(stored)
+    best = best_step(stored, selection)
     last = sound[-1].step if sound else None
     marks = {}
     for each in stored:

@@ -2,20 +2,9 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 from transformer_jax.evaluation.report import perplexity
 from transformer_jax.evaluation.text_table import text_table
-
-
-class Metric(NamedTuple):
-    """A number by which checkpoints are chosen; ``direction`` is ``maximize`` or ``minimize``."""
-
-    name: str
-    direction: str
-
-
-SELECTION = Metric("bits_per_byte", "minimize")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Tokens, batch_shape
-from transformer_jax.tasks.language_model.evaluation import SELECTION, LanguageModelEvaluation, Metric
+from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.protocol import DataReport
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 
@@ -37,11 +38,10 @@ class LanguageModelTask:
     Serves every run of the same structure on the same data: none of their numbers is in it.
     """
 
-    selection: Metric = SELECTION
-
     def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
         self.config = config
         self.tokenizer = tokenizer
+        self.tokenizers = TokenizerPair(tokenizer, tokenizer)
         self.source = open_documents(config.data, config.data_seed)
         self.objective = LanguageModelObjective(config, tokenizer.vocabulary_size, mesh)
         self._mesh = mesh
@@ -81,13 +81,18 @@ class LanguageModelTask:
         )
         return sown["intermediates"]
 
-    def data_report(self) -> dict[str, object]:
-        """JSON: what the training data is, and what the rows make of it."""
+    def prepare_data(self) -> DataReport:
+        """Tokenizes the training split, unless that was done before, and plans the rows."""
         store, plan = self._store(self.config.data.train_split), self.plan
         positions = plan.updates_per_epoch * plan.rows_per_update * self.config.batching.context_length
         padding = 1 - store.num_tokens / positions
         rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
-        return {"training": store.to_json(), "batches": rows}
+        text = (
+            f"{self.config.data.train_split}: {store.num_documents:,} documents, {store.num_tokens:,} tokens\n"
+            f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of "
+            f"{self.config.batching.context_length} tokens each; padding {padding:.1%}"
+        )
+        return DataReport({"training": store.to_json(), "batches": rows}, text)
 
     def batch_shapes(self, first_update: int) -> list[Tokens]:
         """The one shape of all training batches, over all processes."""

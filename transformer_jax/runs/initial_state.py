@@ -1,16 +1,16 @@
-"""How a run begins: with parameters that are drawn, or partly another run's; and which of them train."""
+"""How a run begins: with randomly initialized parameters, or partly another run's; and which of them are trained."""
 
 from typing import Any
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.tasks.initial_parameters import InitialParameters, find_initial_parameters
+from transformer_jax.runs.initial_parameters import InitialParameters, find_initial_parameters
 from transformer_jax.training.freezing import trained_share
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
 
-class Beginning:
+class InitialState:
     """The state before the first update of a run; one that ``is_resumed`` needs none, and no longer looks at ``init``.
 
     Raises ConfigError and CheckpointError when the parameters cannot come from where ``init`` says.
@@ -36,5 +36,5 @@ class Beginning:
         return [*notes, trained_share(self._shapes, self._freeze)] if self._freeze else notes
 
     def origin(self) -> dict[str, Any]:
-        """What ``run.json`` says about where the parameters come from; empty where they are drawn."""
+        """What ``run.json`` says about where the parameters come from; empty where they are randomly initialized."""
         return {"initial_parameters": self._initial.to_json()} if self._initial else {}

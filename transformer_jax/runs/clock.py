@@ -1,0 +1,55 @@
+"""Where the time of a process goes: one clock, from which every run that trains in it takes its part."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
+TRAINING = ("step", "data_wait")
+"""The kinds that count for the speed of training."""
+
+
+class Clock:
+    """Seconds by what they were spent on; at any moment exactly one kind counts.
+
+    ``seconds`` are those of the process, ``seconds_of_a_run`` the part of each of the ``runs`` that share it.
+    """
+
+    def __init__(self, runs: int = 1) -> None:
+        """Counts as ``start_up`` from now on, shared by ``runs`` runs."""
+        self.seconds = dict.fromkeys(KINDS, 0.0)
+        self.seconds_of_a_run = dict.fromkeys(KINDS, 0.0)
+        self._runs = runs
+        self._kind, self._since = "start_up", time.perf_counter()
+
+    @contextmanager
+    def spend(self, kind: str) -> Iterator[None]:
+        """Attributes the time of the block to ``kind``, and not to what it interrupts, also when it raises."""
+        interrupted = self.turn_to(kind)
+        try:
+            yield
+        finally:
+            self.turn_to(interrupted)
+
+    def turn_to(self, kind: str) -> str:
+        """From now on time counts as ``kind``; returns what it counted as before."""
+        now = time.perf_counter()
+        elapsed, self._since = now - self._since, now
+        self.seconds[self._kind] += elapsed
+        self.seconds_of_a_run[self._kind] += elapsed / self._runs
+        before, self._kind = self._kind, kind
+        return before
+
+    def divide_among(self, runs: int) -> None:
+        """From now on ``runs`` runs share the time."""
+        self.settle()
+        self._runs = max(runs, 1)
+
+    def settle(self) -> None:
+        """Counts the time until now."""
+        self.turn_to(self._kind)
+
+    def training_seconds(self) -> float:
+        """Seconds so far of making updates and waiting for their data, of all runs together."""
+        self.settle()
+        return sum(self.seconds[kind] for kind in TRAINING)

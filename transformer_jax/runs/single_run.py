@@ -1,0 +1,61 @@
+"""One run, as the loop drives it."""
+
+from typing import Any
+
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import hyperparameters_of
+from transformer_jax.runs.clock import Clock
+from transformer_jax.runs.progress import TrainingProgress
+from transformer_jax.runs.record import RunRecord
+from transformer_jax.training.compiled_step import CompiledStep
+from transformer_jax.training.sharding import put_batch, put_hyperparameters
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import StepMetrics
+
+
+class SingleRun:
+    """The run of ``record``, on the mesh of its update; ``compiled`` is its step."""
+
+    def __init__(self, record: RunRecord, compiled: CompiledStep, progress: TrainingProgress, clock: Clock) -> None:
+        self._record, self._compiled, self._progress, self._clock = record, compiled, progress, clock
+        self._mesh = record.update.mesh
+        self._hyperparameters = put_hyperparameters(hyperparameters_of(record.config), self._mesh)
+        self._is_alone = jax.process_count() == 1
+
+    def begin(self) -> tuple[int, TrainState]:
+        """Restores or initializes the state; a new run is dry-run once."""
+        return self._record.first_update, self._record.initial_state(self._progress.say)
+
+    def is_ready(self, batch: PyTree) -> bool:
+        """True of several processes: what one reads early the others must too, in case the run diverged."""
+        return not self._is_alone or self._compiled.is_ready(batch)
+
+    def step(self, number: int, state: TrainState, batch: PyTree) -> tuple[TrainState, StepMetrics]:
+        """Compiles the step for batches of this shape if need be, and dispatches it."""
+        batch = put_batch(batch, self._mesh)
+        with self._clock.spend("compile"):
+            self._progress.warn_of_unplanned_shape(self._compiled, batch, number)
+            step = self._compiled.for_batch(batch)
+        return step(state, batch, self._hyperparameters)
+
+    def report(self, number: int, state: TrainState, metrics: Any) -> None:
+        """Logs; raises TrainingDiverged, which says where, when the loss or the gradient is not finite."""
+        line = self._record.log(number, jax.device_get(metrics), lambda: state)
+        self._progress.advance(number)
+        if line:
+            self._progress.show(number, *line)
+
+    def is_boundary(self, number: int) -> bool:
+        """Whether a validation or a checkpoint is due, or the last update is made."""
+        return self._record.is_boundary(number)
+
+    def at_boundary(self, number: int, state: TrainState, *, is_interrupted: bool) -> TrainState:
+        """Validates and saves."""
+        self._record.at_boundary(number, state, self._progress.say, is_interrupted=is_interrupted)
+        return state
+
+    def reason_to_end(self, number: int) -> str | None:
+        """``finished``, ``patience``, ``stopped`` or ``interrupted``."""
+        return self._record.reason_to_end(number)

@@ -1,0 +1,179 @@
+"""Several runs in one program, as the loop drives them: one model many times, with other hyperparameters and keys."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import ConfigError, hyperparameters_of
+from transformer_jax.runs.clock import Clock
+from transformer_jax.runs.progress import TrainingProgress
+from transformer_jax.runs.record import Outcome, PreparedRun, RunRecord, Say, TrainingDiverged
+from transformer_jax.runs.shared_programs import TrainingProgram
+from transformer_jax.training.compiled_step import CompiledStep
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import StepMetrics
+from transformer_jax.training.vectorized import SingleUpdate, VectorizedUpdate
+
+End = Outcome | TrainingDiverged
+OnEnd = Callable[[int, End], None]
+"""Called when a run has ended, with its place in the list of runs."""
+
+
+class Group(NamedTuple):
+    """The runs at ``places`` of the list, whose updates one program makes."""
+
+    places: list[int]
+    update: SingleUpdate | VectorizedUpdate
+    compiled: CompiledStep
+    hyperparameters: PyTree
+
+
+class VectorizedRuns:
+    """The runs of ``records``: same task, same number of updates so far, same batches.
+
+    Each ends for itself. When half of a group have ended, the others are regrouped: compiling costs more than to carry on with
+    a few that have ended.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[RunRecord],
+        program: TrainingProgram,
+        progress: TrainingProgress,
+        clock: Clock,
+        on_end: OnEnd,
+    ) -> None:
+        self._records, self._program, self._progress, self._clock = records, program, progress, clock
+        self._on_end = on_end
+        self.ends: dict[int, End] = {}
+        self._group = self._group_of(list(range(len(records))), records[0].first_update)
+
+    def begin(self) -> tuple[int, PyTree]:
+        """The stacked states of the runs that have not ended before."""
+        first = self._records[0].first_update
+        for place, record in enumerate(self._records):
+            if record.reason_to_end(first):
+                self._end(place, record.conclude(first))
+        live = self._live()
+        if not live:
+            return first, None
+        if live != self._group.places:
+            self._regroup(live, first)
+        states = [self._records[place].initial_state(self._say(place)) for place in live]
+        return first, self._group.update.join(states)
+
+    def is_ready(self, batch: PyTree) -> bool:
+        """Whether the step for batches of this shape is compiled."""
+        return self._group.compiled.is_ready(batch)
+
+    def step(self, number: int, state: PyTree, batch: PyTree) -> tuple[PyTree, StepMetrics]:
+        """Dispatches one update of every run of the group."""
+        batch = self._group.update.put_batch(batch)
+        with self._clock.spend("compile"):
+            self._progress.warn_of_unplanned_shape(self._group.compiled, batch, number)
+            step = self._group.compiled.for_batch(batch)
+        return step(state, batch, self._group.hyperparameters)
+
+    def report(self, number: int, state: PyTree, metrics: StepMetrics) -> None:
+        """Logs every run; one that diverged ends, and the others go on."""
+        metrics = jax.device_get(metrics)
+        lines = []
+        for place in self._live():
+            index = self._group.places.index(place)
+            of_one = self._group.update.report_of(metrics, index)
+            with self._ending_if_diverged(place):
+                line = self._records[place].log(number, of_one, partial(self._state_of, state, index))
+                lines += [line] if line else []
+        self._progress.advance(number)
+        if lines:
+            losses, rates = zip(*lines, strict=True)
+            self._progress.show(number, sum(losses) / len(lines), sum(rates))
+
+    def is_boundary(self, number: int) -> bool:
+        """Whether it is one for any run that has not ended."""
+        return any(self._records[place].is_boundary(number) for place in self._live())
+
+    def at_boundary(self, number: int, state: PyTree, *, is_interrupted: bool) -> PyTree:
+        """Validates and saves the runs for which it is time; the state of those that go on."""
+        for place in self._live():
+            record = self._records[place]
+            if is_interrupted or record.is_boundary(number):
+                with self._ending_if_diverged(place):
+                    own = self._state_of(state, self._group.places.index(place))
+                    record.at_boundary(number, own, self._say(place), is_interrupted=is_interrupted)
+                    if record.reason_to_end(number):
+                        self._end(place, record.conclude(number))
+        live = self._live()
+        if not live or len(live) > len(self._group.places) // 2:
+            return state
+        states = [self._state_of(state, self._group.places.index(place)) for place in live]
+        self._regroup(live, number)
+        return self._group.update.join(states)
+
+    def reason_to_end(self, number: int) -> str | None:
+        """Once all runs have ended."""
+        return None if self._live() else "all runs have ended"
+
+    def close(self) -> None:
+        """Cancels what is not compiled yet."""
+        self._group.compiled.close()
+
+    def _group_of(self, places: list[int], number: int) -> Group:
+        update = self._program.update_of(len(places))
+        compiled = CompiledStep(update.lower, self._program.task.batch_shapes(number))
+        hyperparameters = [hyperparameters_of(self._records[place].config) for place in places]
+        return Group(places, update, compiled, update.put_hyperparameters(hyperparameters))
+
+    def _regroup(self, places: list[int], number: int) -> None:
+        self._group.compiled.close()
+        self._group = self._group_of(places, number)
+
+    def _live(self) -> list[int]:
+        return [place for place in self._group.places if place not in self.ends]
+
+    def _state_of(self, state: PyTree, index: int) -> TrainState:
+        return self._group.update.state_of(state, index)
+
+    def _end(self, place: int, end: End) -> None:
+        self.ends[place] = end
+        self._clock.divide_among(len(self._live()))
+        self._on_end(place, end)
+
+    def say_of(self, record: RunRecord, message: str) -> None:
+        """Prints a line about one of the records."""
+        self._say(self._records.index(record))(message)
+
+    def _say(self, place: int) -> Say:
+        """Prints a line above the bar that says which run it is about."""
+        name = self._records[place].directory.path.name
+        return lambda message: self._progress.say(f"[{name}] {message}" if len(self._records) > 1 else message)
+
+    @contextmanager
+    def _ending_if_diverged(self, place: int) -> Iterator[None]:
+        try:
+            yield
+        except TrainingDiverged as error:
+            self._say(place)(str(error))
+            # The frames of the traceback would keep all states.
+            self._end(place, error.with_traceback(None))
+
+
+def require_together(runs: Sequence[PreparedRun]) -> None:
+    """Raises ConfigError unless the runs can be vectorized; nothing of them is written yet."""
+    if any(run.task is not runs[0].task for run in runs):
+        raise ConfigError("vectorized runs: their data, tokenizers or models are not the same")
+    if len({run.first_update for run in runs}) > 1:
+        raise ConfigError("vectorized runs: they stand at different updates")
+
+
+@contextmanager
+def vectorized_runs(
+    records: Sequence[RunRecord], program: TrainingProgram, progress: TrainingProgress, clock: Clock, on_end: OnEnd
+) -> Iterator[VectorizedRuns]:
+    """The runs, whose step is compiled in the background from now on."""
+    with closing(VectorizedRuns(records, program, progress, clock, on_end)) as runs:
+        yield runs

@@ -1,0 +1,117 @@
+"""Translates and scores a split with one model: in training, by command, beside a run, and for ensembles."""
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.evaluation_batches import scoring_batches
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.token_store import TokenStore, open_token_store
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.evaluation.report import EvaluationReport, perplexity
+from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.models.interface import Module
+from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.translator import Translator, require_translatable
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+
+SCORING_TOKENS = 4096
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A model and its loss without dropout and smoothing; ``TranslationObjective`` and ``EnsembleObjective`` are such."""
+
+    @property
+    def model(self) -> Module:
+        """What is decoded with."""
+
+    def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
+        """Cross entropy of a batch."""
+
+
+class TranslationEvaluation(NamedTuple):
+    """A report, and the translations in the order of the split."""
+
+    report: EvaluationReport
+    outputs: Sequence[str]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers that belong into a log."""
+        return self.report.headline()
+
+    @property
+    def summary(self) -> str:
+        """BLEU and perplexity."""
+        return self.report.line()
+
+
+class Evaluator:
+    """Evaluates parameters of ``scored``, with the decoding settings of ``config``; compiled programs and data are kept."""
+
+    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, scored: Scored, mesh: Mesh) -> None:
+        self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
+        self.corpus = open_corpus(config.data, config.data_seed)
+        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh)
+        self._stores: dict[str, TokenStore] = {}
+        self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=everywhere(mesh))
+
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        """Scores ``params`` on a split (its first ``limit`` sentences if above 0).
+
+        ``split`` is ``train``, ``validation``, ``test`` or a name that the data itself has. Everything is measured on the raw
+        text of the references; no sentence is left out or cut. Raises DataError when the split is empty or unknown.
+        """
+        name = self.config.data.split_name(split)
+        pairs = self.pairs(name, limit)
+        sums = self.loss_sums(params, name, limit)
+        started = time.perf_counter()
+        translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
+        seconds = time.perf_counter() - started
+        hypotheses = [translation.text for translation in translations]
+        nll, tokens = float(sums.nll), float(sums.tokens)
+        report = EvaluationReport(
+            split=name,
+            checkpoint_step=0,
+            scores=score_translations(hypotheses, [pair.target for pair in pairs]),
+            loss=nll / tokens,
+            perplexity=perplexity(nll, tokens),
+            tokens_per_second=sum(len(translation.token_ids) for translation in translations) / seconds,
+            num_sentences=len(pairs),
+            decoding=self.config.decoding,
+        )
+        return TranslationEvaluation(report, hypotheses)
+
+    def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
+        """Raw sentence pairs of a split, all or the first ``limit``."""
+        pairs = list(itertools.islice(self.corpus.pairs(split), limit or None))
+        if not pairs:
+            raise DataError(f"data: the split {split!r} is empty")
+        return pairs
+
+    def loss_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
+        """Teacher-forced loss sums, without dropout or smoothing, over a split."""
+        total = LossSums.zero()
+        for batch in scoring_batches(self._store(split), SCORING_TOKENS, row_groups(self._mesh), limit=limit):
+            total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
+        return total
+
+    def _store(self, split: str) -> TokenStore:
+        if split not in self._stores:
+            with first_goes_first():
+                store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)
+            lengths = np.maximum(store.source_lengths, store.target_lengths)
+            require_translatable(lengths, self.config.decoding.max_source_tokens, f"split {split!r}, pair")
+            self._stores[split] = store
+        return self._stores[split]

@@ -1,0 +1,82 @@
+"""The tasks by name: what builds one from the settings of a run, and what its tokenizers are trained on."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
+from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
+from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.tasks.protocol import Task
+from transformer_jax.tasks.translation import TranslationTask
+
+
+class TaskBuilder(NamedTuple):
+    """How a task is made; ``open_source`` reads no data yet, ``objective`` is model and loss for
+    vocabularies of this size, ``require_split`` raises DataError when the data has no such split.
+    """
+
+    build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
+    open_source: Callable[[Any, int], Any]
+    new_tokenizers: Callable[[ExperimentConfig], TokenizerPair]
+    objective: Callable[[ExperimentConfig, int, Mesh], Any]
+    require_split: Callable[[ExperimentConfig, str], None]
+
+
+def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+    corpus = open_corpus(config.data, config.data_seed)
+    return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
+
+
+def _require_pairs(config: ExperimentConfig, split: str) -> None:
+    # Reading one pair tells.
+    next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
+
+
+def _require_documents(config: ExperimentConfig, split: str) -> None:
+    next(open_documents(config.data, config.data_seed).documents(config.data.split_name(split)), None)
+
+
+TASKS: dict[str, TaskBuilder] = {
+    "translation": TaskBuilder(
+        TranslationTask,
+        open_corpus,
+        _new_translation_tokenizers,
+        lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
+        _require_pairs,
+    ),
+    "language_model": TaskBuilder(
+        lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
+        open_documents,
+        new_text_tokenizer,
+        LanguageModelObjective,
+        _require_documents,
+    ),
+}
+
+
+def build_task(config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> Task:
+    """The task of a run; no data is read before it is used."""
+    return TASKS[config.task].build(config, tokenizers, mesh)
+
+
+def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+    """Trained on the training split, and not saved yet."""
+    return TASKS[config.task].new_tokenizers(config)
+
+
+def tokenizer_inputs(config: ExperimentConfig) -> tuple[Hashable, ...]:
+    """Equal for settings with which ``new_tokenizers`` trains the same: tokenizer settings, the text, what is drawn from it."""
+    source = TASKS[config.task].open_source(config.data, config.data_seed)
+    return config.tokenizer, source.fingerprint(config.data.train_split), config.data_seed
+
+
+def init_function(config: ExperimentConfig, mesh: Mesh) -> Callable[[Array], PyTree]:
+    """What initializes the parameters, with a vocabulary as large as the settings allow: before there are tokenizers."""
+    return TASKS[config.task].objective(config, config.tokenizer.vocabulary_size, mesh).init_params
