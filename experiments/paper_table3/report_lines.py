@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from effects import Effect, Spread
 from row_results import RowResult
 
-from transformer_jax.analysis.csv_text import to_csv
 from transformer_jax.analysis.document import Table
+from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.evaluation.significance import Estimate
 
 

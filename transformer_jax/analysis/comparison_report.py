@@ -1,9 +1,9 @@
 """The report of a comparison: which translation is better, and the sentences in which they differ most."""
 
 from transformer_jax.analysis.comparison import Comparison, SentenceComparison, most_different
-from transformer_jax.analysis.csv_text import to_csv
 from transformer_jax.analysis.differing_settings import differing_settings, settings_table
 from transformer_jax.analysis.document import Document, Section, Table
+from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.evaluation.significance import Estimate, SystemComparison
 
 MEANING = (

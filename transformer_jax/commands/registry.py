@@ -1,6 +1,5 @@
 """Every command by its name, with the line that ``transformer-jax`` alone prints; nothing is imported until it is used."""
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from absl import flags
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.names import nearest
 
 
 class Command(NamedTuple):
@@ -68,7 +68,7 @@ def load_command(name: str) -> CommandModule:
         ConfigError: there is no such command, with the nearest one.
     """
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
+        near = nearest(name, COMMANDS)
+        hint = f"did you mean {near}?" if near else f"commands are {', '.join(COMMANDS)}"
         raise ConfigError(f"{name!r} is not a command; {hint}")
     return importlib.import_module(COMMANDS[name].module)

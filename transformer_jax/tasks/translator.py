@@ -13,8 +13,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, DecodingConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import beam_search
-from transformer_jax.decoding.hypotheses import Hypotheses
+from transformer_jax.decoding.beam_search import Hypotheses, beam_search
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens

@@ -10,9 +10,8 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
 from transformer_jax.config import from_json, load_run_config, to_json
 from transformer_jax.evaluation.text_table import aligned_table
-from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
 from transformer_jax.runs.checkpoint_tools.listing import marks_of, time_text
-from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, parameter_table
+from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, bytes_text, parameter_table
 
 
 def describe_checkpoint(run: RunDirectory, which: str) -> str:
