@@ -79,7 +79,7 @@ def size_line(parameters: int) -> Line:
 
 
 def cost_line(result: RowResult, ceiling: float) -> Line:
-    """Operations and speed of a training; with a ceiling in TFLOP/s of a device also the share of it that is used."""
+    """Operations and speed of a run; with a ceiling in TFLOP/s of a device also the share of it that is used."""
     line = Line(
         {"train FLOPs": scientific(result.flops), "steps/s": f"{result.updates_per_second:.2f}"},
         {"train FLOPs": result.flops, "steps/s": result.updates_per_second},

@@ -49,7 +49,7 @@ def test_of_trainings_at_once_each_counts_its_part_from_the_start(tmp_path, cloc
     sheets = []
     for number in range(4):
         clock.now += 1
-        sheets.append(Goodput(tmp_path / f"{number}.json", 0, started, trainings=4))
+        sheets.append(Goodput(tmp_path / f"{number}.json", 0, started, runs=4))
     clock.now += 4
     for sheet in sheets:
         sheet.turn_to("step")

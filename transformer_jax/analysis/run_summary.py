@@ -1,4 +1,4 @@
-"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be going on."""
+"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be in progress."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from transformer_jax.tasks.saved_evaluations import saved_reports, whose_paramet
 
 @dataclass(frozen=True)
 class SavedScores:
-    """A saved evaluation: of which split and ``parameters``, searched otherwise (``file``), and its scores."""
+    """A saved evaluation: of which split and ``parameters``, decoded otherwise (``file``), and its scores."""
 
     file: str
     split: str
@@ -32,7 +32,7 @@ class RunSummary:
     """A run. What is not known (yet) is None.
 
     ``bleu``, ``chrf`` and ``perplexity`` are of the validation with the highest BLEU, after ``best_update``; of equals the
-    later; where the training made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best
+    later; where the run made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best
     checkpoint that is kept, ``damaged`` are those whose score cannot be read. ``tokens_per_second`` is the median of what was
     logged; ``seconds`` all time that ``goodput.json`` accounts for.
     """
@@ -59,12 +59,12 @@ class RunSummary:
         return None if self.best_checkpoint is None else int(self.best_checkpoint.name)
 
     def scores_of_best(self, split: str) -> SavedScores | None:
-        """The evaluation of the best checkpoint on a split as the run's own settings search: not averaged, nothing changed."""
+        """The evaluation of the best checkpoint on a split as the run's own settings decode: not averaged, nothing changed."""
         file = f"evaluation-{split.replace('/', '-')}-{self.best_step}.json"
         return next((saved for saved in self.evaluations if saved.file == file), None)
 
 
-def summarise(folder: Path, name: str) -> RunSummary:
+def summarize(folder: Path, name: str) -> RunSummary:
     """Reads a run directory.
 
     Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.

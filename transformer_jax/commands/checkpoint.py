@@ -13,10 +13,10 @@ info: what is in one: parameters module by module, optimizer state, counters, di
 diff: of two checkpoints, RUN or RUN:CHECKPOINT (best by default): parameters that one lacks or has in another shape, how far
 apart the others are, and the settings that differ.
 average: a new run directory with the mean of several checkpoints, for evaluate, translate and train --init_from. It has no
-optimizer state, so no training goes on from it.
-prune: deletes all but the last and the best, unless a training runs there.
+optimizer state, so no run resumes from it.
+prune: deletes all but the last and the best, unless another process trains there.
 
-The best is that with the highest validation BLEU: the training's own, or what evaluate --watch found where it measured none.
+The best is that with the highest validation BLEU: the run's own, or what evaluate --watch found where it measured none.
 """
 
 from collections.abc import Callable
@@ -139,7 +139,7 @@ def _prune(values: flags.FlagValues, runs: list[str]) -> None:
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
-    with run_directory.locked(f"prune: a training is running in {run_directory.path}; prune when it has ended"):
+    with run_directory.locked(f"prune: another process is training in {run_directory.path}; prune when it has ended"):
         stored = scored_checkpoints(run_directory)
         removed = to_remove(stored, values.keep_last, values.keep_best)
         freed = sum(bytes_in(each.folder) for each in removed)

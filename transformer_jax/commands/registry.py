@@ -29,7 +29,7 @@ class CommandModule(Protocol):
 
 COMMANDS = {
     "quickstart": Command("transformer_jax.commands.quickstart", "train, evaluate and look, in minutes, without data"),
-    "train": Command("transformer_jax.commands.train", "train a model, or go on with a run that stopped"),
+    "train": Command("transformer_jax.commands.train", "train a model, or resume a run that stopped"),
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
@@ -44,7 +44,7 @@ COMMANDS = {
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
-    "launch": Command("transformer_jax.commands.launch", "write what starts a training or a sweep on a cluster"),
+    "launch": Command("transformer_jax.commands.launch", "write what starts a run or a sweep on a cluster"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 

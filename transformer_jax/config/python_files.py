@@ -1,4 +1,4 @@
-"""Python files that state something, recipes for one: read by calling a function in them, whose mistakes are told in a line."""
+"""Python files that state something, such as recipes: read by calling a function in them; mistakes become one line."""
 
 import inspect
 import runpy

@@ -18,7 +18,7 @@ class SentencePair(NamedTuple):
 
 @runtime_checkable
 class Corpus(Protocol):
-    """One source of sentence pairs. The order is fixed, and nothing is dropped, cut or normalised here."""
+    """One source of sentence pairs. The order is fixed, and nothing is dropped, cut or normalized here."""
 
     @property
     def source_language(self) -> str:

@@ -1,7 +1,7 @@
 """Beam search with a length penalty, over a model known only as a step function.
 
 Two sets are kept for every sentence: the ``W`` most probable unfinished prefixes ("alive") and the ``N`` best finished
-hypotheses by length-normalised score. One beam is greedy search.
+hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def beam_search(
     A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens including its EOS, which is
     the only choice in the last place; a row with a limit of 0 (padding) takes no step and has no hypothesis. A prefix
     finishes when its EOS is among the ``W`` best of all continuations. PAD and BOS are never chosen; the
-    probabilities are the model's own, not renormalised over what may be chosen.
+    probabilities are the model's own, not renormalized over what may be chosen.
 
     A sentence is done when no alive prefix can still beat the worst of its ``num_results`` (default: ``beam_width``)
     hypotheses, which is exact since log-probabilities only fall and the penalty only grows; with one beam, at its

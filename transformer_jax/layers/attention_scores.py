@@ -28,7 +28,7 @@ def attend(
     normalize: Normalizer | None = None,
     dtype: str = "float32",
 ) -> tuple[Float[Array, "B Q U"], Float[Array, "B Q M"]]:
-    """The expectation of the values under the normalised scores (Bahdanau et al. 2015, equations 5 and 6), and the weights.
+    """The expectation of the values under the normalized scores (Bahdanau et al. 2015, equations 5 and 6), and the weights.
 
     ``normalize`` is ``masked_softmax`` unless given.
     """
@@ -110,7 +110,7 @@ def normalized_additive_scores(
     gain: Float[Array, ""],
     bias_A: Float[Array, "A"],
 ) -> Float[Array, "B Q M"]:
-    """g v / |v| · tanh(q + k + b): additive with a weight-normalised v (Salimans and Kingma 2016, equation 2).
+    """g v / |v| · tanh(q + k + b): additive with a weight-normalized v (Salimans and Kingma 2016, equation 2).
 
     As in the public implementation of Luong et al. 2017 (tensorflow/nmt, ``normed_bahdanau``).
     """
@@ -181,7 +181,7 @@ class AdditiveScore(nn.Module):
     """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2), which is also ``concat`` (Luong et al. 2015, section 3.1).
 
     With ``is_normalized`` v has a gain of its own and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
-    [D, A], ``memory_kernel`` [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalised.
+    [D, A], ``memory_kernel`` [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
     """
 
     query_size: int

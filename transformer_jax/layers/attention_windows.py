@@ -25,7 +25,7 @@ def predicted_centers(
 ) -> Float[Array, "B Q"]:
     """p = S · sigmoid(v · tanh(W q)) of projected queries W q (Luong et al. 2015, equation 9).
 
-    S - 1 takes the place of S, so that a centre is the index, from 0, of a place inside the source.
+    S - 1 takes the place of S, so that a center is the index, from 0, of a place inside the source.
     """
     predicted_BQ = jax.nn.sigmoid(jnp.einsum("BQA,A->BQ", jnp.tanh(query_BQA), vector_A))
     return predicted_BQ * (lengths_B[:, None] - 1).astype(jnp.float32)
@@ -36,7 +36,7 @@ def window_mask(
 ) -> Bool[Array, "B Q M"]:
     """True within [p - D, p + D] and inside the source (Luong et al. 2015, section 3.2).
 
-    For centres 0 and 2, D = 1 and a source of four with a fifth place of padding::
+    For centers 0 and 2, D = 1 and a source of four with a fifth place of padding::
 
         [[1, 1, 0, 0, 0],
          [0, 1, 1, 1, 0]]
@@ -50,7 +50,7 @@ def gaussian_scores(
 ) -> Float[Array, "B Q M"]:
     """-(s - p)^2 / (2 sigma^2) with sigma = D / 2, to be added to the scores of local-p (Luong et al. 2015, equation 10).
 
-    The paper multiplies the normalised weights by exp of this and leaves their sum below one; added to the scores instead, the
+    The paper multiplies the normalized weights by exp of this and leaves their sum below one; added to the scores instead, the
     weights are the same up to a factor, and sum to one.
     """
     deviation = half_width / 2

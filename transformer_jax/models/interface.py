@@ -1,4 +1,4 @@
-"""What training, search and evaluation ask of a sequence model."""
+"""What training, decoding and evaluation ask of a sequence model."""
 
 from typing import Any, NamedTuple, Protocol
 

@@ -1,4 +1,4 @@
-"""Where the time of a training went: how much of it moved the model forward, and what took the rest."""
+"""Where the time of a run went: how much of it moved the model forward, and what took the rest."""
 
 import json
 import time
@@ -17,20 +17,20 @@ class Goodput:
 
     ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that stayed, and
     ``lost`` updates after the newest checkpoint of a start that died, which the next start made again. Between the death of a
-    process and the next start no time is counted. Of trainings that run side by side each counts its part.
+    process and the next start no time is counted. Of vectorized runs each counts its part.
     """
 
-    def __init__(self, path: Path, first: int, started: float | None = None, trainings: int = 1) -> None:
+    def __init__(self, path: Path, first: int, started: float | None = None, runs: int = 1) -> None:
         """Goes on with the file of an earlier start, if there is one, from its update ``first``.
 
-        This start began at ``started`` of ``time.perf_counter`` (now, if None), and is one of so many ``trainings`` at once.
+        This start began at ``started`` of ``time.perf_counter`` (now, if None), and is one of so many ``runs`` at once.
 
         Raises DataError when the file is not one.
         """
         self._path = path
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self._since_checkpoint = 0.0
-        self._part = 1 / trainings
+        self._part = 1 / runs
         if path.is_file():
             self._take_up(first)
         self._kind, self._since = "start_up", time.perf_counter() if started is None else started
@@ -52,10 +52,10 @@ class Goodput:
         before, self._kind = self._kind, kind
         return before
 
-    def share_with(self, trainings: int) -> None:
-        """From now on time is that of so many trainings at once."""
+    def share_with(self, runs: int) -> None:
+        """From now on time is that of so many runs at once."""
         self.turn_to(self._kind)
-        self._part = 1 / trainings
+        self._part = 1 / runs
 
     def saved(self) -> None:
         """A checkpoint was written: from here on there is something new to lose."""
@@ -78,7 +78,7 @@ class Goodput:
         return self.seconds[kind] / max(sum(self.seconds.values()), 1e-9)
 
     def line(self) -> str:
-        """One line for the end of a training."""
+        """One line for the end of a run."""
         others = [kind for kind in KINDS if kind != "step" and self.seconds[kind] >= 0.05]
         details = ", ".join(f"{kind.replace('_', ' ')} {self.seconds[kind]:.1f} s" for kind in others)
         return f"{self.share('step'):.0%} of the time in updates ({self.seconds['step']:.1f} s); {details}"
@@ -89,7 +89,7 @@ class Goodput:
             self.seconds |= {kind: float(content["seconds"][kind]) for kind in KINDS}
             died_at, unsaved = content["step"], float(content["step_seconds_since_checkpoint"])
         except (ValueError, KeyError, TypeError):
-            raise DataError(f"{self._path}: not the time sheet of a run; move it away to go on") from None
+            raise DataError(f"{self._path}: not the time sheet of a run; move it away to resume") from None
         if died_at > first:
             self.seconds["step"] -= unsaved
             self.seconds["lost"] += unsaved

@@ -1,4 +1,4 @@
-"""The training loop: the only place where data and steps meet, of one model or of several that train side by side."""
+"""The training loop: the only place where data and steps meet, of one run or of several vectorized ones."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -20,15 +20,15 @@ from transformer_jax.training.step import StepFunction, StepMetrics
 from transformer_jax.training.vectorized import Alone, Vectorized
 
 Ending = Outcome | TrainingDiverged
-Tell = Callable[[int, Ending], None]
+OnEnd = Callable[[int, Ending], None]
 
 
-def tell_nobody(place: int, ending: Ending) -> None:
+def ignore_end(place: int, ending: Ending) -> None:
     """For whoever waits for all of them."""
 
 
 class Trainer:
-    """Makes the updates of the trainings of ``records``, from wherever their newest checkpoints are to their ends.
+    """Makes the updates of the runs of ``records``, from wherever their newest checkpoints are to their ends.
 
     Several have the same structure, the same task and the same number of updates behind them; they see the same batches.
     Whoever made the records closes them.
@@ -40,10 +40,10 @@ class Trainer:
         self._profiler = Profiler(profiled, records[0].run.profile)
         self._interruption = interruption()
         self._is_alone = jax.process_count() == 1
-        # How the trainings ended that have, by their places in ``records``, and who is told.
+        # How the runs ended that have, by their places in ``records``, and who is told.
         self._endings: dict[int, Ending] = {}
-        self._tell: Tell
-        # Of which trainings an update is made, and what makes it.
+        self._on_end: OnEnd
+        # Of which runs an update is made, and what makes it.
         self._places: list[int]
         self._joined: Alone | Vectorized
         self._compiled: CompiledStep
@@ -52,19 +52,19 @@ class Trainer:
         self._hyperparameters: PyTree
         self._progress: TrainingProgress
 
-    def train(self, started: float | None = None, tell: Tell = tell_nobody) -> list[Ending]:
+    def train(self, started: float | None = None, on_end: OnEnd = ignore_end) -> list[Ending]:
         """Trains each to its end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
 
-        ``started``: when this start did, by ``time.perf_counter``, for the account of its time. ``tell`` is called when one
+        ``started``: when this start did, by ``time.perf_counter``, for the account of its time. ``on_end`` is called when one
         of them has ended, with its place in ``records``. TrainingDiverged when a loss or gradient was not finite: the
-        checkpoints stay as they were, and the others go on.
+        checkpoints stay as they were, and the others continue.
 
         Raises ConfigError when the records are not of one task, or stand at different updates.
         """
-        self._tell = tell
+        self._on_end = on_end
         with ExitStack() as stack:
-            notes = [record.take_up() for record in self._records]
-            # Only now: trainings that are refused leave what is written of them as it was.
+            notes = [record.restore() for record in self._records]
+            # Only now: runs that are refused leave what is written of them as it was.
             self._require_together()
             for record, each in zip(self._records, notes, strict=True):
                 each += record.open(started, len(self._records))
@@ -85,12 +85,12 @@ class Trainer:
 
     def _require_together(self) -> None:
         if any(record.task is not self._task for record in self._records):
-            raise ConfigError("trainings side by side: their data, tokenizers or models are not the same")
+            raise ConfigError("vectorized runs: their data, tokenizers or models are not the same")
         if len({record.first for record in self._records}) > 1:
-            raise ConfigError("trainings side by side: they stand at different updates")
+            raise ConfigError("vectorized runs: they stand at different updates")
 
     def _prepare_and_run(self) -> None:
-        """Compiles the step in the background while parameters are made and evaluation, search and saving are rehearsed."""
+        """Compiles the step in the background while parameters are made and evaluation, decoding and saving are rehearsed."""
         first = self._records[0].first
         for place, record in enumerate(self._records):
             if reason := record.reason_to_end(first):
@@ -112,7 +112,7 @@ class Trainer:
             with self._spend("data_wait"):
                 rows = next(batches)
             batch = self._joined.put_batch(rows)
-            # What one process reads early the others must too, in case it says that the training diverged.
+            # What one process reads early the others must too, in case it says that the run diverged.
             if pending is not None and self._is_alone and not self._compiled.is_ready(batch):
                 self._add(step, pending)
                 pending = None
@@ -186,10 +186,10 @@ class Trainer:
         live = self._live()
         for each in live:
             self._records[each].share(len(live))
-        self._tell(place, ending)
+        self._on_end(place, ending)
 
     def _compile_for(self, places: list[int], first: int) -> None:
-        """From now on the updates are those of the trainings at ``places``."""
+        """From now on the updates are those of the runs at ``places``."""
         self._until_recompiled.close()
         self._places = places
         self._joined = self._task.joined(len(places))
@@ -209,7 +209,7 @@ class Trainer:
         return self._joined.state_of(self._states, self._places.index(place))
 
     def _say(self, place: int) -> Say:
-        """Prints a line above the bar; of several trainings it tells which it is about."""
+        """Prints a line above the bar; of several runs it tells which it is about."""
         name = f"[{self._records[place].run.path.name}] " if len(self._records) > 1 else ""
         return lambda message: self._progress.say(name + message)
 

@@ -1,4 +1,4 @@
-"""What is kept of one training: settings, log, checkpoints, validations, and where its time went; all of it but the updates."""
+"""What is kept of one run: settings, log, checkpoints, validations, and where its time went; all of it but the updates."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -27,24 +27,24 @@ from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import StepMetrics
 
-REHEARSAL_SENTENCES = 8
+DRY_RUN_SENTENCES = 8
 
 
 class TrainingDiverged(RuntimeError):
     """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
 
 
-Judge = Callable[[int, Mapping[str, float]], bool]
-"""Told what every validation found, by update and under its name in the log; True ends the training there."""
+ShouldStop = Callable[[int, Mapping[str, float]], bool]
+"""Called with the update and the metrics of every validation; True stops the run there."""
 
 Say = Callable[[str], None]
 
 Spend = Callable[[str], AbstractContextManager[None]]
-"""``with spend(kind):`` puts down what happens inside as one kind of time, for whoever is waiting."""
+"""``with spend(kind):`` attributes the wall time of the block to ``kind``."""
 
 
 class Outcome(NamedTuple):
-    """How a training ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line."""
+    """How a run ended: ``reason`` is ``finished``, ``patience``, ``judged`` or ``interrupted``; ``time_spent`` a line."""
 
     step: int
     reason: str
@@ -53,15 +53,20 @@ class Outcome(NamedTuple):
 
 
 class TrainingRecord:
-    """The record of the training in the folder ``run``."""
+    """The record of the run in the folder ``run``."""
 
     def __init__(
-        self, config: ExperimentConfig, run: RunDirectory, task: TranslationTask, mesh: Mesh, judge: Judge | None = None
+        self,
+        config: ExperimentConfig,
+        run: RunDirectory,
+        task: TranslationTask,
+        mesh: Mesh,
+        should_stop: ShouldStop | None = None,
     ) -> None:
         self.config, self.run, self.task, self.mesh = config, run, task, mesh
         self.first = 0
-        self._judge = judge
-        self._is_judged = False
+        self._should_stop = should_stop
+        self._is_stopped = False
         self._schedule = task.update.schedule(hyperparameters_of(config))
         self._counters = Counters()
         self._watch = Stopwatch()
@@ -75,7 +80,7 @@ class TrainingRecord:
         self._goodput: Goodput
         self._log: MetricsLog
 
-    def take_up(self) -> list[str]:
+    def restore(self) -> list[str]:
         """Restores the newest checkpoint, if there is one: what is wrong with newer ones."""
         if self._is_new:
             return []
@@ -85,14 +90,14 @@ class TrainingRecord:
         self.first = int(self._restored.step)
         return complaints
 
-    def open(self, started: float | None = None, trainings: int = 1) -> list[str]:
-        """Writes down what the run is, once it was taken up; what a reader should know of it.
+    def open(self, started: float | None = None, runs: int = 1) -> list[str]:
+        """Writes down what the run is, once it was restored; returns what a reader should know of it.
 
         ``started``: when this start of it did, by ``time.perf_counter``, for the account of its time, which is that of so many
-        ``trainings`` at once.
+        ``runs`` at once.
         """
         with first_goes_first():
-            self._goodput = Goodput(self.run.goodput, self.first, started, trainings)
+            self._goodput = Goodput(self.run.goodput, self.first, started, runs)
             # Only now: a command that is refused leaves settings and tokenizers as they were.
             self._describe_run()
             self._log = self._closing.enter_context(closing(MetricsLog(self.run.metrics, self.first)))
@@ -104,7 +109,7 @@ class TrainingRecord:
         self._closing.close()
 
     def begin(self, say: Say, spend: Spend) -> TrainState:
-        """The state to begin with, the restored one or the first; before the first update after a rehearsal.
+        """The state to begin with, the restored one or the first; before the first update after a dry run.
 
         That is to do once all that is done on the way, so that nothing of it fails first after hours.
         """
@@ -113,11 +118,11 @@ class TrainingRecord:
             return state
         done = "saving done"
         if self.config.training.evaluate_every:
-            perplexity = self._evaluate(state, REHEARSAL_SENTENCES, 0, spend).perplexity
-            done = f"evaluation, search and saving done (untrained: perplexity {perplexity:,.0f})"
+            perplexity = self._evaluate(state, DRY_RUN_SENTENCES, 0, spend).perplexity
+            done = f"evaluation, decoding and saving done (untrained: perplexity {perplexity:,.0f})"
         self._save(state, None, spend)
         self._checkpoints.wait()
-        say(f"rehearsal of {done}")
+        say(f"dry run of {done}")
         return state
 
     def turn_to_updates(self) -> None:
@@ -135,12 +140,12 @@ class TrainingRecord:
         """What happens inside is not part of the speed."""
         return self._watch.pause()
 
-    def share(self, trainings: int) -> None:
-        """From now on the time is that of so many trainings: this one counts its part."""
-        self._goodput.share_with(trainings)
+    def share(self, runs: int) -> None:
+        """From now on the time is that of so many runs: this one counts its part."""
+        self._goodput.share_with(runs)
 
     def add(self, step: int, metrics: StepMetrics, state: Callable[[], TrainState]) -> tuple[float, float] | None:
-        """Counts what update ``step`` reported; every ``log_every`` updates tells it: loss and target tokens per second.
+        """Counts what update ``step`` reported; every ``log_every`` updates logs it: loss and target tokens per second.
 
         Raises TrainingDiverged when loss or gradient were not finite, and the ``state`` after them says where.
         """
@@ -181,20 +186,20 @@ class TrainingRecord:
         """Why there is no update after ``step``, None when there is one."""
         if step >= self.config.training.num_updates:
             return "finished"
-        if self._is_judged:
+        if self._is_stopped:
             return "judged"
         patience = self.config.training.patience
         return "patience" if patience and self._counters.evaluations_without_gain >= patience else None
 
     def conclude(self, step: int, reason: str) -> Outcome:
-        """Writes how the training ended, once the record is closed."""
+        """Writes how the run ended, once the record is closed."""
         self._goodput.write(step)
         outcome = Outcome(step, reason, self._counters.best_bleu, self._goodput.line())
         write_json(self.run.outcome, outcome._asdict())
         return outcome
 
     def _is_validated(self, step: int) -> bool:
-        """Whether the training itself searches and scores after ``step``."""
+        """Whether the run itself decodes and scores after ``step``."""
         training = self.config.training
         return training.evaluate_every > 0 and (step % training.evaluate_every == 0 or step == training.num_updates)
 
@@ -204,10 +209,10 @@ class TrainingRecord:
         self._log.write(step, found)
         if not math.isfinite(report.loss):
             raise TrainingDiverged(f"update {step}: the validation loss is {report.loss}; {self._remedy()}")
-        is_best = self._counters.judge(report.scores.bleu)
+        is_best = self._counters.note_score(report.scores.bleu)
         best = "the best so far" if is_best else f"best {self._counters.best_bleu:.2f}"
         say(f"update {step}: validation {report.line()} ({best})")
-        self._is_judged = self._judge is not None and self._judge(step, found)
+        self._is_stopped = self._should_stop is not None and self._should_stop(step, found)
         return report.scores.bleu
 
     def _evaluate(self, state: TrainState, limit: int, step: int, spend: Spend) -> EvaluationReport:

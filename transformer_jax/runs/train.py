@@ -16,9 +16,9 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
-from transformer_jax.runs.loop import Ending, Tell, Trainer, tell_nobody
+from transformer_jax.runs.loop import Ending, OnEnd, Trainer, ignore_end
 from transformer_jax.runs.profiler import ProfiledSteps
-from transformer_jax.runs.record import Judge, Outcome, TrainingDiverged, TrainingRecord
+from transformer_jax.runs.record import Outcome, ShouldStop, TrainingDiverged, TrainingRecord
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import (
@@ -48,7 +48,7 @@ def train(
 
     ``is_distributed``: this is one of several processes that do so.
 
-    Raises ConfigError and DataError, nearly all of them before the corpus is tokenised.
+    Raises ConfigError and DataError, nearly all of them before the corpus is tokenized.
     """
     started = time.perf_counter()
     try:
@@ -67,9 +67,9 @@ def run_training(
     is_distributed: bool = False,
     shared: SharedPrograms | None = None,
 ) -> Outcome:
-    """The training itself.
+    """Trains one run.
 
-    ``shared``: what trainings before this one, in this process, prepared and compiled; those after it find what it adds.
+    ``shared``: what runs before this one, in this process, prepared and compiled; those after it find what it adds.
 
     Raises ConfigError, DataError and TrainingDiverged.
     """
@@ -94,15 +94,15 @@ def run_training(
 def run_vectorized(
     configs: Sequence[ExperimentConfig],
     workdirs: Sequence[Path],
-    judges: Sequence[Judge],
+    should_stops: Sequence[ShouldStop],
     shared: SharedPrograms,
-    tell: Tell = tell_nobody,
+    on_end: OnEnd = ignore_end,
 ) -> list[Ending]:
-    """Several trainings as one program, in one process, spread over all its devices, each model on one of them; or a single
-    one, on all devices. Each may be ended by its own of ``judges`` after a validation.
+    """Several runs as one program, in one process, spread over all its devices, each model on one of them; or a single
+    one, on all devices. Each may be ended by its own of ``should_stops`` after a validation.
 
-    Each is written down in its folder as if it were alone; ``tell`` is called when it has ended, and then the folder is free.
-    They have the same structure and data, and the same number of updates behind them. ``shared``: what trainings before
+    Each is written down in its folder as if it were alone; ``on_end`` is called when it has ended, and then the folder is free.
+    They have the same structure and data, and the same number of updates behind them. ``shared``: what runs before
     these, in this process, prepared and compiled; those after them find what they add.
 
     Raises ConfigError and DataError, before any update, when one of them cannot begin; KeyboardInterrupt, once all have ended
@@ -115,17 +115,17 @@ def run_vectorized(
     with ExitStack() as held:
         each_held = [held.enter_context(ExitStack()) for _ in configs]
         records = [
-            one.enter_context(_record(config, RunDirectory(workdir), mesh, judge, shared))
-            for one, config, workdir, judge in zip(each_held, configs, workdirs, judges, strict=True)
+            one.enter_context(_record(config, RunDirectory(workdir), mesh, should_stop, shared))
+            for one, config, workdir, should_stop in zip(each_held, configs, workdirs, should_stops, strict=True)
         ]
 
-        def tell_and_release(place: int, ending: Ending) -> None:
-            tell(place, ending)
+        def end_and_release(place: int, ending: Ending) -> None:
+            on_end(place, ending)
             each_held[place].close()
 
         trainer = Trainer(records)
         try:
-            return _train(records, trainer, started, tell_and_release)
+            return _train(records, trainer, started, end_and_release)
         finally:
             # The signal may have come too late for an update, or while somebody was told.
             if trainer.is_asked_to_stop:
@@ -134,9 +134,9 @@ def run_vectorized(
 
 @contextmanager
 def _record(
-    config: ExperimentConfig, run: RunDirectory, mesh: Mesh, judge: Judge | None, shared: SharedPrograms
+    config: ExperimentConfig, run: RunDirectory, mesh: Mesh, should_stop: ShouldStop | None, shared: SharedPrograms
 ) -> Iterator[TrainingRecord]:
-    """The record of a training whose settings suit ``mesh``; its folder is nobody else's until the end."""
+    """The record of a run whose settings suit ``mesh``; its folder is nobody else's until the end."""
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     config = resolve_compute_dtype(with_absolute_directory(config), partial(compute_dtype_of, run, mesh))
     if config.optimizer.freeze:
@@ -147,12 +147,12 @@ def _record(
             lock.enter_context(run.locked())
         require_shared_folder(run.path)
         task = shared.task_of(config, shared.tokenizers_of(config, run), mesh)
-        with closing(TrainingRecord(config, run, task, mesh, judge)) as record:
+        with closing(TrainingRecord(config, run, task, mesh, should_stop)) as record:
             yield record
 
 
 def _train(
-    records: Sequence[TrainingRecord], trainer: Trainer, started: float, tell: Tell = tell_nobody
+    records: Sequence[TrainingRecord], trainer: Trainer, started: float, on_end: OnEnd = ignore_end
 ) -> list[Ending]:
     task = records[0].task
     same = task.data_identity, task.plan.shapes
@@ -160,7 +160,7 @@ def _train(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
     )
     say(f"{task.training_store.statistics.table()}\n{task.plan.table()}", file=sys.stderr)
-    endings = trainer.train(started, tell)
+    endings = trainer.train(started, on_end)
     for run in (record.run for record in records):
         keys = present_keys(run.metrics, CURVES)
         if keys and is_first():
@@ -198,7 +198,7 @@ def summary(outcome: Outcome, run: RunDirectory, seconds: float) -> str:
         "finished": "finished",
         "patience": "stopped: validation BLEU no longer improved",
         "judged": "stopped after a validation, as asked",
-        "interrupted": "interrupted, everything is saved: the same command goes on from here",
+        "interrupted": "interrupted, everything is saved: the same command resumes from here",
     }[outcome.reason]
     return (
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}\n"

@@ -21,7 +21,7 @@ METRICS: dict[str, Direction] = {
     "validation/loss": "minimize",
     "validation/perplexity": "minimize",
 }
-"""What a training reports at every validation, and which way is better."""
+"""What a run reports at every validation, and which way is better."""
 
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
 PRUNERS = ("none", "median", "successive_halving", "hyperband")
@@ -172,7 +172,7 @@ def check(sweep: Sweep) -> None:
 
 
 def require_alike(sweep: Sweep) -> None:
-    """Raises ConfigError when no two of the listed trials could train as one program, side by side, each on one device."""
+    """Raises ConfigError when no two of the listed trials could train as one program, each on one device."""
     configs = [sweep.settings(point) for point in sweep.points()]
     mesh_sizes(configs[0].mesh, 1, "that each model has with --vectorize")
     structures = [structure_of(config) for config in configs]

@@ -22,24 +22,24 @@ from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
 if TYPE_CHECKING:
-    from transformer_jax.runs.record import Judge
+    from transformer_jax.runs.record import ShouldStop
 
 SECONDS_BETWEEN_LOOKS = 1.0
 FAILURES_IN_A_ROW = 3
 
 Train = Callable[..., Any]
-"""``train(configs, workdirs, judges, tell=tell)``: trains in the folders, or goes on there, all at once.
+"""``train(configs, workdirs, should_stops, on_end=on_end)``: trains in the folders, or resumes there, all at once.
 
-``tell(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once all are told, when it was asked to stop;
+``on_end(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, after all of them, when it was asked to stop;
 ``run_vectorized`` is one.
 """
 
 Ending = Any
-"""An Outcome, or the exception that ended a training."""
+"""An Outcome, or the exception that ended a run."""
 
 
 class NothingFound(RuntimeError):
-    """A training ended without a value of the metric."""
+    """A run ended without a value of the metric."""
 
 
 class Worker:
@@ -59,7 +59,7 @@ class Worker:
         while True:
             try:
                 for number in self._study.take_over_orphans():
-                    say(f"trial {number}: its worker fell silent; it goes on from its last checkpoint, if that is here")
+                    say(f"trial {number}: its worker fell silent; it resumes from its last checkpoint, if that is here")
                 claimed = self._claims.take(self._fail)
                 is_over_now = not claimed and all(is_over(each) for each in self._study.trials())
             except UNREACHABLE as error:
@@ -95,22 +95,24 @@ class Worker:
                 self._try_otherwise(len(claimed), left.values(), error)
 
     def _train_all(self, left: dict[int, Claimed]) -> None:
-        """Trains what is in ``left``, by its place, and takes out what has ended and is told."""
+        """Trains what is in ``left``, by its place, and removes what has ended and is reported."""
         claimed = list(left.values())
         with ExitStack() as beating:
             beats = [beating.enter_context(ExitStack()) for _ in claimed]
-            judges = []
+            should_stops = []
             for each, beat in zip(claimed, beats, strict=True):
                 lost = beat.enter_context(alive(each.trial, self._study.grace_seconds))
                 say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
-                judges.append(self._judge(each, lost))
+                should_stops.append(self._should_stop(each, lost))
 
-            def tell(place: int, ending: Ending) -> None:
+            def on_end(place: int, ending: Ending) -> None:
                 self._settle(left[place], ending)
                 del left[place]
                 beats[place].close()
 
-            self._train([each.config for each in claimed], [each.folder for each in claimed], judges, tell=tell)
+            self._train(
+                [each.config for each in claimed], [each.folder for each in claimed], should_stops, on_end=on_end
+            )
 
     def _try_otherwise(self, together: int, left: Collection[Claimed], error: Exception) -> None:
         """Leaves for later what is left of so many trials that did not go ``together``."""
@@ -127,7 +129,7 @@ class Worker:
             self._patiently(partial(self._study.put_back, each.trial))
 
     def _settle(self, claimed: Claimed, ending: Ending) -> None:
-        """Tells the study what became of a trial."""
+        """Reports to the study what became of a trial."""
         study, trial = self._study, claimed.trial
         if isinstance(ending, Exception):
             self._fail(trial, ending)
@@ -157,14 +159,14 @@ class Worker:
         if self._failures_in_a_row == FAILURES_IN_A_ROW:
             raise ConfigError(f"{FAILURES_IN_A_ROW} trials in a row failed, the last with: {reason}")
 
-    def _judge(self, claimed: Claimed, lost: Event) -> "Judge":
-        """Tells the study what validations find; ends the trial where it is behind the others, or another worker's by now."""
+    def _should_stop(self, claimed: Claimed, lost: Event) -> "ShouldStop":
+        """Reports validations to the study; ends the trial where it is behind the others, or another worker's by now."""
         metric, trial = self._study.sweep.metric, claimed.trial
         earlier = validations(RunDirectory(claimed.folder).metrics)
         to_report = {step: each[metric] for step, each in earlier.items() if metric in each}
 
-        def judge(step: int, found: Mapping[str, float]) -> bool:
-            # What the attempts before found is told again: this may be another entry of the study.
+        def should_stop(step: int, found: Mapping[str, float]) -> bool:
+            # What the attempts before found is reported again: this may be another entry of the study.
             to_report[step] = found[metric]
             try:
                 while to_report and not lost.is_set():
@@ -178,16 +180,16 @@ class Worker:
                 say(f"the study cannot be reached: {error}")
                 return lost.is_set()
 
-        return judge
+        return should_stop
 
-    def _patiently(self, tell: Callable[[], None]) -> None:
-        """Tells the study something that must not be lost, again and again for some graces while it cannot be reached."""
+    def _patiently(self, report: Callable[[], None]) -> None:
+        """Reports something that must not be lost, again and again for some graces while the study cannot be reached."""
         for _ in range(30):
             try:
-                return tell()
+                return report()
             except UNREACHABLE as error:
                 self._wait_for_study(error)
-        return tell()
+        return report()
 
     def _wait_for_study(self, error: Exception) -> None:
         say(f"the study cannot be reached: {error}")

@@ -1,4 +1,4 @@
-"""Where an update that was withheld went wrong."""
+"""Where an update that was skipped went wrong."""
 
 import jax
 
@@ -15,7 +15,7 @@ def find_non_finite(
 ) -> str | None:
     """Repeats an update, module by module, and names the first tensor that is not finite; None when all are.
 
-    The parameters are still finite, since the update was withheld. The next update may have been made already, with the
+    The parameters are still finite, since the update was skipped. The next update may have been made already, with the
     parameters it left; then the failure may not come back.
     """
     if found := first_non_finite({"parameters": params}):

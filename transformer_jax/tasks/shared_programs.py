@@ -34,7 +34,7 @@ class SharedPrograms:
         return tokenizers_for_training(config, run, trained_once)
 
     def task_of(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> TranslationTask:
-        """The task of a training: one that is here, if it has the same structure, the same text and the same tokenizers."""
+        """The task of a run: one that is here, if it has the same structure, the same text and the same tokenizers."""
         # Making one costs next to nothing before it is used.
         new = TranslationTask(config, tokenizers, mesh)
         return _kept(self._tasks, (structure_of(config), mesh, tuple(new.data_identity.values())), lambda: new)

@@ -36,7 +36,7 @@ class TrainedRun:
 
     @cached_property
     def translator(self) -> Translator:
-        """Searches with the model."""
+        """Decodes with the model."""
         return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh)
 
 
@@ -45,7 +45,7 @@ def open_trained_run(
 ) -> TrainedRun:
     """Restores the parameters of ``checkpoint`` (``best``, ``last`` or a step), or of the last ``average`` up to it.
 
-    Where the training scored none itself, ``best`` is what ``evaluate --watch`` scored highest on the validation split.
+    Where the run scored none itself, ``best`` is what ``evaluate --watch`` scored highest on the validation split.
     ``config`` is that of the run, perhaps with other decoding settings. Raises ConfigError when ``workdir`` is not a run,
     CheckpointError when it has no such checkpoint or too few to average.
     """
@@ -56,7 +56,7 @@ def open_trained_run(
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
     model = build_model(config.model, *sizes, Devices(attention_of(config.model, mesh)))
     like = placed_shapes(jax.eval_shape(lambda: init_params(model, jax.random.key(0))), mesh)
-    # Of several processes one looks: a training may be adding checkpoints.
+    # Of several processes one looks: a run may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average))
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         params = checkpoints.restore_average(steps, like)

@@ -1,4 +1,4 @@
-"""Translation: what the loop trains on, minimises, and measures."""
+"""Translation: what the loop trains on, minimizes, and measures."""
 
 import itertools
 import time
@@ -63,12 +63,12 @@ class TranslationTask:
 
     @cached_property
     def training_store(self) -> TokenStore:
-        """The training split, tokenised and filtered."""
+        """The training split, tokenized and filtered."""
         return self._store(self.config.data.train_split, is_training=True)
 
     @cached_property
     def data_identity(self) -> dict[str, str]:
-        """Digests of what the training reads: another one is another training."""
+        """Digests of what the run reads: another one is another run."""
         return {
             "training data": self.corpus.fingerprint(self.config.data.train_split),
             "source tokenizer": self.tokenizers.source.fingerprint(),
@@ -86,15 +86,15 @@ class TranslationTask:
         """What one update does."""
         return Update(self.config, self.objective.loss, self.objective.init_params, self._mesh)
 
-    def joined(self, trainings: int) -> Alone | Vectorized:
-        """What makes the updates of so many trainings at once: always the same, so that nothing is compiled again."""
-        if trainings not in self._joined:
-            self._joined[trainings] = vectorized(self.update, trainings)
-        return self._joined[trainings]
+    def joined(self, runs: int) -> Alone | Vectorized:
+        """What makes the updates of so many runs at once: always the same, so that nothing is compiled again."""
+        if runs not in self._joined:
+            self._joined[runs] = vectorized(self.update, runs)
+        return self._joined[runs]
 
     @cached_property
     def translator(self) -> Translator:
-        """Searches with the model."""
+        """Decodes with the model."""
         return Translator(self.model, self.tokenizers, self.config.decoding, self._mesh)
 
     def data_report(self) -> dict[str, object]:

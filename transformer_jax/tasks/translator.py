@@ -1,4 +1,4 @@
-"""Text in, translations out: tokenizer, model and search bound together."""
+"""Text in, translations out: tokenizer, model and beam search bound together."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 class Translation(NamedTuple):
-    """One hypothesis: its text, its length-normalised log-probability, and its tokens, EOS included."""
+    """One hypothesis: its text, its length-normalized log-probability, and its tokens, EOS included."""
 
     text: str
     score: float
@@ -31,7 +31,7 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """Translates sentences with one model; compiled searches are kept, a few shapes in all."""
+    """Translates sentences with one model; compiled programs are kept, a few shapes in all."""
 
     def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
         self._tokenizers = tokenizers

@@ -39,7 +39,7 @@ class Counters:
         self.loss = self.nll = self.correct = self.tokens = 0.0
         return means
 
-    def judge(self, bleu: float) -> bool:
+    def note_score(self, bleu: float) -> bool:
         """Counts an evaluation; True when none was better, so its checkpoint is the best. Only a gain resets patience."""
         is_gain = self.best_bleu is None or bleu > self.best_bleu
         self.best_bleu = bleu if is_gain else self.best_bleu

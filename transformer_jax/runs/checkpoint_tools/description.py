@@ -32,7 +32,7 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
         ("update", str(step)),
         ("validation BLEU", "not measured" if here.bleu is None else f"{here.bleu:.2f}"),
         ("parameters", str(amount_of(params))),
-        ("optimizer state", str(amount_of(rest["optimizer_state"])) if rest else "none: no training goes on from it"),
+        ("optimizer state", str(amount_of(rest["optimizer_state"])) if rest else "none: no run resumes from it"),
         *_identity(run, progress),
     ]
     return f"{aligned_table(rows, 'll')}\n\n{parameter_table(params)}"
