@@ -1,4 +1,4 @@
-"""The house keeps its shape: floors, doors of heavy dependencies, sizes, names. Read from the source, not from memory."""
+"""The architecture: layers, doors of heavy dependencies, import cycles, sizes, names. Read from the source."""
 
 import ast
 import os

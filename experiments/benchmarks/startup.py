@@ -72,8 +72,8 @@ def measure_start(config: str, overrides: list[str], cache: Path, workdir: Path)
     listener.join()
     if status or first_update is None:
         raise RuntimeError(f"{' '.join(command)} ended with status {status}:\n" + "".join(line for _, line in said))
-    rehearsed = next((when for when, line in said if "dry run" in line), float("nan"))
-    return {"end of the dry run": rehearsed, "end of the first update": first_update}
+    dry_run = next((when for when, line in said if "dry run" in line), float("nan"))
+    return {"end of the dry run": dry_run, "end of the first update": first_update}
 
 
 def _listen(process: subprocess.Popen, said: list[tuple[float, str]], began: float) -> None:

@@ -13,7 +13,7 @@ from transformer_jax.runs.record import Outcome, TrainingDiverged
 from transformer_jax.sweeps.definition import Sweep, require_alike
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.ranges import LogUniform
-from transformer_jax.sweeps.scheduler import Claims
+from transformer_jax.sweeps.scheduler import Scheduler
 from transformer_jax.sweeps.study import SharedStudy
 from transformer_jax.sweeps.trial_folder import folder_of
 from transformer_jax.sweeps.worker import Worker
@@ -163,7 +163,7 @@ def test_what_was_claimed_is_put_back_when_the_study_cannot_be_reached(storage, 
 
     monkeypatch.setattr(study, "put_back", sometimes)
     with pytest.raises(OSError, match="server closed"):
-        Claims(study, tmp_path, 4).take(lambda trial, error: None)
+        Scheduler(study, tmp_path, 4).take(lambda trial, error: None)
     assert [row.state for row in rows(study)] == ["waiting"] * 10
 
 

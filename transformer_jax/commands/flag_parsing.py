@@ -21,7 +21,7 @@ OVERRIDE_FLAG = "config_override"
 ARGUMENTS_FLAG = "arguments"
 # Whatever follows it on the command line is no flag of this command, however it looks.
 SEPARATOR = "--"
-# Flags that were called otherwise; accepted for one release.
+# Former names of flags, accepted for one release.
 FORMER_FLAGS = {"pack": "vectorize"}
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 

@@ -49,7 +49,7 @@ COMMANDS = {
 }
 
 FORMER_NAMES = {"compile": "preflight"}
-"""Commands that were called otherwise; accepted for one release."""
+"""Former names of commands, accepted for one release."""
 
 
 def current_name(name: str) -> str:

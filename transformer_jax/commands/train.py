@@ -10,7 +10,7 @@ and SIGTERM save and end; the same command resumes.
 
 With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another, with its
 tokenizers; update count, schedule and optimizer start anew. --config.init.rename and --config.init.leave_out say what is
-called otherwise and what stays randomly initialized, --config.optimizer.freeze what is not trained; the patterns are
+renamed and what stays randomly initialized, --config.optimizer.freeze what is not trained; the patterns are
 searched for in paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in
 run.json:
     transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=captions --workdir=runs/captions \

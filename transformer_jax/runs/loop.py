@@ -90,7 +90,7 @@ class Trainer:
             raise ConfigError("vectorized runs: they stand at different updates")
 
     def _prepare_and_run(self) -> None:
-        """Compiles the step in the background while parameters are made and evaluation, decoding and saving are rehearsed."""
+        """Compiles the step in the background while parameters are made and evaluation, decoding and saving are tried once."""
         first = self._records[0].first
         for place, record in enumerate(self._records):
             if reason := record.reason_to_end(first):

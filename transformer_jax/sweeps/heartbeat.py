@@ -1,4 +1,4 @@
-"""Saying again and again that a trial is being trained, and learning that another worker took it for dead."""
+"""The heartbeat of a trial that is being trained, which also finds out that another worker took it for dead."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ BEATS_A_GRACE = 6
 
 @contextmanager
 def alive(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
-    """Says so until the end; the event is set once the trial is another worker's."""
+    """Sends heartbeats until the end; the event is set once the trial belongs to another worker."""
     over, lost = threading.Event(), threading.Event()
 
     def beat() -> None:

@@ -16,7 +16,7 @@ from optuna.trial import Trial, TrialState
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.heartbeat import BEATS_A_GRACE, alive
-from transformer_jax.sweeps.scheduler import Claimed, Claims
+from transformer_jax.sweeps.scheduler import Claimed, Scheduler
 from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
@@ -47,7 +47,7 @@ class Worker:
 
     def __init__(self, study: SharedStudy, workdir: Path, train: Train, vectorize: int = 1) -> None:
         self._study, self._train = study, train
-        self._claims = Claims(study, workdir, vectorize)
+        self._scheduler = Scheduler(study, workdir, vectorize)
         self._failures_in_a_row = 0
 
     def work(self) -> None:
@@ -60,7 +60,7 @@ class Worker:
             try:
                 for number in self._study.take_over_orphans():
                     say(f"trial {number}: its worker fell silent; it resumes from its last checkpoint, if that is here")
-                claimed = self._claims.take(self._fail)
+                claimed = self._scheduler.take(self._fail)
                 is_over_now = not claimed and all(is_over(each) for each in self._study.trials())
             except UNREACHABLE as error:
                 self._wait_for_study(error)
@@ -84,7 +84,7 @@ class Worker:
             say(str(error))
             for each in left.values():
                 if each.folder == error.folder:
-                    self._claims.leave_for_now(each.number)
+                    self._scheduler.leave_for_now(each.number)
             self._put_back(left.values())
         # Whatever ends one trial, a loss that is no number or memory that runs out, need not end the others.
         except Exception as error:
@@ -118,10 +118,10 @@ class Worker:
         """Leaves for later what is left of so many trials that did not go ``together``."""
         if _is_lack_of_memory(error):
             say(f"{together} trials do not fit together; from now on half as many")
-            self._claims.take_fewer(than=together)
+            self._scheduler.take_fewer(than=together)
         else:
             say(f"{together} trials could not train together; those that are left are tried alone")
-            self._claims.take_alone(each.number for each in left)
+            self._scheduler.take_alone(each.number for each in left)
         self._put_back(left)
 
     def _put_back(self, claimed: Iterable[Claimed]) -> None:
