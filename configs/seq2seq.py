@@ -33,19 +33,19 @@ MODELS = {
     "luong_local_p": {"attention": "local_p", "attention_window": 10},
     "location_sensitive": {"attention": "location_sensitive", "wiring": "bahdanau", "cell": "gru"},
 }
-FLAVOURS = ("", "_copy", "_multi30k")
+FLAVORS = ("", "_copy", "_multi30k")
 PAPERS = ("rnnsearch_50", "luong_wmt")
-VARIANTS = (*(f"{name}{flavour}" for name in MODELS for flavour in FLAVOURS), *PAPERS)
+VARIANTS = (*(f"{name}{flavor}" for name in MODELS for flavor in FLAVORS), *PAPERS)
 
 
 def get_config(variant: str = "luong_general") -> ConfigDict:
     """The settings of a variant: a model, and after it where it learns; or the model of a paper."""
     if variant in PAPERS:
         return {"rnnsearch_50": rnnsearch_50, "luong_wmt": luong_wmt}[variant]()
-    flavour = next(ending for ending in reversed(FLAVOURS) if variant.endswith(ending))
-    config = {"": quickstart.get_config, "_copy": copy_task, "_multi30k": multi30k.get_config}[flavour]()
+    flavor = next(ending for ending in reversed(FLAVORS) if variant.endswith(ending))
+    config = {"": quickstart.get_config, "_copy": copy_task, "_multi30k": multi30k.get_config}[flavor]()
     config.model = {"kind": "rnn", "d_embedding": 128, "d_hidden": 128, "d_attention": 128, "compute_dtype": "auto"}
-    config.model.update(MODELS[variant.removesuffix(flavour)])
+    config.model.update(MODELS[variant.removesuffix(flavor)])
     return config
 
 

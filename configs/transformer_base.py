@@ -4,7 +4,7 @@
     transformer-jax train --config=configs/transformer_base.py:big --workdir=runs/big
 
 Variants: ``base`` (65 million parameters, 100,000 updates) and ``big`` (213 million, 300,000 updates). The paper reports
-newstest2014 tokenised BLEU 27.3 and 28.4, decoded from the average of the last 5 (base) or 20 (big) checkpoints, which it
+newstest2014 tokenized BLEU 27.3 and 28.4, decoded from the average of the last 5 (base) or 20 (big) checkpoints, which it
 wrote every 10 minutes. Departures: sentencepiece BPE instead of the paper's, and checkpoints every 1000 updates.
 
 ``ten_billion`` is not the paper's: the same model with 24 + 20 layers of width 4096, pre-norm, 10.3 billion parameters, for

@@ -1,4 +1,4 @@
-"""The house keeps its shape: floors, doors of heavy dependencies, sizes, names. Read from the source, not from memory."""
+"""The architecture: layers, doors of heavy dependencies, import cycles, sizes, names. Read from the source."""
 
 import ast
 import os
@@ -127,6 +127,32 @@ def door_violations(module: str, tree: ast.AST) -> list[str]:
 def violations(rule: Callable[[str, ast.AST], list[str]]) -> list[str]:
     """Every violation of a rule in the package, each with its file: one run shows all that is wrong."""
     return [f"{file.relative_to(ROOT)}: {found}" for file in FILES for found in rule(module_name(file), parse(file))]
+
+
+def known_modules(names: Iterator[tuple[str, int]], modules: set[str]) -> set[str]:
+    """Of imported names those that are modules of the package, as ``layers.attention``."""
+    return {name.removeprefix("transformer_jax.") for name, _ in names} & modules
+
+
+def on_a_cycle(graph: dict[str, set[str]]) -> set[str]:
+    """The nodes that remain when those that import none of the others, or that none imports, are removed again and again."""
+    left = dict(graph)
+    while True:
+        imported_by_another = {target for targets in left.values() for target in targets}
+        ends = {node for node, targets in left.items() if not targets & left.keys() or node not in imported_by_another}
+        if not ends:
+            return set(left)
+        left = {node: targets for node, targets in left.items() if node not in ends}
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """Imports inside functions and under TYPE_CHECKING count too: a cycle that Python does not see still has to be read."""
+    modules = {module_name(file) for file in FILES if file.stem != "__init__"}
+    graph = {
+        module_name(file): known_modules(imported(parse(file)), modules) for file in FILES if file.stem != "__init__"
+    }
+    assert on_a_cycle(graph) == set()
+    assert on_a_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {"b", "c"}
 
 
 def test_imports_only_lower_floors():

@@ -1,4 +1,4 @@
-"""The one matrix product of the house, and with it the one place that decides precision."""
+"""The one matrix product of the package, and the one place that decides its precision."""
 
 import math
 from functools import partial

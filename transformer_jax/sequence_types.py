@@ -1,4 +1,4 @@
-"""What flows between data, model and search: token rows, batches of pairs, decoding caches."""
+"""What flows between data, model and decoding: token rows, batches of pairs, decoding caches."""
 
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ def batch_shape(rows: int, source_width: int, target_width: int) -> Batch:
 class DecodeCache(NamedTuple):
     """State of incremental decoding.
 
-    ``per_beam``: leaves ``[B, W, ...]`` that search reorders when beams are reordered; leaves of rank 0 (a step counter) are
+    ``per_beam``: leaves ``[B, W, ...]`` that are reordered with the beams; leaves of rank 0 (a step counter) are
     shared by all rows and never reordered. ``per_sentence``: leaves ``[B, ...]``, the same for every beam of a sentence
     (encoded source, projected keys and values).
     """

@@ -4,7 +4,7 @@
 
 Trains each model with the same tokenizer and the same batches for as many updates as fit into the budget, evaluates the best
 checkpoint on the test split, and writes results.json, table.md and pictures to ``--output``. What is finished in ``--runs`` is
-not done again: the same command goes on after an interruption, and with more ``--models`` adds them.
+not done again: the same command resumes after an interruption, and with more ``--models`` adds them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What it saves, and what memory it costs, that a training on a CPU makes glibc keep freed memory (Linux only).
+"""What it saves, and what memory it costs, that a run on a CPU makes glibc keep freed memory (Linux only).
 
     python experiments/benchmarks/allocator.py --config=configs/quickstart.py --updates=200
     python experiments/benchmarks/allocator.py --config=configs/multi30k.py:tiny --data=multi30k --updates=60

@@ -3,7 +3,7 @@
     python experiments/benchmarks/many_seeds.py --data=multi30k
 
 Every contestant trains the same seeds for the same updates, with one validation at the end, in processes of its own and with an
-empty compilation cache; the data are tokenised beforehand. What counts is the time from the command to the end of the last
+empty compilation cache; the data are tokenized beforehand. What counts is the time from the command to the end of the last
 training. ``at once, 2 devices`` gives every core a device, and each half of the models.
 """
 
@@ -46,9 +46,9 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     machine = describe_machine(os.getloadavg()[0])
     with tempfile.TemporaryDirectory() as scratch:
-        tokenised = Path(scratch) / "tokenised"
-        seconds_of(arguments, "one after another", tokenised, seeds=1, updates=2)
-        rounds = [{name: turn(arguments, name, tokenised) for name in CONTESTANTS} for _ in range(arguments.rounds)]
+        tokenized = Path(scratch) / "tokenized"
+        seconds_of(arguments, "one after another", tokenized, seeds=1, updates=2)
+        rounds = [{name: turn(arguments, name, tokenized) for name in CONTESTANTS} for _ in range(arguments.rounds)]
     result = {name: vars(arguments)[name] for name in ("seeds", "updates", "threads")} | {"seconds": rounds}
     result |= {"config": Path(arguments.config).name, "machine": machine}
     (arguments.output / "many_seeds.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -56,10 +56,10 @@ def main() -> None:
     print(table(rounds))
 
 
-def turn(arguments: argparse.Namespace, name: str, tokenised: Path) -> float:
-    """Seconds of one contestant, who finds the data tokenised and nothing compiled."""
+def turn(arguments: argparse.Namespace, name: str, tokenized: Path) -> float:
+    """Seconds of one contestant, who finds the data tokenized and nothing compiled."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(tokenised, f"{folder}/work", ignore=shutil.ignore_patterns("compiled"))
+        shutil.copytree(tokenized, f"{folder}/work", ignore=shutil.ignore_patterns("compiled"))
         each = arguments.seeds if name != "a command each" else 1
         starts = range(0, arguments.seeds, each)
         return sum(

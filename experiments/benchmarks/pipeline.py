@@ -1,4 +1,4 @@
-"""How fast a corpus is tokenised and batches are served, and whether memory grows with the corpus.
+"""How fast a corpus is tokenized and batches are served, and whether memory grows with the corpus.
 
     python experiments/benchmarks/pipeline.py --pairs=5000000
 
@@ -41,7 +41,7 @@ def main() -> None:
         f"| plan of an epoch, s: buckets, packed | {plans['buckets']:.1f}, {plans['packed']:.1f} |",
         f"| batches/s: buckets, packed | {batches_per_second['buckets']:,.0f}, {batches_per_second['packed']:,.0f} |",
         f"| memory before, MiB | {result['memory_before'] / MIB:,.0f} |",
-        f"| at most while half, then all was tokenised | {half:,.0f}, {whole:,.0f} |",
+        f"| at most while half, then all was tokenized | {half:,.0f}, {whole:,.0f} |",
     ]
     (arguments.output / "pipeline.md").write_text("\n".join([*table, ""]))
     print("\n".join(table))

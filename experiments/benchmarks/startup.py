@@ -2,7 +2,7 @@
 
     python experiments/benchmarks/startup.py --config=configs/multi30k.py:tiny --config.data.directory=multi30k
 
-Arguments that are not listed below go to ``transformer-jax train`` as they are. The cache directory (tokenised data and
+Arguments that are not listed below go to ``transformer-jax train`` as they are. The cache directory (tokenized data and
 compiled programs) is fresh and empty for the first run and what the first left for the second; run directories are new.
 """
 
@@ -41,9 +41,9 @@ def main() -> None:
 
 
 def measure_start(config: str, overrides: list[str], cache: Path, workdir: Path) -> dict[str, float]:
-    """Seconds until the rehearsal of evaluation and saving was done, and until the first update was made and logged.
+    """Seconds until the dry run of evaluation and saving was done, and until the first update was made and logged.
 
-    Raises RuntimeError with what the training said when it ended before its first update.
+    Raises RuntimeError with what the run said when it ended before its first update.
     """
     command = [
         sys.executable,
@@ -72,8 +72,8 @@ def measure_start(config: str, overrides: list[str], cache: Path, workdir: Path)
     listener.join()
     if status or first_update is None:
         raise RuntimeError(f"{' '.join(command)} ended with status {status}:\n" + "".join(line for _, line in said))
-    rehearsed = next((when for when, line in said if "rehearsal" in line), float("nan"))
-    return {"end of the rehearsal": rehearsed, "end of the first update": first_update}
+    dry_run = next((when for when, line in said if "dry run" in line), float("nan"))
+    return {"end of the dry run": dry_run, "end of the first update": first_update}
 
 
 def _listen(process: subprocess.Popen, said: list[tuple[float, str]], began: float) -> None:

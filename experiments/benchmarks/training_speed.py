@@ -152,7 +152,7 @@ def tokens_per_second(steps: list[dict]) -> float:
     """Non-padding target tokens per second, every step taking the median time of the steps of its shape.
 
     The median is taken inside each shape because steps of different shapes differ in time by design; adding them up in the
-    proportion of the training keeps rare long batches in the account.
+    proportion of the run keeps rare long batches in the account.
     """
     return sum(step["target_tokens"] for step in steps) / sum(typical_seconds(steps))
 

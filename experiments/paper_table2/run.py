@@ -3,7 +3,7 @@
     python experiments/paper_table2/run.py --scale=small --data=multi30k --workdir=runs/table2 --workers=2
     python experiments/paper_table2/run.py --scale=paper --workdir=runs/table2-wmt --rows="base En-De"
 
-Trains the rows as a sweep (sweep.py), which the same command goes on with after an interruption, and which other machines
+Trains the rows as a sweep (sweep.py), which the same command resumes with after an interruption, and which other machines
 join with the same command; --table_only trains nothing. Then translates the test split with the average of the last checkpoints
 of every trial, unless that was done, and writes table.md, .html and .csv into --output. Flags of transformer-jax sweep,
 --config.KEY=VALUE among them, are passed on.
@@ -45,7 +45,7 @@ SMALL_WORDS = (
 FLOPS_WORDS = (
     "The paper estimates its operations as training time times GPUs times the sustained speed of each (9.5 TFLOP/s of a P100), "
     "whether they are used or not; ours are those that the matrix products take, so at the same scale ours are fewer. Its BLEU "
-    "is of tokenised text, with German compounds split, and about 0.7 above sacreBLEU's in German."
+    "is of tokenized text, with German compounds split, and about 0.7 above sacreBLEU's in German."
 )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from effects import Effect, Spread
 from row_results import RowResult
 
-from transformer_jax.analysis.csv_text import to_csv
 from transformer_jax.analysis.document import Table
+from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.evaluation.significance import Estimate
 
 
@@ -79,7 +79,7 @@ def size_line(parameters: int) -> Line:
 
 
 def cost_line(result: RowResult, ceiling: float) -> Line:
-    """Operations and speed of a training; with a ceiling in TFLOP/s of a device also the share of it that is used."""
+    """Operations and speed of a run; with a ceiling in TFLOP/s of a device also the share of it that is used."""
     line = Line(
         {"train FLOPs": scientific(result.flops), "steps/s": f"{result.updates_per_second:.2f}"},
         {"train FLOPs": result.flops, "steps/s": result.updates_per_second},

@@ -3,7 +3,7 @@
     python experiments/paper_table3/run.py --scale=small --data=multi30k --workdir=runs/table3 --workers=2
     python experiments/paper_table3/run.py --scale=paper --workdir=runs/table3-wmt --rows="base,A heads/8"
 
-Trains the rows as a sweep (sweep.py), which the same command goes on with after an interruption, and which other machines
+Trains the rows as a sweep (sweep.py), which the same command resumes with after an interruption, and which other machines
 join with the same command; --table_only trains nothing. Then translates the validation split with the last checkpoint of every
 trial, unless that was done, and writes table.md, .html, .csv and effects.png into --output. Flags of transformer-jax
 sweep, --config.KEY=VALUE among them, are passed on.

@@ -73,7 +73,7 @@ def read_flags(words: str, output: Path, argv: Sequence[str]) -> argparse.Namesp
     parser.add_argument("--scale", choices=("small", "paper"), required=True, help="small: two cores; paper: WMT 2014")
     parser.add_argument("--data", default="", help="folder with the data (small), or of tfds (paper; default: its own)")
     parser.add_argument(
-        "--workdir", type=Path, required=True, help="folder of the sweep; the same command goes on in it"
+        "--workdir", type=Path, required=True, help="folder of the sweep; the same command resumes in it"
     )
     parser.add_argument("--rows", default="", help="names, separated by commas (default: all)")
     parser.add_argument("--workers", type=int, default=0, help="workers here (default: one a GPU, else one)")

@@ -1,4 +1,4 @@
-"""Does a training that is killed with ``kill -9`` end with the same parameters as one that is not?
+"""Does a run that is killed with ``kill -9`` end with the same parameters as one that is not?
 
     python experiments/resume_after_kill/run.py --kills=5
 
@@ -79,7 +79,7 @@ def parameters(workdir: Path) -> list[np.ndarray]:
 
 
 def main() -> int:
-    """Runs the experiment; 1 when the two trainings differ."""
+    """Runs the experiment; 1 when the two runs differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Run directories made of files alone: what a training and an evaluation leave, without either."""
+"""Run directories made of files alone: what a run and an evaluation leave, without either."""
 
 import json
 from collections.abc import Callable, Sequence

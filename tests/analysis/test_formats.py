@@ -5,12 +5,12 @@ import csv
 import io
 from html.parser import HTMLParser
 
-from transformer_jax.analysis.csv_text import to_csv
 from transformer_jax.analysis.differing_settings import differing_settings, settings_table
 from transformer_jax.analysis.document import Document, Picture, Section, Table
 from transformer_jax.analysis.html_page import to_html
 from transformer_jax.analysis.markdown import escaped, to_markdown
 from transformer_jax.analysis.plain_text import to_text
+from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.config import from_dict
 
 NASTY = '<script>alert("1")</script> a|b & _c_ `d` [e](f) $g$\nh'

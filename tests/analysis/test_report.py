@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.analysis.run_report import duration, report_csv, results_table, run_report
-from transformer_jax.analysis.run_summary import summarise
+from transformer_jax.analysis.run_summary import summarize
 
 RECORDS = [
     {"step": 1, "train/loss": 4.0, "train/target_tokens": 100.0, "speed/target_tokens_per_second": 10.0},
@@ -29,12 +29,12 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
     run = make_run("run", records=RECORDS)
     (run / "run.json").write_text(json.dumps([{"parameters": 1}, {"parameters": 12345}]))
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 3600.5, "lost": 1.0}}))
-    summary = summarise(run, "run")
+    summary = summarize(run, "run")
     assert (summary.score, summary.chrf, summary.perplexity, summary.best_update) == (20.0, 40.0, None, 2)
     assert (summary.updates, summary.target_tokens, summary.tokens_per_second) == (3, 300, 20.0)
     assert (summary.parameters, summary.seconds, summary.best_checkpoint) == (12345, 3661.5, None)
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 0.0}}))
-    assert summarise(run, "run").seconds is None
+    assert summarize(run, "run").seconds is None
 
 
 def test_scores_of_a_split_are_those_of_the_best_checkpoint_alone(make_run, save_translations):
@@ -44,7 +44,7 @@ def test_scores_of_a_split_are_those_of_the_best_checkpoint_alone(make_run, save
         save_translations(runs[0], "test", step, hypotheses, lines)
     save_translations(runs[0], "test", 2, lines[::-1], lines, ensemble=("runs/b:7",))
     (runs[0] / "evaluation-notes.json").write_text("{}")
-    summaries = [summarise(run, run.name) for run in runs]
+    summaries = [summarize(run, run.name) for run in runs]
     best = replace(summaries[0], best_checkpoint=runs[0] / "checkpoints" / "2")
     table = results_table([best, summaries[1]])
     assert table.headings[-2:] == ("test BLEU", "test chrF")

@@ -182,12 +182,12 @@ def test_when_every_score_is_damaged_nothing_is_moved(tmp_path):
 def test_of_equal_scores_the_newest_is_best(tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     counters = Counters()
-    judged = []
+    noted = []
     for step, bleu in enumerate((1.0, 3.0, 3.0, 2.0), start=1):
-        judged.append(counters.judge(bleu))
+        noted.append(counters.add_validation(bleu, BLEU))
         checkpoints.save(state_at(step), {}, score=bleu)
     checkpoints.wait()
-    assert judged == [True, True, True, False]
+    assert noted == [True, True, True, False]
     assert best_step(scored_checkpoints(RunDirectory(tmp_path)), BLEU) == 3
     assert counters.evaluations_without_gain == 2
     checkpoints.close()

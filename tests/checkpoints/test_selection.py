@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.analysis.run_summary import summarise
+from transformer_jax.analysis.run_summary import summarize
 from transformer_jax.analysis.translated_split import choose_run
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
@@ -24,7 +24,7 @@ BLEU = Metric("bleu", "maximize")
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
-    """The training scored nothing; the watcher also one that is gone, and not the last."""
+    """The run scored nothing; the watcher also one that is gone, and not the last."""
     (tmp_path / "config.json").write_text(json.dumps(to_json(ExperimentConfig())))
     for step in (0, 100, 200, 300, 400, 500):
         (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_pruning_keeps_and_the_table_shows_what_the_watcher_found_best(run, caps
 
 def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run, tmp_path, capsys):
     write_score(run, 400, '{"bleu"')
-    summary = summarise(run.path, "run")
+    summary = summarize(run.path, "run")
     assert (summary.score, summary.chrf, summary.best_update) == (99.0, 50.0, 150)
     assert summary.best_checkpoint == run.checkpoints / "300"
     assert main(["report", str(run.path), f"--output={tmp_path / 'out'}"]) == 0

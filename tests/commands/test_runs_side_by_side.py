@@ -102,7 +102,7 @@ def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, cap
     left = {str(best), "30"}
     with RunDirectory(copy).locked():
         assert main(["checkpoint", "prune", str(copy)]) == 2
-        assert "a training is running in" in capsys.readouterr().err
+        assert "another process is training in" in capsys.readouterr().err
     assert main(["checkpoint", "prune", str(copy), "--dry_run"]) == 0
     assert {each.name for each in (copy / "checkpoints").iterdir()} == {"0", "10", "20", "30"}
     assert main(["checkpoint", "prune", str(copy)]) == 0

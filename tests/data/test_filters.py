@@ -46,7 +46,7 @@ def test_bytes_are_counted_not_characters():
     assert is_overlong("\u00e4" * (MAX_LINE_BYTES // 2 + 1))
 
 
-def test_an_overlong_line_is_not_tokenised(store_of, letter_tokenizers, monkeypatch):
+def test_an_overlong_line_is_not_tokenized(store_of, letter_tokenizers, monkeypatch):
     longest = 0
 
     def encode_batch(self, texts, num_threads=-1):

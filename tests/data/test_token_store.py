@@ -193,7 +193,7 @@ def test_workers_encode_as_this_process_does(letter_tokenizers, data_config, mon
 def test_a_worker_that_dies_is_an_error_and_not_a_wait(letter_tokenizers, monkeypatch):
     monkeypatch.setattr(pair_encoding, "CHUNKS_WITHOUT_WORKERS", 0)
     monkeypatch.setattr(CharacterTokenizer, "kind", "a kind that no worker knows")
-    with pytest.raises(DataError, match="a process that tokenised has died"):
+    with pytest.raises(DataError, match="a process that tokenized has died"):
         list(encoded_chunks(iter([SentencePair("a", "b")]), letter_tokenizers, None, num_workers=1))
 
 

@@ -75,13 +75,13 @@ def test_wrong_input_is_named():
         score_translations([], [[], []])
 
 
-def test_text_that_looks_tokenised_is_pointed_out_in_the_table(caplog):
+def test_text_that_looks_tokenized_is_pointed_out_in_the_table(caplog):
     tokenized = ["ein Haus ."] * 200
     with caplog.at_level(logging.WARNING):
         scores = score_translations(tokenized, tokenized)
     assert not caplog.records
-    assert scores.tokenized_endings == 200 and "look tokenised" in table(scores)
-    assert "look tokenised" not in table(score_translations(LINES, LINES))
+    assert scores.tokenized_endings == 200 and "look tokenized" in table(scores)
+    assert "look tokenized" not in table(score_translations(LINES, LINES))
 
 
 def test_json_and_table_hold_the_scores():

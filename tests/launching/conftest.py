@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-# A training: notes its arguments and its environment, and on SIGTERM that it saved. Without `forever` it ends at once.
+# A run: notes its arguments and its environment, and on SIGTERM that it saved. Without `forever` it ends at once.
 TRAINING = """
 printf '%s\\n' "$@" > "$NOTES/arguments-${SLURM_PROCID-0}"
 env > "$NOTES/environment-${SLURM_PROCID-0}"
 echo $$ >> "$NOTES/pids"
-if [ "$BEHAVIOUR" = fails ]; then exit 1; fi
-if [ "$BEHAVIOUR" = forever ]; then
+if [ "$BEHAVIOR" = fails ]; then exit 1; fi
+if [ "$BEHAVIOR" = forever ]; then
     trap 'kill $!; sleep 0.3; echo saved >> "$NOTES/saved"; exit 0' TERM
     touch "$NOTES/ready-${SLURM_PROCID-0}"
     sleep 60 & wait

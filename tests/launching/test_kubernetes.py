@@ -200,10 +200,10 @@ def as_a_container_runs_it(pod: dict) -> list[str]:
     return [word.replace("$$", "$") for word in command]
 
 
-@pytest.mark.parametrize(("behaviour", "status"), [("", 0), ("fails", 1)])
-def test_the_status_of_the_training_is_that_of_the_pod(program, notes, behaviour, status):
+@pytest.mark.parametrize(("behavior", "status"), [("", 0), ("fails", 1)])
+def test_the_status_of_the_training_is_that_of_the_pod(program, notes, behavior, status):
     _, _, pod = read(settings(gpus_per_node=1), training(f"--config.data.directory={AWKWARD}"))
-    environment = {**os.environ, "BEHAVIOUR": behaviour}
+    environment = {**os.environ, "BEHAVIOR": behavior}
     assert subprocess.run(as_a_container_runs_it(pod), env=environment, timeout=20).returncode == status
     assert (notes / "arguments-0").read_text().splitlines()[-1] == f"--config.data.directory={AWKWARD}"
 
@@ -212,7 +212,7 @@ def test_the_status_of_the_training_is_that_of_the_pod(program, notes, behaviour
 def test_a_training_that_is_asked_to_end_saves_and_is_not_taken_for_finished(program, notes, shell):
     _, _, pod = read(settings(gpus_per_node=1), training())
     command = [shell, *as_a_container_runs_it(pod)[1:]]
-    process = subprocess.Popen(command, env={**os.environ, "BEHAVIOUR": "forever"})
+    process = subprocess.Popen(command, env={**os.environ, "BEHAVIOR": "forever"})
     deadline = time.monotonic() + 20
     while not (notes / "ready-0").exists():
         assert time.monotonic() < deadline

@@ -44,13 +44,13 @@ def started(program, notes, tmp_path):
     program("scancel", 'echo "$@" >> "$NOTES/scancel"; xargs kill -TERM < "$NOTES/pids"')
     program("scontrol", 'echo "$@" >> "$NOTES/scontrol"')
 
-    def start(script: str, behaviour: str = "", **variables: str) -> subprocess.Popen:
+    def start(script: str, behavior: str = "", **variables: str) -> subprocess.Popen:
         file = tmp_path / "run.sbatch"
         file.write_text(script)
         subprocess.run(["bash", "-n", file], check=True)
         asked = directives(script)
         num_tasks = int(asked["nodes"]) * int(asked["ntasks-per-node"])
-        environment = {**os.environ, "BEHAVIOUR": behaviour, "SLURM_JOB_ID": "5000", "SLURM_NTASKS": str(num_tasks)}
+        environment = {**os.environ, "BEHAVIOR": behavior, "SLURM_JOB_ID": "5000", "SLURM_NTASKS": str(num_tasks)}
         environment |= {"TASKS_PER_NODE": asked["ntasks-per-node"], **variables}
         return subprocess.Popen(["bash", file], env=environment, cwd=tmp_path)
 
@@ -122,9 +122,9 @@ def test_a_worker_of_a_sweep_queues_itself_again_and_not_the_array(started, note
     assert (notes / "arguments-0").read_text().splitlines()[-1] == "--workers=1"
 
 
-@pytest.mark.parametrize(("behaviour", "status"), [("", 0), ("fails", 1)])
-def test_what_ends_by_itself_does_not_queue_again(started, notes, behaviour, status):
-    assert started(sbatch_script(settings(time="24:00:00"), training()), behaviour).wait(20) == status
+@pytest.mark.parametrize(("behavior", "status"), [("", 0), ("fails", 1)])
+def test_what_ends_by_itself_does_not_queue_again(started, notes, behavior, status):
+    assert started(sbatch_script(settings(time="24:00:00"), training()), behavior).wait(20) == status
     assert not (notes / "scontrol").exists()
 
 

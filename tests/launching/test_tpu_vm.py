@@ -29,12 +29,12 @@ def called(program, notes, tmp_path):
     """Runs a part of a script; the calls of gcloud that it made, as lists of words."""
     program("gcloud", GCLOUD)
 
-    def call(script: str, part: str, behaviour: str = "") -> list[list[str]]:
+    def call(script: str, part: str, behavior: str = "") -> list[list[str]]:
         file = tmp_path / "base.sh"
         file.write_text(script)
         subprocess.run(["bash", "-n", file], check=True)
         (notes / "gcloud").unlink(missing_ok=True)
-        subprocess.run(["bash", file, part], check=True, env={**os.environ, "BEHAVIOUR": behaviour}, timeout=20)
+        subprocess.run(["bash", file, part], check=True, env={**os.environ, "BEHAVIOR": behavior}, timeout=20)
         return [line.split("\t") for line in (notes / "gcloud").read_text().splitlines()]
 
     return call

@@ -99,7 +99,7 @@ def test_blockwise_drops_what_the_reference_drops(name):
 
 
 def test_blockwise_in_bfloat16():
-    """Weights are rounded before they are normalised, the reference's after: equal to that rounding (2^-8)."""
+    """Weights are rounded before they are normalized, the reference's after: equal to that rounding (2^-8)."""
     mask = MASKS["packed and causal"]
     arrays = inputs(mask)
     expected = output_and_gradients(EinsumAttention(), mask, arrays, dtype="bfloat16")

@@ -20,7 +20,7 @@ def test_the_share_that_is_dropped_and_the_scale_of_the_rest(rate):
     np.testing.assert_allclose(outputs[outputs != 0], 1 / (1 - rate), rtol=1e-6)
 
 
-def test_every_bit_is_fair_and_independent_of_its_neighbours():
+def test_every_bit_is_fair_and_independent_of_its_neighbors():
     bits = bits_of(1, (512, 512))
     planes = np.unpackbits(bits.view(np.uint8).reshape(512, 512, 4), axis=-1).astype(np.float64) - 0.5
     five_sigmas = 5 * 0.5 / 512

@@ -1,4 +1,4 @@
-"""Layer normalisation: its equation, and its written-out derivative."""
+"""Layer normalization: its equation, and its written-out derivative."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def test_its_derivative_is_that_of_its_equation():
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_at_first_it_only_standardises():
+def test_at_first_it_only_standardizes():
     normalized, _ = LayerNorm().init_with_output(jax.random.key(0), HIDDEN)
     np.testing.assert_allclose(normalized.mean(-1), 0, atol=1e-6)
     np.testing.assert_allclose(normalized.std(-1), 1, atol=1e-5)

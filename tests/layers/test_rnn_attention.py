@@ -7,14 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.attention_scores import sharpened_softmax, smoothed_sigmoid
+from transformer_jax.layers.attention_scores import (
+    AdditiveScore,
+    DotScore,
+    GeneralScore,
+    sharpened_softmax,
+    smoothed_sigmoid,
+)
+from transformer_jax.layers.attention_windows import MonotonicWindow, PredictedWindow, WholeSource
 from transformer_jax.layers.rnn_attention import (
     ContentAttention,
     LocationBasedAttention,
     LocationSensitiveAttention,
 )
-from transformer_jax.layers.rnn_scores import AdditiveScore, DotScore, GeneralScore
-from transformer_jax.layers.rnn_windows import MonotonicWindow, PredictedWindow, WholeSource
 
 SIZE, ATTENTION = 4, 3
 SCORES = {

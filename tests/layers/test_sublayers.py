@@ -13,8 +13,8 @@ INPUTS = jax.random.normal(jax.random.key(0), (2, 3, 8))
 
 
 def normalized(inputs: jax.Array) -> jax.Array:
-    centred = inputs - inputs.mean(-1, keepdims=True)
-    return centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    centered = inputs - inputs.mean(-1, keepdims=True)
+    return centered / jnp.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
 
 
 def test_feed_forward_is_equation_2():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.preflight.oom_error import refusal_of
+from transformer_jax.preflight.oom_error import oom_error_of
 
 MANY = """\
 RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (53.42G) \
@@ -55,19 +55,19 @@ GIB, MIB = 2**30, 2**20
 
 
 def test_a_program_whose_temporaries_alone_are_too_large():
-    refusal = refusal_of(MANY, state_bytes=5 * GIB)
-    assert refusal == (int(53.42 * GIB), 15.75 * GIB, [])
+    error = oom_error_of(MANY, state_bytes=5 * GIB)
+    assert error == (int(53.42 * GIB), 15.75 * GIB, [])
 
 
 def test_a_program_that_is_too_large_with_its_arguments():
-    refusal = refusal_of(FEW, state_bytes=6 * GIB)
-    assert refusal.temporaries == pytest.approx((23.81 - 6) * GIB)
-    assert refusal.available == 15.48 * GIB
-    assert refusal.largest == [
+    error = oom_error_of(FEW, state_bytes=6 * GIB)
+    assert error.temporaries == pytest.approx((23.81 - 6) * GIB)
+    assert error.available == 15.48 * GIB
+    assert error.largest == [
         ("Model.decode/layers_5/cross_attention/dot (backward pass)", "f32[32,4096,4096]", int(3.81 * GIB)),
         ("without a name", "bf16[4,512,512,64]", 570 * MIB),
     ]
 
 
-def test_another_error_is_no_refusal():
-    assert refusal_of("INTERNAL: Mosaic failed to compile TPU kernel", state_bytes=0) is None
+def test_another_error_is_not_about_memory():
+    assert oom_error_of("INTERNAL: Mosaic failed to compile TPU kernel", state_bytes=0) is None

@@ -17,7 +17,7 @@ from transformer_jax.preflight.chips import CHIPS, Topology, open_topology
 from transformer_jax.preflight.flops import product_flops
 from transformer_jax.preflight.program import batch_size, compile_program
 from transformer_jax.preflight.report import report, to_json
-from transformer_jax.preflight.roofline import model_flops_utilisation, roofline
+from transformer_jax.preflight.roofline import model_flops_utilization, roofline
 
 CONFIG = ExperimentConfig(
     data=DataConfig(max_source_tokens=15, max_target_tokens=11),
@@ -90,7 +90,7 @@ def test_a_step_takes_as_long_as_its_scarcest_resource():
     np.testing.assert_allclose(limits, (200 / 197, 0.5, 0.4))
     assert (limits.bound, limits.seconds) == ("compute", 200 / 197)
     # Of what is computed a quarter is computed for the second time.
-    assert model_flops_utilisation(program, CHIPS["v5e"]) == pytest.approx(0.75)
+    assert model_flops_utilization(program, CHIPS["v5e"]) == pytest.approx(0.75)
     assert "MFU 75%" in report(program, topology)
 
 

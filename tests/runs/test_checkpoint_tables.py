@@ -10,10 +10,9 @@ import pytest
 from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, Metric
-from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
 from transformer_jax.runs.checkpoint_tools.difference import compare_parameters, difference_table
 from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table, marks_of
-from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, parameter_table
+from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, bytes_text, parameter_table
 from transformer_jax.runs.checkpoint_tools.pruning import to_remove
 
 BLEU = Metric("bleu", "maximize")

@@ -49,3 +49,8 @@ def test_an_old_run_is_evaluated(old_run, cache, capsys):
     (saved,) = old_run.glob("evaluation-validation*.json")
     found = json.loads(saved.read_text())
     assert math.isclose(found["perplexity"], metrics_of(old_run)[-1]["validation/perplexity"], rel_tol=0.2)
+
+
+def test_the_settings_kept_with_an_old_checkpoint_are_migrated(old_run, capsys):
+    assert main(["checkpoint", "info", str(old_run), "--checkpoint=last"]) == 0
+    assert ", those of config.json" in capsys.readouterr().out

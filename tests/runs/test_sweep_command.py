@@ -1,4 +1,4 @@
-"""Sweeps through the command line, with real trainings: stopped, or with a worker killed, in the middle."""
+"""Sweeps through the command line, with real runs: stopped, or with a worker killed, in the middle."""
 
 import csv
 import json
@@ -43,7 +43,7 @@ def test_a_sweep_that_is_stopped_goes_on(tmp_path):
     first.send_signal(signal.SIGINT)
     said = first.communicate(timeout=240)[0]
     assert first.returncode == 130, said
-    assert "the same command goes on" in said
+    assert "the same command resumes" in said
 
     # What was begun is alone where it is; of the others two go together.
     second = subprocess.run([*command, "--vectorize=2"], **options, timeout=400, check=False)

@@ -41,15 +41,15 @@ def member(cache: Path, changes: dict) -> ExperimentConfig:
     return from_dict(settings)
 
 
-# What a single training compiles, and what so many at once do, is compiled once.
+# What a single run compiles, and what so many at once do, is compiled once.
 SHARED = SharedPrograms()
 
 
-def together(cache, folder: Path, changes=MEMBERS, judges=None, tell=lambda place, ending: None):
+def together(cache, folder: Path, changes=MEMBERS, should_stops=None, on_end=lambda place, ending: None):
     configs = [member(cache, each) for each in changes]
     folders = [folder / str(place) for place in range(len(changes))]
-    judges = judges or [lambda step, found: False] * len(changes)
-    return train_vectorized(configs, folders, judges, SHARED, tell)
+    should_stops = should_stops or [lambda step, found: False] * len(changes)
+    return train_vectorized(configs, folders, should_stops, SHARED, on_end)
 
 
 def parameters(folder: Path, step: int) -> list[np.ndarray]:
@@ -101,7 +101,7 @@ def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatc
     monkeypatch.setattr(RunRecord, "log", interrupting)
     first: list = []
     with pytest.raises(KeyboardInterrupt):
-        together(cache, tmp_path, tell=lambda place, ending: first.append(ending))
+        together(cache, tmp_path, on_end=lambda place, ending: first.append(ending))
     monkeypatch.undo()
     assert len(first) == len(MEMBERS)
     assert {ending.reason for ending in first} == {"interrupted"}
@@ -114,10 +114,10 @@ def test_what_is_interrupted_goes_on_together(cache, alone, tmp_path, monkeypatc
 @pytest.mark.slow
 def test_one_that_diverges_or_is_stopped_ends_by_itself(cache, alone, tmp_path, capfd):
     changes = [{**MEMBERS[0], "optimizer": {"learning_rate": 1e38}}, MEMBERS[1], MEMBERS[2]]
-    judges = [lambda step, found: False, lambda step, found: step == 2, lambda step, found: False]
+    should_stops = [lambda step, found: False, lambda step, found: step == 2, lambda step, found: False]
     told: list = []
     endings = together(
-        cache, tmp_path, changes, judges, lambda place, _: told.append((place, folders_in_use(tmp_path)))
+        cache, tmp_path, changes, should_stops, lambda place, _: told.append((place, folders_in_use(tmp_path)))
     )
     assert isinstance(endings[0], TrainingDiverged)
     assert "gradient norm" in str(endings[0])
@@ -145,12 +145,12 @@ def test_who_asks_to_stop_while_an_end_is_told_is_heard(cache, alone, tmp_path):
     shutil.copytree(alone, tmp_path, dirs_exist_ok=True)
     told: list = []
 
-    def tell(place, ending):
+    def on_end(place, ending):
         told.append(ending.reason)
         os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        together(cache, tmp_path, MEMBERS[:2], tell=tell)
+        together(cache, tmp_path, MEMBERS[:2], on_end=on_end)
     assert told == ["finished"] * 2
 
 

@@ -1,4 +1,4 @@
-"""A training scored from outside: every checkpoint once, with the numbers of ``evaluate``, whatever the training deletes."""
+"""A run scored from outside: every checkpoint once, with the numbers of ``evaluate``, whatever the run deletes."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ from transformer_jax.tasks.translation import TranslationTask
 
 @pytest.fixture(scope="module")
 def config(cache):
-    """A training of six updates with checkpoints after the third and the sixth, which never searches."""
+    """A run of six updates with checkpoints after the third and the sixth, which never searches."""
     return tiny_config(cache, num_updates=6, evaluate_every=0, checkpoint_every=3)
 
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_out(whole, config, scored, tmp
     said = watched(folder, config, lambda: pauses.append(None))
     assert scored == [6]
     assert len(pauses) == (0 if is_deleted else LOOKS)
-    assert ("the training deleted the checkpoint" if is_deleted else "update 3: left out: gone") in said[0]
+    assert ("the run deleted the checkpoint" if is_deleted else "update 3: left out: gone") in said[0]
 
 
 @pytest.mark.parametrize("reason", ["judged", "interrupted"])

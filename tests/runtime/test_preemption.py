@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop, and their echoes."""
+"""Signals that ask a run to stop, and their echoes."""
 
 import os
 import signal

@@ -5,12 +5,12 @@ from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform
 
 
 def one_by_one(train):
-    """What a worker is given, of ``train(config, folder, judge)`` that returns how a training ended."""
+    """What a worker is given, of ``train(config, folder, should_stop)`` that returns how a run ended."""
 
-    def trained(configs, folders, judges, tell):
-        endings = [train(*each) for each in zip(configs, folders, judges, strict=True)]
+    def trained(configs, folders, should_stops, on_end):
+        endings = [train(*each) for each in zip(configs, folders, should_stops, strict=True)]
         for place, ending in enumerate(endings):
-            tell(place, ending)
+            on_end(place, ending)
         if any(getattr(ending, "reason", "") == "interrupted" for ending in endings):
             raise KeyboardInterrupt
 

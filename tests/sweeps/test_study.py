@@ -1,4 +1,4 @@
-"""What a study promises its workers, without trainings."""
+"""What a study promises its workers, without runs."""
 
 import threading
 import time

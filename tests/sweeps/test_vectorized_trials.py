@@ -1,4 +1,4 @@
-"""Which trials a worker trains at a time, and what it does when that does not go well; trainings pretend."""
+"""Which trials a worker trains at a time, and what it does when that does not go well; runs pretend."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from transformer_jax.runs.record import Outcome, TrainingDiverged
 from transformer_jax.sweeps.definition import Sweep, require_alike
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.ranges import LogUniform
-from transformer_jax.sweeps.scheduler import Claims
+from transformer_jax.sweeps.scheduler import Scheduler
 from transformer_jax.sweeps.study import SharedStudy
 from transformer_jax.sweeps.trial_folder import folder_of
 from transformer_jax.sweeps.worker import Worker
@@ -33,7 +33,7 @@ class Pretended:
     def __init__(self) -> None:
         self.packs: list[list[int]] = []
 
-    def together(self, configs, folders, judges, tell):
+    def together(self, configs, folders, should_stops, on_end):
         self.packs.append([int(folder.name) for folder in folders])
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ class Pretended:
             (folder / "goodput.json").write_text(json.dumps({"seconds": {"step": 60.0 / len(folders)}}))
         endings = [self.ending(folder.name) for folder in folders]
         for place, ending in enumerate(endings):
-            tell(place, ending)
+            on_end(place, ending)
         if any(getattr(ending, "reason", "") == "interrupted" for ending in endings):
             raise KeyboardInterrupt
 
@@ -101,10 +101,10 @@ def test_what_cannot_go_together_is_trained_one_after_another(storage, tmp_path)
     pretended = Pretended()
     original = pretended.together
 
-    def together(configs, folders, judges, tell):
+    def together(configs, folders, should_stops, on_end):
         if len(folders) > 2:
             raise RuntimeError("RESOURCE_EXHAUSTED")
-        return original(configs, folders, judges, tell)
+        return original(configs, folders, should_stops, on_end)
 
     pretended.together = together
     assert [row.state for row in work(ALIKE, storage, tmp_path, pretended)] == ["complete"] * 10
@@ -115,10 +115,10 @@ def test_the_trial_that_spoils_a_pack_fails_alone_and_packs_stay_as_large(storag
     pretended = Pretended()
     original = pretended.together
 
-    def together(configs, folders, judges, tell):
+    def together(configs, folders, should_stops, on_end):
         if any(folder.name == "0001" for folder in folders):
             raise DataError("metrics.jsonl, line 2: not a record")
-        return original(configs, folders, judges, tell)
+        return original(configs, folders, should_stops, on_end)
 
     pretended.together = together
     found = work(ALIKE, storage, tmp_path, pretended)
@@ -141,9 +141,9 @@ def test_trials_that_are_added_go_together_though_one_was_begun_anew_before(stor
 def test_who_has_ended_says_no_more_that_it_lives(storage, tmp_path):
     beating = []
 
-    def together(configs, folders, judges, tell):
+    def together(configs, folders, should_stops, on_end):
         for place in range(len(folders)):
-            tell(place, TrainingDiverged("loss nan"))
+            on_end(place, TrainingDiverged("loss nan"))
             beating.append(sum(thread.name == "alive" for thread in threading.enumerate()))
 
     Worker(SharedStudy(replace(ALIKE, rows={"a": {}}), storage, "s"), tmp_path, together, 5).work()
@@ -163,7 +163,7 @@ def test_what_was_claimed_is_put_back_when_the_study_cannot_be_reached(storage, 
 
     monkeypatch.setattr(study, "put_back", sometimes)
     with pytest.raises(OSError, match="server closed"):
-        Claims(study, tmp_path, 4).take(lambda trial, error: None)
+        Scheduler(study, tmp_path, 4).take(lambda trial, error: None)
     assert [row.state for row in rows(study)] == ["waiting"] * 10
 
 
@@ -171,11 +171,11 @@ def test_what_ended_before_the_others_failed_has_ended(storage, tmp_path):
     pretended = Pretended()
     original = pretended.together
 
-    def together(configs, folders, judges, tell):
+    def together(configs, folders, should_stops, on_end):
         if len(folders) == 4:
-            original(configs[:1], folders[:1], judges[:1], tell)
+            original(configs[:1], folders[:1], should_stops[:1], on_end)
             raise RuntimeError("the others are lost")
-        return original(configs, folders, judges, tell)
+        return original(configs, folders, should_stops, on_end)
 
     pretended.together = together
     assert [row.state for row in work(ALIKE, storage, tmp_path, pretended)] == ["complete"] * 10
@@ -195,12 +195,12 @@ def test_a_folder_that_is_in_use_is_left_for_a_while(storage, tmp_path):
     pretended = Pretended()
     original = pretended.together
 
-    def together(configs, folders, judges, tell):
+    def together(configs, folders, should_stops, on_end):
         busy = folder_of(tmp_path, 2)
         # Somebody trains there until all others have ended.
         if busy in folders and len(pretended.packs) < 3:
             raise RunIsBusy("another process is training", busy)
-        return original(configs, folders, judges, tell)
+        return original(configs, folders, should_stops, on_end)
 
     pretended.together = together
     study = SharedStudy(ALIKE, storage, "s", grace_seconds=0.6)

@@ -1,4 +1,4 @@
-"""What a worker does with trials that succeed, fail, are stopped, or whose study does not answer; trainings pretend."""
+"""What a worker does with trials that succeed, fail, are stopped, or whose study does not answer; runs pretend."""
 
 import csv
 
@@ -15,14 +15,14 @@ from transformer_jax.sweeps.worker import Worker
 
 
 def test_work_trains_all_and_says_what_failed(storage, tmp_path):
-    def pretend(config, folder, judge):
+    def pretend(config, folder, should_stop):
         if config.seed == 4 and config.model.d_ff == 64:
             raise RuntimeError("memory | ran out")
         folder.mkdir(parents=True)
         (folder / "metrics.jsonl").write_text(
             '{"step": 5, "validation/bleu": 7.5, "validation/chrf": 1}\n{"step": 9, "validation/bleu": 7.0}\n{"st'
         )
-        judge(5, {"validation/bleu": 7.5})
+        should_stop(5, {"validation/bleu": 7.5})
         return Outcome(9, "finished", 7.5, "")
 
     study = SharedStudy(GRID, storage, "s")
@@ -47,7 +47,7 @@ def test_work_trains_all_and_says_what_failed(storage, tmp_path):
 
 
 def test_trials_that_diverge_end_no_worker(storage, tmp_path):
-    def diverge(config, folder, judge):
+    def diverge(config, folder, should_stop):
         return TrainingDiverged("update 3: loss nan\nand more lines")
 
     study = SharedStudy(GRID, storage, "s")
@@ -67,10 +67,10 @@ def test_a_storage_that_does_not_answer_is_waited_for(storage, tmp_path, monkeyp
 
         return flaky
 
-    def pretend(config, folder, judge):
+    def pretend(config, folder, should_stop):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.jsonl").write_text('{"step": 5, "validation/bleu": 7.5}\n')
-        judge(5, {"validation/bleu": 7.5})
+        should_stop(5, {"validation/bleu": 7.5})
         return Outcome(5, "finished", 7.5, "")
 
     for name in ("claim", "finish", "take_over_orphans"):
@@ -80,9 +80,9 @@ def test_a_storage_that_does_not_answer_is_waited_for(storage, tmp_path, monkeyp
 
 
 def test_who_is_asked_to_stop_too_late_for_an_update_stops_after_the_trial(storage, tmp_path):
-    def asked(configs, folders, judges, tell):
+    def asked(configs, folders, should_stops, on_end):
         finish(folders[0])
-        tell(0, Outcome(5, "finished", 7.5, ""))
+        on_end(0, Outcome(5, "finished", 7.5, ""))
         raise KeyboardInterrupt
 
     study = SharedStudy(GRID, storage, "s")
@@ -92,9 +92,9 @@ def test_who_is_asked_to_stop_too_late_for_an_update_stops_after_the_trial(stora
 
 
 def test_what_goes_wrong_after_a_trial_has_ended_is_told_and_costs_nothing(storage, tmp_path, capsys):
-    def undrawn(configs, folders, judges, tell):
+    def undrawn(configs, folders, should_stops, on_end):
         finish(folders[0])
-        tell(0, Outcome(5, "finished", 7.5, ""))
+        on_end(0, Outcome(5, "finished", 7.5, ""))
         raise OSError("curves.png: no space left")
 
     study = SharedStudy(GRID, storage, "s")
@@ -104,7 +104,7 @@ def test_what_goes_wrong_after_a_trial_has_ended_is_told_and_costs_nothing(stora
 
 
 def finish(folder):
-    """Leaves what a training does."""
+    """Leaves what a run does."""
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text('{"step": 5, "validation/bleu": 7.5}\n')
 
@@ -112,18 +112,18 @@ def finish(folder):
 def test_trial_after_trial_that_fails_ends_the_worker(storage, tmp_path):
     study = SharedStudy(GRID, storage, "s")
     with pytest.raises(ConfigError, match="3 trials in a row failed, the last with: ZeroDivisionError"):
-        Worker(study, tmp_path, one_by_one(lambda config, folder, judge: 1 / 0)).work()
+        Worker(study, tmp_path, one_by_one(lambda config, folder, should_stop: 1 / 0)).work()
 
 
 def test_what_is_stopped_is_offered_anew_and_a_poor_trial_is_pruned(storage, tmp_path):
     study = SharedStudy(SEARCH, storage, "s")
     losses = iter([1.0, 1.1, 1.2, 1.3, 9.0])
 
-    def pretend(config, folder, judge):
+    def pretend(config, folder, should_stop):
         folder.mkdir(parents=True, exist_ok=True)
         loss = next(losses)
         (folder / "metrics.jsonl").write_text(f'{{"step": 400, "validation/loss": {loss}}}\n')
-        return Outcome(400, "judged" if judge(400, {"validation/loss": loss}) else "finished", None, "")
+        return Outcome(400, "judged" if should_stop(400, {"validation/loss": loss}) else "finished", None, "")
 
     with pytest.raises(KeyboardInterrupt):
         Worker(study, tmp_path, one_by_one(lambda *training: Outcome(3, "interrupted", None, ""))).work()

@@ -8,6 +8,7 @@ from run_settings import tiny_settings
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, from_dict
 from transformer_jax.runs.train import train
+from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_of_run
 
 
@@ -20,7 +21,7 @@ def test_they_come_back_from_the_newest_checkpoint(tmp_path):
     before = {file.name: file.read_bytes() for file in run.tokenizer.iterdir()}
     assert run.curves.is_file()
     for damage in (shutil.rmtree, lambda folder: (folder / "tokenizer.joint.json").write_text("{")):
-        for tokenizers in (tokenizers_of_run, lambda run: tokenizers_for_training(config, run)):
+        for tokenizers in (tokenizers_of_run, lambda run: tokenizers_for_training(config, run, new_tokenizers)):
             damage(run.tokenizer)
             tokenizers(run)
             assert {file.name: file.read_bytes() for file in run.tokenizer.iterdir()} == before

@@ -42,7 +42,7 @@ def test_what_is_left_out_may_have_another_shape():
     assert match == Match(
         {name: name for name in SAVED if name.startswith("encoder")}, [], ["source_embedding/table"], []
     )
-    assert describe_match(match) == "2 arrays taken; 1 left out, drawn afresh: source_embedding/table"
+    assert describe_match(match) == "2 arrays taken; 1 left out, randomly initialized: source_embedding/table"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def y_labels(axes: Axes) -> list[str]:
 
 
 def panels_of(figure: Figure) -> list[Axes]:
-    return figure.axes[:-1]  # the last is the colour scale
+    return figure.axes[:-1]  # the last is the color scale
 
 
 def test_grid_of_layers_and_heads(tmp_path, drawn):

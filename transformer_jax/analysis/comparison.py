@@ -54,6 +54,6 @@ def compare_sides(
 
 
 def most_different(sentences: Sequence[SentenceComparison], count: int, sign: int) -> list[SentenceComparison]:
-    """The ``count`` sentences most in favour of the second (``sign`` 1) or the first (-1); never one that is in nobody's."""
-    favourable = [sentence for sentence in sentences if sign * sentence.gain > 0]
-    return sorted(favourable, key=lambda sentence: (-sign * sentence.gain, sentence.number))[:count]
+    """The ``count`` sentences most in favor of the second (``sign`` 1) or the first (-1); never one that is in nobody's."""
+    favorable = [sentence for sentence in sentences if sign * sentence.gain > 0]
+    return sorted(favorable, key=lambda sentence: (-sign * sentence.gain, sentence.number))[:count]

@@ -1,22 +1,22 @@
 """The report of a comparison: which translation is better, and the sentences in which they differ most."""
 
 from transformer_jax.analysis.comparison import Comparison, SentenceComparison, most_different
-from transformer_jax.analysis.csv_text import to_csv
 from transformer_jax.analysis.differing_settings import differing_settings, settings_table
 from transformer_jax.analysis.document import Document, Section, Table
+from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.evaluation.significance import Estimate, SystemComparison
 
 MEANING = (
     "The difference is the second less the first. In brackets: the bounds of 95 % of the resamples (paired bootstrap, Koehn "
     "2004: as many sentences, drawn with replacement, the same for both). p: how likely a difference at least as large, in "
     "either direction, is between two systems that are equally good; below 0.05 chance is a poor explanation. It speaks of "
-    "these sentences and these two trainings: the same training with another seed may well score differently."
+    "these sentences and these two runs: the same training with another seed may well score differently."
 )
 UNLIKELY = 0.05
 
 
 def comparison_report(comparison: Comparison, examples: int) -> Document:
-    """The whole report, with at most ``examples`` sentences in favour of each."""
+    """The whole report, with at most ``examples`` sentences in favor of each."""
     names, sides = comparison.names, comparison.sides
     described = tuple((name, side.description()) for name, side in zip(names, sides, strict=True))
     settings = differing_settings([side.trained for side in sides])
@@ -42,10 +42,10 @@ def scores_section(comparison: Comparison) -> Section:
 
 
 def examples_section(comparison: Comparison, count: int, sign: int) -> Section:
-    """The sentences most in favour of the second (``sign`` 1) or the first (-1)."""
+    """The sentences most in favor of the second (``sign`` 1) or the first (-1)."""
     name = comparison.names[sign > 0]
-    favourable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)
-    intro = f"{name} has the higher chrF on {favourable:,} of {len(comparison.sentences):,} sentences."
+    favorable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)
+    intro = f"{name} has the higher chrF on {favorable:,} of {len(comparison.sentences):,} sentences."
     chosen = most_different(comparison.sentences, count, sign)
     return Section(f"Where {name} is better", (intro, *(_example(comparison.names, each) for each in chosen)))
 

@@ -1,6 +1,8 @@
-"""Reports on disk: the same document as Markdown and HTML, its pictures, and tables as CSV."""
+"""Reports on disk: one document as Markdown and HTML, its pictures, and tables as CSV (RFC 4180)."""
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from transformer_jax.analysis.document import Document
@@ -15,3 +17,12 @@ def write_report(folder: Path, name: str, document: Document, tables: Mapping[st
     for file, content in contents.items():
         write_whole(folder / file, content)
     return [folder / file for file in contents]
+
+
+def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A line for the headings and for each row: numbers in full, ``None`` an empty cell."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(headings)
+    writer.writerows(rows)
+    return text.getvalue()

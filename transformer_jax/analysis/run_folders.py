@@ -1,11 +1,11 @@
 """From what is typed on the command line to the folders of runs, and a short name for each."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError
+from transformer_jax.config.names import natural_order
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
@@ -21,7 +21,11 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
             raise ConfigError(
                 f"{argument or 'an empty argument'}: not a folder; give the folder of a run, or a folder of runs"
             )
-        runs = [folder] if _is_run(folder) else sorted(filter(_is_run, folder.iterdir()), key=_natural_order)
+        runs = (
+            [folder]
+            if _is_run(folder)
+            else sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
+        )
         if not runs:
             raise ConfigError(
                 f"{folder}: not a run directory, nor a folder of runs: no config.json in it or one level below "
@@ -70,8 +74,3 @@ def _listing(folder: Path) -> str:
 
 def _is_run(folder: Path) -> bool:
     return RunDirectory(folder).config.is_file()
-
-
-def _natural_order(path: Path) -> list[tuple[int, str]]:
-    """``trial-10`` as ``[(0, "trial-"), (10, ""), (0, "")]``: numbers by their value."""
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path.name)]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from transformer_jax.analysis.csv_text import to_csv
 from transformer_jax.analysis.differing_settings import differing_settings, settings_table
 from transformer_jax.analysis.document import Document, Picture, Section, Table
+from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.analysis.run_summary import RunSummary
 
 Value = float | int | None

@@ -1,4 +1,4 @@
-"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be going on."""
+"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be in progress."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from transformer_jax.tasks.saved_evaluations import saved_reports, whose_paramet
 
 @dataclass(frozen=True)
 class SavedScores:
-    """A saved evaluation: of which split and ``parameters``, searched otherwise (``file``), and its scores."""
+    """A saved evaluation: of which split and ``parameters``, decoded otherwise (``file``), and its scores."""
 
     file: str
     split: str
@@ -58,12 +58,12 @@ class RunSummary:
         return None if self.best_checkpoint is None else int(self.best_checkpoint.name)
 
     def scores_of_best(self, split: str) -> SavedScores | None:
-        """The evaluation of the best checkpoint on a split as the run's own settings search: not averaged, nothing changed."""
+        """The evaluation of the best checkpoint on a split as the run's own settings decode: not averaged, nothing changed."""
         file = f"evaluation-{split.replace('/', '-')}-{self.best_step}.json"
         return next((saved for saved in self.evaluations if saved.file == file), None)
 
 
-def summarise(folder: Path, name: str) -> RunSummary:
+def summarize(folder: Path, name: str) -> RunSummary:
     """Reads a run directory.
 
     Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.

@@ -28,7 +28,7 @@ SAME_SCORE = 0.01
 class ChosenSplit:
     """What one side is to be: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
 
-    That is ``stem``, of checkpoint ``step``, or of the mean of the last ``average`` up to it, searched for as ``config`` says;
+    That is ``stem``, of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded as ``config`` says;
     without a step it is a file as it stands.
     """
 
@@ -49,7 +49,7 @@ class TranslatedSplit:
     trained: ExperimentConfig
 
     def description(self) -> str:
-        """Which parameters, how searched, and from which file: for the reader of a report."""
+        """Which parameters, how decoded, and from which file: for the reader of a report."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
@@ -67,7 +67,7 @@ def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
 
 def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> ChosenSplit:
     """A split by ``checkpoint`` (``best``, ``last`` or a step) of a run, or by the mean of the last ``average`` up to it,
-    searched for as in ``config``.
+    decoded as in ``config``.
 
     Raises CheckpointError when there is no such checkpoint or too few to average, DataError when the data has no such split.
     """

@@ -27,7 +27,7 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def can_be_continued(self) -> bool:
-        """Whether a training can go on from it: averaged parameters have no optimizer state."""
+        """Whether a run can resume from it: averaged parameters have no optimizer state."""
         return (self.folder / "rest").is_dir()
 
     @property

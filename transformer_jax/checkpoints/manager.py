@@ -93,7 +93,7 @@ class Checkpoints:
         )
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
-        """Starts to write parameters alone, without what a training needs to go on: to evaluate, and to start from."""
+        """Starts to write parameters alone, without what a run needs to resume: to evaluate, and to start from."""
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
         self._manager.save(step, args=items, force=True)
 

@@ -72,7 +72,7 @@ class RunDirectory:
 
     @property
     def outcome(self) -> Path:
-        """How the training ended, JSON; not there while it goes on, nor after a crash."""
+        """How the run ended, JSON; missing while it is in progress and after a crash."""
         return self._own / "outcome.json"
 
     @property
@@ -102,7 +102,7 @@ class RunDirectory:
         """Raises RunIsBusy, with ``refusal``, while another process trains here: each would take the other's files away."""
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
-            "of one training"
+            "of one run"
         )
         with locked(self._own / "train.lock", RunIsBusy(refusal or problem, self.path)):
             yield
@@ -118,7 +118,7 @@ class RunDirectory:
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
         """Appends to ``run.json`` who started what, where: one entry for each start of the run.
 
-        ``origin``: where its parameters come from, if not from its own training.
+        ``origin``: where its parameters come from, if not from its own run.
         """
         target = self._own / "run.json"
         starts = _starts(target)
@@ -172,7 +172,7 @@ def _starts(path: Path) -> list[dict[str, Any]]:
     except ValueError:
         starts = None
     if not isinstance(starts, list):
-        raise DataError(f"{path}: not the list of starts that a run keeps; move it away to go on")
+        raise DataError(f"{path}: not the list of starts that a run keeps; move it away to resume")
     return starts
 
 

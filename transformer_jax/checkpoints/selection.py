@@ -11,8 +11,8 @@ from transformer_jax.runtime.atomic_files import read_records
 def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
     """The complete checkpoints of a run, oldest first, each with its score on the validation split.
 
-    Where the training scored none of them that is what ``evaluate --watch`` found. Never some of one and some of the other:
-    they may have searched otherwise, and over other sentences. Raises DataError when the watcher's log is damaged.
+    Where the run scored none of them that is what ``evaluate --watch`` found. Never some of one and some of the other:
+    they may have decoded otherwise, and over other sentences. Raises DataError when the watcher's log is damaged.
     """
     stored = stored_checkpoints(run.checkpoints)
     if any(each.score is not None for each in stored) or not run.watched("validation").is_dir():

@@ -4,7 +4,7 @@ Example:
     transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
     transformer-jax attention --workdir=runs/m30k --text="Two dogs play." --kind=encoder --output=dogs.png
 
-The sentence is translated by the run's search; the weights are those of a forward pass over that translation, or over
+The sentence is translated by the run's beam search; the weights are those of a forward pass over that translation, or over
 --translation=TEXT if given.
 """
 

@@ -13,13 +13,12 @@ info: what is in one: parameters module by module, optimizer state, counters, di
 diff: of two checkpoints, RUN or RUN:CHECKPOINT (best by default): parameters that one lacks or has in another shape, how far
 apart the others are, and the settings that differ.
 average: a new run directory with the mean of several checkpoints, for evaluate, translate and train --init_from. It has no
-optimizer state, so no training goes on from it.
-prune: deletes all but the last and the best, unless a training runs there.
+optimizer state, so no run resumes from it.
+prune: deletes all but the last and the best, unless another process trains there.
 
-The best is that with the highest validation BLEU: the training's own, or what evaluate --watch found where it measured none.
+The best is that with the highest validation BLEU: the run's own, or what evaluate --watch found where it measured none.
 """
 
-import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ from transformer_jax.commands.config import difference_text
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
 from transformer_jax.config import ConfigError, difference, load_run_config
+from transformer_jax.config.names import nearest
 from transformer_jax.runtime.program_name import program_name
 
 
@@ -56,8 +56,8 @@ def run(values: flags.FlagValues) -> int:
     """Does what the first argument says; 0."""
     name, *runs = values.arguments or [""]
     if name not in ACTIONS:
-        near = difflib.get_close_matches(name, ACTIONS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(ACTIONS)}, and then the folder of a run"
+        near = nearest(name, ACTIONS, cutoff=0.5)
+        hint = f"did you mean {near}?" if near else f"give one of {', '.join(ACTIONS)}, and then the folder of a run"
         raise ConfigError(f"checkpoint: {name!r} is not something to do; {hint}")
     action = ACTIONS[name]
     if len(runs) != action.runs:
@@ -133,13 +133,13 @@ def _prune(values: flags.FlagValues, runs: list[str]) -> None:
     from transformer_jax.checkpoints.format import bytes_in, remove
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
-    from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
     from transformer_jax.runs.checkpoint_tools.listing import count_text
+    from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text
     from transformer_jax.runs.checkpoint_tools.pruning import to_remove
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
-    with run_directory.locked(f"prune: a training is running in {run_directory.path}; prune when it has ended"):
+    with run_directory.locked(f"prune: another process is training in {run_directory.path}; prune when it has ended"):
         stored = scored_checkpoints(run_directory)
         removed = to_remove(stored, values.keep_last, values.keep_best, selection_of(run_directory))
         freed = sum(bytes_in(each.folder) for each in removed)

@@ -8,7 +8,7 @@ A and B are run directories, or files that transformer-jax evaluate wrote into t
 are taken as they are; a run without them is evaluated now. Both must have the same references. Prints BLEU and chrF with
 95 % confidence intervals, and p from paired bootstrap resampling (Koehn 2004): how likely so large a difference is between
 systems that are equally good, whichever is ahead. (sacrebleu --paired-bs finds the same intervals, but a p of half of this
-or less.) Then the sentences that differ most by sentence chrF, in favour of each. Writes compare.md, compare.html,
+or less.) Then the sentences that differ most by sentence chrF, in favor of each. Writes compare.md, compare.html,
 compare.csv (the scores) and compare-sentences.csv (every sentence) into the output folder.
 """
 
@@ -32,7 +32,7 @@ def define_flags(values: flags.FlagValues) -> None:
     meaning = "of runs: train, validation, test, or a name that the data has; files know theirs"
     flags.DEFINE_string("split", "test", meaning, flag_values=values)
     flags.DEFINE_string("checkpoint", "best", f"of runs: {CHECKPOINT_MEANING}", flag_values=values)
-    flags.DEFINE_integer("examples", 10, "how many sentences in favour of each", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer("examples", 10, "how many sentences in favor of each", flag_values=values, lower_bound=0)
     flags.DEFINE_integer("resamples", 1000, "how often sentences are drawn", flag_values=values, lower_bound=100)
     flags.DEFINE_integer("seed", 12345, "of the drawing; this is sacreBLEU's", flag_values=values, lower_bound=0)
     flags.DEFINE_string("output", "compare", "folder for the report", flag_values=values)
@@ -91,7 +91,7 @@ def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":
 
 
 def _two_paths(values: flags.FlagValues) -> list[Path]:
-    """What A and B name; raises ConfigError when they are not two, or when files are to be searched for otherwise."""
+    """What A and B name; raises ConfigError when they are not two, or when files are to be decoded otherwise."""
     paths = [Path(argument).expanduser().resolve() for argument in values.arguments]
     if len(paths) != 2:
         raise ConfigError(f"A B: give two runs to compare, not {len(paths)}; --help shows an example")

@@ -9,16 +9,16 @@ Example:
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
 Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
 else is the run's. With --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the
-mean of their probabilities. They must share their tokenizers; search, devices and data are those of --workdir, and the names of
-the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than
+mean of their probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The names
+of the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than
 beside --workdir has a digest of its path.
 
-With --watch every checkpoint of a training that goes on elsewhere is scored as it comes, on the whole of --split (there:
-validation), so that the training can do without (--config.training.evaluate_every=0). Give this process a device of its own:
+With --watch every checkpoint of a run that another process trains is scored as it comes, on the whole of --split (there:
+validation), so that the run can do without (--config.training.evaluate_every=0). Give this process a device of its own:
 CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. evaluate-SPLIT/ in the run directory gets metrics.jsonl, with the keys of the
-training's own, and TensorBoard events; --checkpoint=best obeys it where the training scored nothing. The training deletes all
-but its last training.keep_last checkpoints, the best or not: keep as many as you may want. Ends with the training; one that was
-interrupted or died is waited for. Ctrl-C ends it too, and the same command goes on with the checkpoints that were not scored.
+run's own, and TensorBoard events; --checkpoint=best obeys it where the run scored nothing. The run deletes all
+but its last training.keep_last checkpoints, the best or not: keep as many as you may want. Ends with the run; one that was
+interrupted or died is waited for. Ctrl-C ends it too, and the same command resumes with the checkpoints that were not scored.
 """
 
 import json
@@ -45,7 +45,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("split", "test", meaning, flag_values=values)
     flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
     flags.DEFINE_string("output", None, "folder for the results (default: the run directory)", flag_values=values)
-    flags.DEFINE_boolean("watch", False, "score every checkpoint of a running training as it comes", flag_values=values)
+    flags.DEFINE_boolean("watch", False, "score every checkpoint of a run in progress as it comes", flag_values=values)
     meaning = "with --watch: how long to wait before looking for checkpoints again"
     flags.DEFINE_float("poll_seconds", 30.0, meaning, flag_values=values, lower_bound=0.1)
 
@@ -60,7 +60,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.tasks.saved_evaluations import evaluation_stem, save_evaluation
-    from transformer_jax.tasks.trained_ensemble import ensemble_ending, open_chosen_runs, other_members, together
+    from transformer_jax.tasks.trained_ensemble import ensemble_ending, ensemble_of, open_chosen_runs, other_members
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
     if values.distributed:
@@ -71,7 +71,7 @@ def run(values: flags.FlagValues) -> int:
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
     start_jax(config.data.cache_directory)
     runs = open_chosen_runs(chosen, values.average)
-    trained = together(runs)
+    trained = ensemble_of(runs)
     step, averaged = trained.steps[-1], len(trained.steps)
     report, hypotheses = trained.evaluator.evaluate(trained.params, values.split)
     members = other_members(chosen, runs)
@@ -97,7 +97,7 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
-    """Scores every checkpoint of a training until it ends; 0."""
+    """Scores every checkpoint of a run until it ends; 0."""
     needless = ("checkpoint", "average", "ensemble", "distributed", "json", "examples")
     for name in needless:
         if values[name].present:
@@ -114,10 +114,8 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
     folder /= run.watched(split).name
     training = config.training
     if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
-        print(
-            f"the training keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)"
-        )
+        print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")
     start_jax(config.data.cache_directory)
     watch(run, config, split, folder, pause=seconds(values.poll_seconds), say=partial(print, flush=True))
-    print(f"the training has ended; scores: {folder / 'metrics.jsonl'}")
+    print(f"the run has ended; scores: {folder / 'metrics.jsonl'}")
     return 0

@@ -4,7 +4,6 @@ The convention is that of ``ml_collections.config_flags``. Its own parser is not
 recipe happens to state, and ends in a traceback for a misspelled key.
 """
 
-import difflib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,6 +11,7 @@ from absl import flags
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
 from transformer_jax.config.keys import type_of
+from transformer_jax.config.names import nearest
 from transformer_jax.config.overrides import spelled_out
 
 CONFIG_FLAG = "config"
@@ -21,7 +21,7 @@ OVERRIDE_FLAG = "config_override"
 ARGUMENTS_FLAG = "arguments"
 # Whatever follows it on the command line is no flag of this command, however it looks.
 SEPARATOR = "--"
-# Flags that were called otherwise; accepted for one release.
+# Former names of flags, accepted for one release.
 FORMER_FLAGS = {"pack": "vectorize"}
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
@@ -80,8 +80,8 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
     try:
         rest = values(["transformer-jax", *_rewritten(arguments, values)])
     except flags.UnrecognizedFlagError as error:
-        near = difflib.get_close_matches(error.flagname, set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}, n=1)
-        hint = f"; did you mean --{near[0]}?" if near else "; --help lists the flags"
+        near = nearest(error.flagname, set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG})
+        hint = f"; did you mean --{near}?" if near else "; --help lists the flags"
         raise ConfigError(f"--{error.flagname}: unknown flag{hint}") from None
     except flags.Error as error:
         missing = [

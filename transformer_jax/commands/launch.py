@@ -1,4 +1,4 @@
-r"""Write what starts a training or a sweep on a cluster: an sbatch script, a Kubernetes manifest, or gcloud commands.
+r"""Write what starts a run or a sweep on a cluster: an sbatch script, a Kubernetes manifest, or gcloud commands.
 
 Examples:
     transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
@@ -13,7 +13,7 @@ Examples:
 What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
 each worker of a sweep gets a job, a pod or a TPU VM of its own. Settings, mesh and batch are checked here, before anything
 queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
-A training that is stopped saves, and goes on when it is started again, which SLURM and Kubernetes do by themselves.
+A run that is stopped saves, and resumes when it is started again, which SLURM and Kubernetes do by themselves.
 """
 
 import sys
@@ -86,12 +86,12 @@ def define_flags(values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, None, meaning, flag_values=values)
     flags.DEFINE_string("mount_path", "/shared", "kubernetes: where pods see the shared disk", flag_values=values)
     number: dict[str, Any] = {"flag_values": values, "lower_bound": 1}
-    flags.DEFINE_integer("nodes", 1, "slurm, kubernetes: machines of a training", **number)
+    flags.DEFINE_integer("nodes", 1, "slurm, kubernetes: machines of a run", **number)
     flags.DEFINE_integer(
         "gpus_per_node", None, "slurm, kubernetes: GPUs of each; 0: CPU", flag_values=values, lower_bound=0
     )
     flags.DEFINE_integer("cpus", None, "slurm, kubernetes: CPU cores of each process", **number)
-    meaning = "slurm, kubernetes: how long before the end a training is asked to save"
+    meaning = "slurm, kubernetes: how long before the end a run is asked to save"
     flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
     flags.DEFINE_integer("max_restarts", 10, "kubernetes: start again so often", flag_values=values, lower_bound=0)
     flags.DEFINE_boolean("spot", False, "kubernetes, tpu-vm: machines that may be taken away", flag_values=values)

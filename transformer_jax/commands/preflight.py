@@ -71,10 +71,10 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
         )
     print(SUMMARY_HEAD)
 
-    def tell(variant: ExperimentConfig, program: Program) -> None:
+    def on_result(variant: ExperimentConfig, program: Program) -> None:
         print(summary(program, chip, variant), flush=True)
 
-    fitting = search(config, topology, values.length, values.search_limit, tell)
+    fitting = search(config, topology, values.length, values.search_limit, on_result)
     if not fitting:
         print("\nNothing that was tried fits; try a larger --search_limit or a larger slice.")
         return 1

@@ -1,6 +1,5 @@
 """Every command by its name, with the line that ``transformer-jax`` alone prints; nothing is imported until it is used."""
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from absl import flags
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.names import nearest
 
 
 class Command(NamedTuple):
@@ -29,7 +29,7 @@ class CommandModule(Protocol):
 
 COMMANDS = {
     "quickstart": Command("transformer_jax.commands.quickstart", "train, evaluate and look, in minutes, without data"),
-    "train": Command("transformer_jax.commands.train", "train a model, or go on with a run that stopped"),
+    "train": Command("transformer_jax.commands.train", "train a model, or resume a run that stopped"),
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
@@ -45,12 +45,12 @@ COMMANDS = {
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
-    "launch": Command("transformer_jax.commands.launch", "write what starts a training or a sweep on a cluster"),
+    "launch": Command("transformer_jax.commands.launch", "write what starts a run or a sweep on a cluster"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 
 FORMER_NAMES = {"compile": "preflight"}
-"""Commands that were called otherwise; accepted for one release."""
+"""Former names of commands, accepted for one release."""
 
 
 def current_name(name: str) -> str:
@@ -69,7 +69,7 @@ def load_command(name: str) -> CommandModule:
         ConfigError: there is no such command, with the nearest one.
     """
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
+        near = nearest(name, COMMANDS)
+        hint = f"did you mean {near}?" if near else f"commands are {', '.join(COMMANDS)}"
         raise ConfigError(f"{name!r} is not a command; {hint}")
     return importlib.import_module(COMMANDS[name].module)

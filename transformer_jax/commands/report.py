@@ -4,7 +4,7 @@ Example:
     transformer-jax report runs/small runs/large
     transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
-RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be going on,
+RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in progress,
 and their models may be of different kinds. The best validation score comes first. Prints the table and writes, into the
 output folder, report.md, report.csv, report.html (one file to send around, the picture inside) and curves.png. Nothing is
 trained or translated: for scores of a whole split run transformer-jax evaluate before, and they are in the table.
@@ -44,9 +44,9 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.analysis.report_files import write_report
     from transformer_jax.analysis.run_curves import draw_run_curves
     from transformer_jax.analysis.run_report import damage, different_text, report_csv, results_table, run_report
-    from transformer_jax.analysis.run_summary import summarise
+    from transformer_jax.analysis.run_summary import summarize
 
-    runs = [summarise(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
+    runs = [summarize(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
     metrics = list(dict.fromkeys(name.strip() for name in values.metrics.split(",")))
     runs.sort(key=_from_best)
     curves = draw_run_curves(runs, metrics, output / "curves.png", is_chosen=values["metrics"].present > 0)

@@ -42,7 +42,7 @@ def define_ensemble_flag(values: flags.FlagValues) -> None:
 
 
 def run_config(values: flags.FlagValues, workdir: str | None = None) -> ExperimentConfig:
-    """The settings of the run with the overrides of the command line, on the devices that are here, not those of its training.
+    """The settings of the run with the overrides of the command line, on the devices that are here, not those of training.
 
     The run is that of ``--workdir``, or ``workdir`` where a command takes several.
 
@@ -64,9 +64,9 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
 
 
 def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[ChosenRun]":
-    """The run of --workdir, which has ``config``, and those of --ensemble, on the same devices and with the same search.
+    """The run of --workdir, which has ``config``, and those of --ensemble, on the same devices and decoded alike.
 
-    Raises ConfigError when one of them is not a run, or cannot be searched with like the first.
+    Raises ConfigError when one of them is not a run, or cannot be decoded like the first.
     """
     from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 

@@ -19,8 +19,8 @@ names lists of overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
 
 Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the
 study is a file in WORKDIR, so that has to lie on a disk they share. A database needs none. A worker that dies loses nothing on
-such a disk: another takes its trial up from the last checkpoint (without one, from its beginning). Ctrl-C saves and stops; the
-same command goes on, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
+such a disk: another resumes its trial from the last checkpoint (without one, from its beginning). Ctrl-C saves and stops; the
+same command resumes, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
 .csv, and pictures.
 
 --vectorize=8 trains up to eight trials that differ in hyperparameters alone (rates, warm-up, smoothing, with data.seed
@@ -126,7 +126,7 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, v
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores_of(number, workers, sorted(os.sched_getaffinity(0))))
-    # What a training takes as "save and stop" ends a worker between trainings too.
+    # What a run takes as "save and stop" ends a worker between runs too.
     handler = OneKeyboardInterrupt()
     for each in SIGNALS:
         signal.signal(each, handler)
@@ -164,7 +164,7 @@ def _coordinate(
     with SweepProgress() as progress:
 
         def look() -> None:
-            # Where it cannot be reached the workers say so in their logs, and go on.
+            # Where it cannot be reached the workers say so in their logs, and continue.
             with suppress(*UNREACHABLE):
                 progress.show(trial_table(study.sweep, rows(study)))
 
@@ -178,6 +178,6 @@ def _coordinate(
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
     if INTERRUPTED in statuses:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print("stopped; the same command resumes", file=sys.stderr)
         return INTERRUPTED
     return int(any(trial.state in ("waiting", "running") for trial in trials))

@@ -1,20 +1,21 @@
-r"""Train a model, or go on with a run that stopped.
+r"""Train a model, or resume a run that stopped.
 
 Example:
     transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
     transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart --config.training.num_updates=500
 
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
-Where it already holds a run with the same settings, training goes on from its newest checkpoint, to the bit. SIGINT (Ctrl-C)
-and SIGTERM save and end; the same command goes on.
+Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C)
+and SIGTERM save and end; the same command resumes.
 
 With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another, with its
 tokenizers; update count, schedule and optimizer start anew. --config.init.rename and --config.init.leave_out say what is
-called otherwise and what is drawn all the same, --config.optimizer.freeze what is not trained; the patterns are searched for in
-paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in run.json:
+renamed and what stays randomly initialized, --config.optimizer.freeze what is not trained; the patterns are
+searched for in paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in
+run.json:
     transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=captions --workdir=runs/captions \
         --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
-Once it has a checkpoint the run goes on without --init_from too, or with the folder to which the other run was moved.
+Once it has a checkpoint the run resumes without --init_from too, or with the folder to which the other run was moved.
 
 With --distributed several processes train together, and all their devices are one mesh: one process a host on TPU pods and
 Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand, two processes:
@@ -31,7 +32,7 @@ from transformer_jax.commands.flag_parsing import define_config_flag, define_dis
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
-# Settings that may change when a run goes on: they alter neither the model, nor the order of its updates, nor its scores.
+# Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
 CHANGEABLE = (
     "training.log_every",
     "training.patience",
@@ -95,7 +96,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         return
     if not checkpoints[-1].can_be_continued:
         raise ConfigError(
-            f"--workdir: {workdir} holds averaged parameters, without the state of an optimizer, so no training goes on from "
+            f"--workdir: {workdir} holds averaged parameters, without the state of an optimizer, so no run resumes from "
             f"them; one starts from them in another folder, with --init_from={workdir}"
         )
     if not run_directory.config.is_file():
@@ -123,7 +124,7 @@ def with_own_beginning(config: ExperimentConfig, workdir: str) -> ExperimentConf
 
 def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
     if key.startswith("init."):
-        # A run that goes on no longer looks at the other: that may be gone, or lie elsewhere now.
+        # A run that resumes no longer looks at the other: that may be gone, or lie elsewhere now.
         return bool(saved.init.run) and (not config.init.run or key == "init.run")
     if key == "training.num_updates":
         # The cosine ends at the last update, so with it every rate depends on how many there are.

@@ -6,7 +6,7 @@ Example:
     transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
 
 One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
-lines out (an empty one gives one): number of the line, score (length-normalised log-probability) and translation, separated by
+lines out (an empty one gives one): number of the line, score (length-normalized log-probability) and translation, separated by
 tabs. What waits to be read is translated together, for speed, up to --lines_at_once; what is typed is answered line by line.
 With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
 probabilities. They must share their tokenizers. TensorFlow is not needed.
@@ -54,10 +54,10 @@ def run(values: flags.FlagValues) -> int:
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.trained_ensemble import open_chosen_runs, together
+    from transformer_jax.tasks.trained_ensemble import ensemble_of, open_chosen_runs
 
     start_jax(config.data.cache_directory)
-    trained = together(open_chosen_runs(runs, values.average))
+    trained = ensemble_of(open_chosen_runs(runs, values.average))
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
     chunks = _chunks(lines_in, values.lines_at_once)

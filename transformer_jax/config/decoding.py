@@ -1,4 +1,4 @@
-"""Settings of the search for a translation."""
+"""Settings of decoding."""
 
 from dataclasses import dataclass
 

@@ -17,7 +17,7 @@ class InitConfig:
 
     ``run``: the folder of the other run, empty to draw them. ``checkpoint``: ``best``, ``last`` or the number of an update.
     ``rename``: ``old=>new; ...``, regular expressions that turn names in the checkpoint into names of this model, one after
-    the other, each as ``re.sub`` does. ``leave_out``: what is drawn all the same, a regular expression that is searched for
+    the other, each as ``re.sub`` does. ``leave_out``: what stays randomly initialized, a regular expression that is found
     in names of this model.
     ``tokenizer``: ``adopt`` those of the other run, or train ``new`` ones, whose embeddings must then be left out.
     """

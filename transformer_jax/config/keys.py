@@ -1,6 +1,5 @@
 """The tree of setting names, read from the dataclasses, and what to say about a name that is not in it."""
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
@@ -9,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.names import nearest
 from transformer_jax.config.renamed import current_key
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, any_kind_of
 
@@ -90,11 +90,11 @@ def unknown_key(key: str) -> ConfigError:
     blocks = sorted({leaf.rpartition(".")[0] for leaf in leaves} - {""})
     in_block = not path or path in blocks
     siblings = list(fields_of(block_at(path))) if in_block else []
-    candidates = _same_name_elsewhere(path, name, leaves) or [
-        join_key(path, sibling) for sibling in difflib.get_close_matches(name, siblings, n=1)
-    ]
-    if not candidates and not in_block:
-        candidates = difflib.get_close_matches(key, leaves, n=1)
+    candidates = _same_name_elsewhere(path, name, leaves)
+    if not candidates and (sibling := nearest(name, siblings)):
+        candidates = [join_key(path, sibling)]
+    if not candidates and not in_block and (leaf := nearest(key, leaves)):
+        candidates = [leaf]
     if candidates:
         return ConfigError(f"{key}: unknown key; did you mean {' or '.join(candidates)}?")
     owner = path if in_block and path else "the config"
@@ -104,7 +104,7 @@ def unknown_key(key: str) -> ConfigError:
 def _same_name_elsewhere(path: str, name: str, leaves: list[str]) -> list[str]:
     """Keys of the same last name: one in a block called nearly like ``path``, else all, unless they are many."""
     found = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name]
-    nearest = difflib.get_close_matches(path, [leaf.rpartition(".")[0] for leaf in found], n=1)
-    if nearest:
-        return [join_key(nearest[0], name)]
+    block = nearest(path, [leaf.rpartition(".")[0] for leaf in found])
+    if block is not None:
+        return [join_key(block, name)]
     return found if len(found) <= 3 else []

@@ -44,7 +44,7 @@ class OptimizerConfig:
 class TrainingConfig:
     """How long to train, and what to do on the way. Counts are in optimizer updates.
 
-    With ``evaluate_every`` 0 the training never searches, not even at its end: leave that to ``evaluate --watch``. Then no
+    With ``evaluate_every`` 0 the run never decodes, not even at its end: leave that to ``evaluate --watch``. Then no
     checkpoint is kept for its score, only the last ``keep_last``.
     """
 

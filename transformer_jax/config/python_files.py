@@ -1,6 +1,5 @@
-"""Python files that state something, recipes for one: read by calling a function in them, whose mistakes are told in a line."""
+"""Python files that state something, such as recipes: read by calling a function in them; mistakes become one line."""
 
-import difflib
 import inspect
 import runpy
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.names import nearest
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
@@ -42,8 +42,8 @@ def _require_variant(spec: str, path: Path, argument: str, function: Callable[..
     if not parameters:
         raise ConfigError(f"{spec}: {path.name} has no variants; leave out {':' + argument!r}")
     if names and argument not in names:
-        near = difflib.get_close_matches(argument, names, n=1)
-        hint = f"; did you mean {path.name}:{near[0]}?" if near else listing
+        near = nearest(argument, names)
+        hint = f"; did you mean {path.name}:{near}?" if near else listing
         raise ConfigError(f"{spec}: unknown variant {argument!r}{hint}")
 
 

@@ -4,12 +4,12 @@ A recipe may import ``ml_collections`` and its sibling recipes (``import transfo
 understands in ``VARIANTS``, which turns a misspelled one into a message that names the nearest.
 """
 
-import difflib
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.names import nearest
 from transformer_jax.config.python_files import call_in_file
 
 # A checkout (also of an editable install) has its own configs/; an installed wheel has none.
@@ -50,6 +50,6 @@ def find_recipe(name: str) -> Path:
             return place
     looked = ", ".join(dict.fromkeys(str(place) for place in places))
     known = sorted({recipe.stem for root in (Path(), *CHECKOUTS) for recipe in (root / "configs").glob("*.py")})
-    near = difflib.get_close_matches(file.stem, known, n=1)
-    hint = f"; did you mean configs/{near[0]}.py?" if near else f"; recipes here: {', '.join(known)}" if known else ""
+    near = nearest(file.stem, known)
+    hint = f"; did you mean configs/{near}.py?" if near else f"; recipes here: {', '.join(known)}" if known else ""
     raise ConfigError(f"config: no recipe {name!r} (looked for {looked}){hint}")

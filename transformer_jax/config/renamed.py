@@ -1,4 +1,4 @@
-"""Settings that were called otherwise: in run directories always, in recipes and on the command line for one release."""
+"""Renamed settings: migrated in run directories for good, accepted in recipes and on the command line for one release."""
 
 import warnings
 from typing import Any

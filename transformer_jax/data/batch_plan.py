@@ -61,7 +61,7 @@ class BatchPlan(ABC):
         positions = [sum(count * shape[0] * shape[side] for shape, count in batches.items()) for side in (1, 2)]
         tokens = int(source_lengths.sum(dtype=np.int64)), int(target_lengths.sum(dtype=np.int64))
         self.padding_share = PaddingShare(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
-        # A training reads one epoch at a time, two at its border.
+        # A run reads one epoch at a time, two at its border.
         self._cached_epoch = lru_cache(maxsize=2)(self._epoch)
 
     def batch(self, update: int) -> BatchRows:

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError
+from transformer_jax.config.names import nearest
 
 
 class SentencePair(NamedTuple):
@@ -18,7 +18,7 @@ class SentencePair(NamedTuple):
 
 @runtime_checkable
 class Corpus(Protocol):
-    """One source of sentence pairs. The order is fixed, and nothing is dropped, cut or normalised here."""
+    """One source of sentence pairs. The order is fixed, and nothing is dropped, cut or normalized here."""
 
     @property
     def source_language(self) -> str:
@@ -45,8 +45,8 @@ class Corpus(Protocol):
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """``"; did you mean 'train'?"`` when one of ``choices`` is close to ``word``, else an empty string."""
-    close = get_close_matches(word, list(choices), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(word, choices)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def require_split(split: str, splits: Sequence[str], of_what: str) -> None:

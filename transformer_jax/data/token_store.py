@@ -1,4 +1,4 @@
-"""A corpus split, tokenised once and kept on disk as memory-mapped arrays."""
+"""A corpus split, tokenized once and kept on disk as memory-mapped arrays."""
 
 import hashlib
 import json
@@ -80,7 +80,7 @@ class TokenStore:
 def open_token_store(
     corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, *, is_training: bool
 ) -> TokenStore:
-    """The store of a split: from the cache if the same content was tokenised the same way before, else built now.
+    """The store of a split: from the cache if the same content was tokenized the same way before, else built now.
 
     Filters apply only with ``is_training``. A damaged store in the cache is built again. Raises DataError when no pair is
     left, saying what the filters dropped, and when the cache cannot be written.

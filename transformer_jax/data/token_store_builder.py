@@ -77,7 +77,7 @@ class TokenisingProgress:
         self._pairs += pairs
         now = time.monotonic()
         rate = self._pairs / max(now - self._started, 1e-9)
-        line = f"tokenising {self._split}: {self._pairs:,} of {self._total:,} {self._unit}, {rate:,.0f} a second"
+        line = f"tokenizing {self._split}: {self._pairs:,} of {self._total:,} {self._unit}, {rate:,.0f} a second"
         self._bar.update(self._task, description=line, completed=self._pairs)
         if now < self._next_line:
             return
@@ -117,7 +117,7 @@ def appearing_whole(directory: Path, is_whole: Callable[[Path], bool]) -> Iterat
         yield partial
         _move_into_place(partial, directory, is_whole)
     except OSError as error:
-        problem = f"cannot write the tokenised data to {directory}: {error}"
+        problem = f"cannot write the tokenized data to {directory}: {error}"
         raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

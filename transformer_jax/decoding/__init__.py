@@ -1,8 +1,6 @@
 """Search: turning a step function into hypotheses. Nothing here knows what the model is."""
 
-from transformer_jax.decoding.beam_search import StepFunction, beam_search
-from transformer_jax.decoding.hypotheses import Hypotheses
-from transformer_jax.decoding.length_penalty import length_penalty_divisor
+from transformer_jax.decoding.beam_search import Hypotheses, StepFunction, beam_search, length_penalty_divisor
 from transformer_jax.decoding.source_batches import SourceBatch, source_batches
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Beam search with a length penalty, over a model known only as a step function.
 
 Two sets are kept for every sentence: the ``W`` most probable unfinished prefixes ("alive") and the ``N`` best finished
-hypotheses by length-normalised score. One beam is greedy search.
+hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,25 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
-from transformer_jax.decoding.hypotheses import Hypotheses
-from transformer_jax.decoding.length_penalty import length_penalty_divisor
 from transformer_jax.decoding.top_k import top_k
 from transformer_jax.sequence_types import DecodeCache
 
 StepFunction = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
+
+
+class Hypotheses(NamedTuple):
+    """The ``N`` best hypotheses of every sentence, best first.
+
+    Shapes: ``ids`` int32 ``[B, N, T]``, each ending with EOS and padded with PAD; ``scores`` float32 ``[B, N]``, the
+    log-probability divided by the length penalty; ``log_probs`` float32 ``[B, N]``, natural logarithm; ``lengths``
+    int32 ``[B, N]``, tokens with EOS. Where there are fewer than ``N`` different hypotheses (a sentence of at most 0
+    tokens, a tiny vocabulary) the rest has length 0, only PAD, and -inf for both numbers.
+    """
+
+    ids: Int[Array, "B N T"]
+    scores: Float[Array, "B N"]
+    log_probs: Float[Array, "B N"]
+    lengths: Int[Array, "B N"]
 
 
 class Rules(NamedTuple):
@@ -65,7 +78,7 @@ def beam_search(
     A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens including its EOS, which is
     the only choice in the last place; a row with a limit of 0 (padding) takes no step and has no hypothesis. A prefix
     finishes when its EOS is among the ``W`` best of all continuations. PAD and BOS are never chosen; the
-    probabilities are the model's own, not renormalised over what may be chosen.
+    probabilities are the model's own, not renormalized over what may be chosen.
 
     A sentence is done when no alive prefix can still beat the worst of its ``num_results`` (default: ``beam_width``)
     hypotheses, which is exact since log-probabilities only fall and the penalty only grows; with one beam, at its
@@ -212,3 +225,13 @@ def _freeze(is_done: Bool[Array, "B"], old: Hypotheses, new: Hypotheses) -> Hypo
         return jnp.where(jnp.expand_dims(is_done, tuple(range(1, new_leaf.ndim))), old_leaf, new_leaf)
 
     return jax.tree.map(choose, old, new)
+
+
+def length_penalty_divisor(lengths: Int[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:
+    """Returns ``((5 + length) / 6) ** alpha``, float32 (Wu et al. 2016, equation 14).
+
+    ``lengths`` count the tokens of a hypothesis, its EOS included. It is 1 for length 1, and for ``alpha`` 0 always;
+    it never falls as hypotheses grow, for ``alpha`` of at least 0, which is what lets search stop early without
+    error.
+    """
+    return ((5.0 + lengths) / 6.0) ** alpha

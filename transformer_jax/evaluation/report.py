@@ -24,10 +24,10 @@ def perplexity(nll_sum: float, token_count: int | float) -> float:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """One evaluation: which data, which parameters, how searched, and what came out.
+    """One evaluation: which data, which parameters, how decoded, and what came out.
 
     ``loss`` is nats per target token without label smoothing, ``perplexity`` its exponential; ``tokens_per_second``
-    counts generated target tokens over the wall time of search, compilation included.
+    counts generated target tokens over the wall time of decoding, compilation included.
     ``checkpoint_step`` is in updates; ``averaged_checkpoints`` 1 means no averaging. ``ensemble`` names the other models, as
     ``RUN:UPDATE``, whose probabilities were averaged with those of this checkpoint.
     """

@@ -15,11 +15,11 @@ TOKENIZED_ENDING = " ."
 class Scores:
     """Corpus scores, all from 0 to 100; a signature belongs to the score before it.
 
-    ``bleu`` is sacreBLEU's default (Post 2018): cased, tokenised by ``13a``. ``bleu_lowercase`` is the same on
-    lower-cased text, the closest sacreBLEU comes to the "tokenised lower-case BLEU" of the Multi30k literature.
+    ``bleu`` is sacreBLEU's default (Post 2018): cased, tokenized by ``13a``. ``bleu_lowercase`` is the same on
+    lower-cased text, the closest sacreBLEU comes to the "tokenized lower-case BLEU" of the Multi30k literature.
     ``precisions`` are of 1- to 4-grams; ``brevity_penalty`` (1 is none) and the lengths in tokens of 13a belong to
     ``bleu``; with several references the length is that of the closest. ``tokenized_endings`` counts hypotheses
-    ending in ``" ."``: a sign of text not detokenised.
+    ending in ``" ."``: a sign of text not detokenized.
     """
 
     bleu: float
@@ -54,13 +54,13 @@ class Scores:
             ("sentences", f"{self.num_sentences:,}", f"{references} each"),
         ]
         if self.tokenized_endings * 2 > self.num_sentences:
-            remark = f'of {self.num_sentences:,} hypotheses end in " .": they look tokenised, and BLEU wants raw text'
+            remark = f'of {self.num_sentences:,} hypotheses end in " .": they look tokenized, and BLEU wants raw text'
             rows.append(("warning", f"{self.tokenized_endings:,}", remark))
         return rows
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> Scores:
-    """Scores detokenised ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same
+    """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same
     order.
 
     Every line counts, an empty hypothesis or reference too. Raises DataError when there is nothing to score and when

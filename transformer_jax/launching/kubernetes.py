@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: a JobSet for a training, an indexed Job for the workers of a sweep.
+"""Manifests for Kubernetes: a JobSet for a run, an indexed Job for the workers of a sweep.
 
 From the JobSet API reference (jobset.sigs.k8s.io, v1alpha2), the Kubernetes API (batch/v1) and GKE's pages on TPUs
 (cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus and .../how-to/tpus).
@@ -8,8 +8,8 @@ who is who: JAX's own detection would need the ``kubernetes`` package and a serv
 ``TPU_WORKER_ID`` and ``TPU_WORKER_HOSTNAMES`` in the pods of a JobSet, from which JAX finds out
 (``jax/_src/clusters/cloud_tpu_cluster.py``); set here they could only contradict it.
 
-A training that is asked to end (a node is drained, a spot machine taken) saves and ends with status 0, which Kubernetes would
-take for success. The shell around it turns that into a failure, the JobSet starts all pods again, and the training goes on.
+A run that is asked to end (a node is drained, a spot machine taken) saves and ends with status 0, which Kubernetes would
+take for success. The shell around it turns that into a failure, the JobSet starts all pods again, and the run resumes.
 """
 
 import re

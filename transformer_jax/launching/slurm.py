@@ -1,4 +1,4 @@
-"""An sbatch script: a training with a task for each GPU, or an array of jobs that are the workers of a sweep.
+"""An sbatch script: a run with a task for each GPU, or an array of jobs that are the workers of a sweep.
 
 From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com). JAX reads SLURM's own variables in each task
 (``jax/_src/clusters/slurm_cluster.py``): the job's and the step's, the task's number in all and on its node. It lets the task
@@ -31,7 +31,7 @@ status=$?
 REQUEUED = """job=$SLURM_JOB_ID
 if [ -n "${{SLURM_ARRAY_JOB_ID-}}" ]; then job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; fi
 
-# Shortly before the time limit: the tasks save and end, and the job queues again, to go on from there.
+# Shortly before the time limit: the tasks save and end, and the job queues again, to resume from there.
 out_of_time=
 save_and_end() {{ out_of_time=yes; scancel --signal=TERM "$job"; }}
 trap save_and_end USR1
@@ -79,7 +79,7 @@ class SlurmSettings:
 
     @property
     def tasks_per_node(self) -> int:
-        """Processes a node of a training."""
+        """Processes a node of a run."""
         return self.gpus_per_node or 1
 
 
@@ -112,7 +112,7 @@ def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:
         "cpus-per-task": settings.cpus,
         "mem": settings.memory,
         "time": settings.time,
-        # The log of a job that was queued again goes on where it stopped.
+        # The log of a job that was queued again continues where it stopped.
         "open-mode": "append",
         "signal": f"B:USR1@{settings.seconds_to_save}" if settings.time is not None else None,
     }

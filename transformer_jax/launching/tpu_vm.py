@@ -16,7 +16,7 @@ from transformer_jax.launching.workload import Sweep, Training, is_absolute
 SCRIPT = """#!/bin/bash
 # Written by transformer-jax launch tpu-vm: {accelerator}, {hosts}. In this order:
 # bash FILE create     makes the TPU VMs{queued}
-# bash FILE start      starts the program on every host; after an interruption the same goes on
+# bash FILE start      starts the program on every host; after an interruption the same resumes
 # bash FILE log        shows the last lines of the first host, and those that follow
 # bash FILE stop       asks it to save and end
 # bash FILE delete     gives the TPU VMs back

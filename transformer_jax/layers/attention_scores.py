@@ -1,16 +1,19 @@
-"""How well a query fits a key: the scores of the attention models before the Transformer, one small function each.
+"""How well a query fits a key: the scores of the attention models before the Transformer.
 
-Queries are [B, Q, ...] (the positions, or the beams, that ask at once), keys [B, M, ...], scores [B, Q, M], whatever the score;
+First as functions: queries are [B, Q, ...] (the positions, or the beams, that ask at once), keys [B, M, ...], scores [B, Q, M];
 what was projected once a sentence is handed in projected. ``attend`` turns scores into an output and weights, as
-``scaled_dot_product_attention`` does. Windows and locations are in ``attention_windows``.
+``scaled_dot_product_attention`` does. Then as modules with their parameters. For windows see ``attention_windows``.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float
+from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
 from transformer_jax.mixed_precision import contract
 
@@ -25,7 +28,7 @@ def attend(
     normalize: Normalizer | None = None,
     dtype: str = "float32",
 ) -> tuple[Float[Array, "B Q U"], Float[Array, "B Q M"]]:
-    """The expectation of the values under the normalised scores (Bahdanau et al. 2015, equations 5 and 6), and the weights.
+    """The expectation of the values under the normalized scores (Bahdanau et al. 2015, equations 5 and 6), and the weights.
 
     ``normalize`` is ``masked_softmax`` unless given.
     """
@@ -107,7 +110,7 @@ def normalized_additive_scores(
     gain: Float[Array, ""],
     bias_A: Float[Array, "A"],
 ) -> Float[Array, "B Q M"]:
-    """g v / |v| · tanh(q + k + b): additive with a weight-normalised v (Salimans and Kingma 2016, equation 2).
+    """g v / |v| · tanh(q + k + b): additive with a weight-normalized v (Salimans and Kingma 2016, equation 2).
 
     As in the public implementation of Luong et al. 2017 (tensorflow/nmt, ``normed_bahdanau``).
     """
@@ -128,3 +131,81 @@ def location_based_scores(
     scores_BQP = contract("BQD,DP->BQP", query_BQD, kernel_DP, dtype)[:, :, :memory_length]
     missing = memory_length - scores_BQP.shape[-1]
     return jnp.pad(scores_BQP, ((0, 0), (0, 0), (0, missing)), constant_values=MASKED_SCORE)
+
+
+class Score(Protocol):
+    """A content-based score with its parameters."""
+
+    def keys(self, memory: Float[Array, "B M E"]) -> Array:
+        """What of the score depends on the memory alone."""
+
+    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
+        """Scores of every query and key."""
+
+
+class DotScore(nn.Module):
+    """q · h, over sqrt(D) if ``is_scaled``; query and memory have one width (Luong et al. 2015, section 3.1)."""
+
+    is_scaled: bool = False
+    dtype: str = "float32"
+
+    def keys(self, memory: Float[Array, "B M E"]) -> Array:
+        """The memory itself."""
+        return memory
+
+    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
+        """Scores of every query and key."""
+        return (scaled_dot_scores if self.is_scaled else dot_scores)(query, keys, self.dtype)
+
+
+class GeneralScore(nn.Module):
+    """q W h (Luong et al. 2015, section 3.1). Parameter: ``kernel`` [D, E]."""
+
+    query_size: int
+    memory_size: int
+    dtype: str = "float32"
+
+    def setup(self) -> None:
+        self.kernel = self.param("kernel", xavier_uniform(0, 1), (self.query_size, self.memory_size))
+
+    def keys(self, memory: Float[Array, "B M E"]) -> Array:
+        """The memory itself."""
+        return memory
+
+    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
+        """Scores of every query and key."""
+        return general_scores(query, keys, self.kernel, self.dtype)
+
+
+class AdditiveScore(nn.Module):
+    """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2), which is also ``concat`` (Luong et al. 2015, section 3.1).
+
+    With ``is_normalized`` v has a gain of its own and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
+    [D, A], ``memory_kernel`` [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
+    """
+
+    query_size: int
+    memory_size: int
+    attention_size: int
+    is_normalized: bool = False
+    dtype: str = "float32"
+
+    def setup(self) -> None:
+        size = self.attention_size
+        self.query_kernel = self.param("query_kernel", xavier_uniform(0, 1), (self.query_size, size))
+        self.memory_kernel = self.param("memory_kernel", xavier_uniform(0, 1), (self.memory_size, size))
+        self.vector = self.param("vector", nn.initializers.normal(size**-0.5), (size,))
+        if self.is_normalized:
+            self.gain = self.param("gain", nn.initializers.constant(size**-0.5), ())
+            self.bias = self.param("bias", nn.initializers.zeros, (size,))
+
+    def keys(self, memory: Float[Array, "B M E"]) -> Array:
+        """U h."""
+        return contract("BME,EA->BMA", memory, self.memory_kernel, self.dtype)
+
+    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
+        """Scores of every query and key."""
+        projected = contract("BQD,DA->BQA", query, self.query_kernel, self.dtype)
+        if self.is_normalized:
+            return normalized_additive_scores(projected, keys, self.vector, self.gain, self.bias)
+        return additive_scores(projected, keys, self.vector)

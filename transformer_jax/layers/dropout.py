@@ -83,7 +83,7 @@ def hashed_bits(
 
 
 def _mix(bits: Array) -> Array:
-    """The finaliser of MurmurHash3 (Appleby 2011): a bijection of 32 bits in which every input bit moves every output bit."""
+    """The finalizer of MurmurHash3 (Appleby 2011): a bijection of 32 bits in which every input bit moves every output bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)

@@ -12,7 +12,7 @@ from transformer_jax.array_types import AnyArray, Array, AttentionMask, Bool, In
 @partial(jax.tree_util.register_dataclass, data_fields=["query_segments", "key_segments"], meta_fields=["is_causal"])
 @dataclass(frozen=True)
 class SentenceMask:
-    """A token sees those of its own sentence: never padding (segment 0), never a packed neighbour.
+    """A token sees those of its own sentence: never padding (segment 0), never a packed neighbor.
 
     If ``is_causal`` a position also sees nothing after its own place (Vaswani et al. 2017, section 3.2.3). Kept as its
     ingredients, segments [B, Q] and [B, M], so that an attention that works block by block need not have all of it at once.
@@ -30,7 +30,7 @@ class SentenceMask:
 
 
 def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArray, "B M"]) -> AttentionMask:
-    """A position sees the tokens of its own sentence: padding is never seen, packed neighbours neither. [B, Q, M].
+    """A position sees the tokens of its own sentence: padding is never seen, packed neighbors neither. [B, Q, M].
 
     For queries ``[[1, 1, 2]]`` and keys ``[[1, 2, 0]]``::
 

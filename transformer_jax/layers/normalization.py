@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba, Kiros and Hinton 2016)."""
+"""Layer normalization (Ba, Kiros and Hinton 2016)."""
 
 import flax.linen as nn
 import jax
@@ -28,9 +28,9 @@ class LayerNorm(nn.Module):
 
 @jax.custom_vjp
 def normalize(hidden: Float[Array, "*B D"], scale: Float[Array, "D"], bias: Float[Array, "D"]) -> Float[Array, "*B D"]:
-    """``hidden``, standardised along its last axis, times ``scale`` plus ``bias``.
+    """``hidden``, standardized along its last axis, times ``scale`` plus ``bias``.
 
-    With the standardised rows y, their deviations s and c = scale g for the gradient g of the result, the derivative is
+    With the standardized rows y, their deviations s and c = scale g for the gradient g of the result, the derivative is
     (c - mean(c) - y mean(c y)) / s. Written out because automatic differentiation keeps, and on a CPU writes down, several
     arrays of that size.
     """
@@ -39,9 +39,9 @@ def normalize(hidden: Float[Array, "*B D"], scale: Float[Array, "D"], bias: Floa
 
 def _forward(hidden: Array, scale: Array, bias: Array) -> tuple[Array, tuple[Array, Array, Array]]:
     hidden = hidden.astype(jnp.float32)
-    centred = hidden - jnp.mean(hidden, axis=-1, keepdims=True)
-    inverse_deviation = lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + EPSILON)
-    standardized = centred * inverse_deviation
+    centered = hidden - jnp.mean(hidden, axis=-1, keepdims=True)
+    inverse_deviation = lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + EPSILON)
+    standardized = centered * inverse_deviation
     normalized = standardized * jnp.broadcast_to(scale, hidden.shape) + jnp.broadcast_to(bias, hidden.shape)
     return normalized, (standardized, inverse_deviation, scale)
 

@@ -1,4 +1,4 @@
-"""How a sublayer is wrapped: residual connection, dropout and layer normalisation, decided here and nowhere else."""
+"""How a sublayer is wrapped: residual connection, dropout and layer normalization, decided here and nowhere else."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ class PostNormResidual(nn.Module):
 
 
 class PreNormResidual(nn.Module):
-    """x + Dropout(Sublayer(LayerNorm(x))), easier to optimise when deep (Xiong et al. 2020, figure 1b)."""
+    """x + Dropout(Sublayer(LayerNorm(x))), easier to optimize when deep (Xiong et al. 2020, figure 1b)."""
 
     dropout: Rate
 

@@ -11,11 +11,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float, Int, PyTree
-from transformer_jax.layers.attention_scores import Normalizer, attend, location_based_scores, masked_softmax
-from transformer_jax.layers.attention_windows import location_features, location_sensitive_scores
+from transformer_jax.layers.attention_scores import Normalizer, Score, attend, location_based_scores, masked_softmax
+from transformer_jax.layers.attention_windows import Window, location_features, location_sensitive_scores
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.layers.rnn_scores import Score
-from transformer_jax.layers.rnn_windows import Window
 from transformer_jax.mixed_precision import contract
 
 

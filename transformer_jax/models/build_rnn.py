@@ -6,7 +6,16 @@ from functools import partial
 import flax.linen as nn
 
 from transformer_jax.config import Rates, RnnConfig
-from transformer_jax.layers.attention_scores import Normalizer, masked_softmax, sharpened_softmax, smoothed_sigmoid
+from transformer_jax.layers.attention_scores import (
+    AdditiveScore,
+    DotScore,
+    GeneralScore,
+    Normalizer,
+    masked_softmax,
+    sharpened_softmax,
+    smoothed_sigmoid,
+)
+from transformer_jax.layers.attention_windows import MonotonicWindow, PredictedWindow, WholeSource
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
 from transformer_jax.layers.rnn_attention import (
@@ -15,9 +24,7 @@ from transformer_jax.layers.rnn_attention import (
     LocationSensitiveAttention,
     RnnAttention,
 )
-from transformer_jax.layers.rnn_scores import AdditiveScore, DotScore, GeneralScore
-from transformer_jax.layers.rnn_windows import MonotonicWindow, PredictedWindow, WholeSource
-from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ZeroStates
+from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ScheduledSampling, TeacherForcing, ZeroStates
 from transformer_jax.models.rnn_decoder import (
     BahdanauDecoder,
     Decoder,
@@ -26,7 +33,6 @@ from transformer_jax.models.rnn_decoder import (
     PlainDecoder,
 )
 from transformer_jax.models.rnn_encoder import RnnEncoder
-from transformer_jax.models.rnn_feeding import ScheduledSampling, TeacherForcing
 from transformer_jax.models.rnn_stack import Stack
 from transformer_jax.models.tying import tied_embeddings
 

@@ -16,14 +16,14 @@ def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V
     """Log of the arithmetic mean of the softmax probabilities of every member, float32: logsumexp - log N.
 
     As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq; the mean of logarithms would let one member
-    veto what the others agree on. The result is normalised, so a softmax of it gives that mean again.
+    veto what the others agree on. The result is normalized, so a softmax of it gives that mean again.
     """
     log_probs = jnp.stack([jax.nn.log_softmax(each.astype(jnp.float32)) for each in logits])
     return jax.nn.logsumexp(log_probs, axis=0) - math.log(len(logits))
 
 
 class Ensemble(nn.Module):
-    """What search asks of a model, answered by all ``members`` together; they share the vocabularies and nothing else.
+    """What decoding asks of a model, answered by all ``members`` together; they share the vocabularies and nothing else.
 
     Each reads the source and keeps its state for itself: memories and both parts of the cache are tuples, one entry a member.
     No member may be built of modules of another one. Parameters: ``joined_params``.

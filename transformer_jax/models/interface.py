@@ -1,6 +1,5 @@
-"""What training, search and evaluation ask of a sequence model."""
+"""What training, decoding and evaluation ask of a sequence model."""
 
-import re
 from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
@@ -8,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Hidden, Int, Logits, PyTree
+from transformer_jax.config.names import natural_order
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 # What a builder of models returns: a Linen module whose methods are those of ``SequenceModel``.
@@ -71,9 +71,4 @@ def attention_maps(model: nn.Module, params: PyTree, source: Tokens, target: Tok
     leaves = jax.tree_util.tree_leaves_with_path(sown.get("intermediates", {}))
     maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
     # Layer 10 after layer 9, not after layer 1.
-    return dict(
-        sorted(
-            maps.items(),
-            key=lambda item: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", item[0])],
-        )
-    )
+    return {name: maps[name] for name in sorted(maps, key=natural_order)}

@@ -2,7 +2,7 @@
 
 Each has three parts. ``read``: what the tokens contribute, for all of them at once. ``advance``: what has to wait for the token
 before, one token at a time. ``write``: the outputs, again for all at once, from what ``advance`` left behind. Training reads
-and writes whole sentences around ``advance_all``, which does the same as ``advance`` token by token; search has one token in
+and writes whole sentences around ``advance_all``, which does the same as ``advance`` token by token; decoding has one token in
 every beam.
 """
 

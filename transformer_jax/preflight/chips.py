@@ -23,7 +23,7 @@ class Chip(NamedTuple):
 
 
 TERA, GIGA = 1e12, 1e9
-# Around one axis of the torus a chip sends over two of its links, one to each neighbour: as much as one link carries both ways.
+# Around one axis of the torus a chip sends over two of its links, one to each neighbor: as much as one link carries both ways.
 # Two-dimensional tori have four links a chip, three-dimensional ones six. Small slices are no closed tori and reach less.
 CHIPS = {
     "v4": Chip("TPU v4", 275 * TERA, 32 * 2**30, 1200 * GIGA, 600 * GIGA / 6),

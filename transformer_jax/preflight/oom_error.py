@@ -15,7 +15,7 @@ _LISTED = re.compile(r"^ *\d+\. Size: ([\d.]+)([KMGT]?)", re.MULTILINE)
 _SHAPE = re.compile(r"^ *Shape: (.*)$", re.MULTILINE)
 
 
-class Refusal(NamedTuple):
+class OomError(NamedTuple):
     """Bytes that the program would need beside its state, bytes that there are, and the largest arrays where they are named."""
 
     temporaries: int
@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
     largest: list[Buffer]
 
 
-def refusal_of(message: str, state_bytes: int) -> Refusal | None:
+def oom_error_of(message: str, state_bytes: int) -> OomError | None:
     """Reads the message of an error; None when it is about something else than memory."""
     temporaries, everything = _TEMPORARIES.search(message), _ALL.search(message)
     if temporaries:
@@ -33,7 +33,7 @@ def refusal_of(message: str, state_bytes: int) -> Refusal | None:
         available = _bytes(everything[3], everything[4])
     else:
         return None
-    return Refusal(int(needed), available, _listed(message)[:3])
+    return OomError(int(needed), available, _listed(message)[:3])
 
 
 def _bytes(number: str, unit: str) -> float:

@@ -18,7 +18,7 @@ from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.flops import product_flops
 from transformer_jax.preflight.largest_arrays import Buffer, largest_arrays
 from transformer_jax.preflight.memory_traffic import memory_traffic
-from transformer_jax.preflight.oom_error import refusal_of
+from transformer_jax.preflight.oom_error import oom_error_of
 from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.sequence_types import Batch, batch_shape
@@ -115,11 +115,11 @@ class _Found(NamedTuple):
 def _compile(update: Update, batch: Batch, chip: Chip | None, state_bytes: int) -> _Found:
     compiled, text = _compiled_and_text(update.lower(batch), update.mesh.devices.flat[0].platform)
     if isinstance(compiled, jax.errors.JaxRuntimeError):
-        refusal = refusal_of(str(compiled), state_bytes)
-        if not refusal:
+        error = oom_error_of(str(compiled), state_bytes)
+        if not error:
             raise compiled
-        largest = refusal.largest or largest_arrays(text)
-        return _Found(refusal.temporaries, refusal.available, False, largest, 0.0, 0, [])
+        largest = error.largest or largest_arrays(text)
+        return _Found(error.temporaries, error.available, False, largest, 0.0, 0, [])
     memory: Any = compiled.memory_analysis()
     # Not the compiler's own counts of operations and bytes: they take the body of a loop once.
     counted = product_flops(update.step, update.state_shapes, batch, update.hyperparameter_shapes) / update.mesh.size

@@ -5,7 +5,7 @@ from collections import defaultdict
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.preflight.chips import Chip, Topology
 from transformer_jax.preflight.program import Program
-from transformer_jax.preflight.roofline import model_flops_utilisation, positions_per_second, roofline
+from transformer_jax.preflight.roofline import model_flops_utilization, positions_per_second, roofline
 
 MIB, GIB, TERA = 2**20, 2**30, 1e12
 
@@ -56,7 +56,7 @@ def to_json(program: Program, topology: Topology) -> dict[str, object]:
             "seconds": limits.seconds,
             "bound": limits.bound,
             "positions_per_second": positions_per_second(program, topology.chip),
-            "model_flops_utilisation": model_flops_utilisation(program, topology.chip),
+            "model_flops_utilization": model_flops_utilization(program, topology.chip),
         }
     content["available"] = None if program.available == float("inf") else program.available
     return content
@@ -114,6 +114,6 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         f"interconnect {limits.interconnect * 1e3:.2f} ms",
         f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms a step, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
-        f"MFU {model_flops_utilisation(program, topology.chip):.0%}",
+        f"MFU {model_flops_utilization(program, topology.chip):.0%}",
         "Estimates; nothing was run. Memory traffic is what the program's instructions read and write.",
     ]

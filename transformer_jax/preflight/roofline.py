@@ -45,6 +45,6 @@ def positions_per_second(program: Program, chip: Chip) -> float:
     return program.rows * program.width / roofline(program, chip).seconds
 
 
-def model_flops_utilisation(program: Program, chip: Chip) -> float:
+def model_flops_utilization(program: Program, chip: Chip) -> float:
     """The share of the chip's speed that goes into products that a step cannot do without, if it takes that long (MFU)."""
     return program.model_flops / math.prod(program.mesh.values()) / chip.flops / roofline(program, chip).seconds

@@ -19,9 +19,9 @@ def search(
     topology: Topology,
     length: int,
     limit: int,
-    tell: Callable[[ExperimentConfig, Program], None],
+    on_result: Callable[[ExperimentConfig, Program], None],
 ) -> list[tuple[ExperimentConfig, Program]]:
-    """Compiles up to ``limit`` variants of ``config`` and returns those that fit; ``tell`` hears of each at once.
+    """Compiles up to ``limit`` variants of ``config`` and returns those that fit; ``on_result`` is called with each at once.
 
     Raises ConfigError, the first that there was, when not one could be compiled.
     """
@@ -35,7 +35,7 @@ def search(
                 variant = varied(on_mesh(config, mesh), *choice)
                 program = compile_program(variant, topology, length)
                 compiled += 1
-                tell(variant, program)
+                on_result(variant, program)
                 fits.append(program.fits)
                 if program.fits:
                     fitting.append((variant, program))

@@ -26,7 +26,7 @@ class ProfiledSteps(NamedTuple):
 
 
 class Profiler:
-    """Traces the wanted updates, if any, into ``folder``; a context manager, so that a trace ends with the training."""
+    """Traces the wanted updates, if any, into ``folder``; a context manager, so that a trace ends with the run."""
 
     def __init__(self, steps: ProfiledSteps | None, folder: Path) -> None:
         self._steps, self._folder = steps, folder

@@ -1,4 +1,4 @@
-"""Progress of a training on the terminal: a live bar, or plain lines where there is no terminal."""
+"""Progress of a run on the terminal: a live bar, or plain lines where there is no terminal."""
 
 import time
 from types import TracebackType

@@ -41,14 +41,14 @@ Say = Callable[[str], None]
 
 class Outcome(NamedTuple):
     """How a run ended: ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best value of the
-    selection metric, named ``metric`` in the log; ``time_spent`` a line.
+    selection metric, which the log calls ``metric``; ``time_spent`` a line.
     """
 
     step: int
     reason: str
-    metric: str
     best: float | None
     time_spent: str
+    metric: str = ""
 
 
 @dataclass
@@ -200,7 +200,7 @@ class RunRecord:
             self._checkpoints.wait()
         self._goodput.write(number)
         reason = self.reason_to_end(number) or "interrupted"
-        outcome = Outcome(number, reason, self.config.selection.key, self._counters.best, self._goodput.line())
+        outcome = Outcome(number, reason, self._counters.best, self._goodput.line(), self.config.selection.key)
         write_json(self.directory.outcome, outcome._asdict())
         return outcome
 

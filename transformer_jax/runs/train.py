@@ -13,7 +13,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
+from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.runs.clock import Clock
@@ -147,30 +147,25 @@ def train_vectorized(
     interrupted = interruption()
     with ExitStack() as held:
         each_held = [held.enter_context(ExitStack()) for _ in configs]
-        runs, program = [], None
-        for stack, config, workdir, should_stop in zip(each_held, configs, workdirs, should_stops, strict=True):
-            directory = RunDirectory(workdir)
-            config = run_config(config, directory, mesh)
-            stack.enter_context(locked_directory(directory))
-            program = shared.program_of(config, shared.tokenizers_of(config, directory), mesh)
-            prepared = prepare_run(config, directory, program.task, program.update, should_stop)
-            runs.append(stack.enter_context(prepared))
-        if program is None:
-            raise ConfigError("vectorized runs: there is none")
+        runs = [
+            stack.enter_context(_prepared_in(config, RunDirectory(workdir), mesh, shared, should_stop))
+            for stack, config, workdir, should_stop in zip(each_held, configs, workdirs, should_stops, strict=True)
+        ]
         # Only now: runs that are refused leave what is written of them as it was.
-        require_together(runs)
+        require_together([run for run, _ in runs])
+        (_, program), *_ = runs
         data = prepare_data(program)
         records = [
-            stack.enter_context(open_record(run, data, clock)) for stack, run in zip(each_held, runs, strict=True)
+            stack.enter_context(open_record(run, data, clock)) for stack, (run, _) in zip(each_held, runs, strict=True)
         ]
 
         def end_and_release(place: int, end: End) -> None:
             on_end(place, end)
             each_held[place].close()
 
-        updates = max(run.config.training.num_updates for run in runs)
-        progress = TrainingProgress(updates, runs[0].first_update)
-        profiler = Profiler(None, runs[0].directory.profile)
+        updates = max(record.config.training.num_updates for record in records)
+        progress = TrainingProgress(updates, records[0].first_update)
+        profiler = Profiler(None, records[0].directory.profile)
         try:
             with (
                 vectorized_runs(records, program, progress, clock, end_and_release) as training,
@@ -185,9 +180,21 @@ def train_vectorized(
             # The signal may have come too late for an update, or while `on_end` was called.
             if interrupted.is_asked:
                 raise KeyboardInterrupt
-    for run in runs:
-        _draw_curves(run.directory, run.config)
-    return [training.ends[place] for place in range(len(runs))]
+    for record in records:
+        _draw_curves(record.directory, record.config)
+    return [training.ends[place] for place in range(len(records))]
+
+
+@contextmanager
+def _prepared_in(
+    config: ExperimentConfig, directory: RunDirectory, mesh: Mesh, shared: SharedPrograms, should_stop: ShouldStop
+) -> Iterator[tuple[PreparedRun, TrainingProgram]]:
+    """A run that can begin, in a folder that is nobody else's until the end, and the program that trains it."""
+    config = run_config(config, directory, mesh)
+    with locked_directory(directory):
+        program = shared.program_of(config, shared.tokenizers_of(config, directory), mesh)
+        with prepare_run(config, directory, program.task, program.update, should_stop) as run:
+            yield run, program
 
 
 def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:

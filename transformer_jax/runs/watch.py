@@ -1,4 +1,4 @@
-"""Following a training from outside: every checkpoint that it writes is scored, so that it need not stop to search itself."""
+"""Following a run from outside: every checkpoint that it writes is scored, so that it need not stop to decode."""
 
 import json
 import time
@@ -32,13 +32,13 @@ def watch(
     pause: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
-    """Scores every checkpoint on the whole of ``split``, oldest first, and waits for more until the training has ended.
+    """Scores every checkpoint on the whole of ``split``, oldest first, and waits for more until the run has ended.
 
     Appends ``SPLIT/bleu`` and the rest to ``metrics.jsonl`` and TensorBoard events in ``folder``, after every checkpoint: what
-    is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the training deletes before
-    or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps with another search.
-    Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of another
-    search, or somebody else is writing them.
+    is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the run deletes before
+    or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps decoding otherwise.
+    Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
+    decoding settings, or somebody else is writing them.
     """
     # Reading one pair tells.
     TASKS[config.task].require_split(config, split)
@@ -49,7 +49,7 @@ def watch(
             say(f"{run.checkpoints}: no checkpoint yet; waiting")
         while not run.has_checkpoints():
             pause()
-        # What was measured beyond the newest checkpoint belongs to a training that was taken back or begun anew.
+        # What was measured beyond the newest checkpoint belongs to a run that was taken back or begun anew.
         with closing(MetricsLog(folder / "metrics.jsonl", run.checkpoint_steps()[-1])) as log:
             Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
 
@@ -69,10 +69,10 @@ class Watcher:
         self._failures: Counter[int] = Counter()
 
     def follow(self, log: Path, pause: Callable[[], None]) -> None:
-        """Scores and waits, from what is in the ``log`` to the end of the training."""
+        """Scores and waits, from what is in the ``log`` to the end of the run."""
         self._found = {record["step"]: record[f"{self._split}/{self._selection.name}"] for record in read_metrics(log)}
         while True:
-            # Asked before the folder is read: what the training saved before its end is then seen.
+            # Asked before the folder is read: what the run saved before its end is then seen.
             is_over = _is_over(self._run)
             left_out = {step for step, failures in self._failures.items() if failures >= LOOKS}
             done = left_out | set(self._found)
@@ -103,7 +103,7 @@ class Watcher:
         except (DataError, OSError) as error:
             self._failures[step] += 1
             if step not in self._run.checkpoint_steps():
-                self._say(f"update {step}: the training deleted the checkpoint before it was read; left out")
+                self._say(f"update {step}: the run deleted the checkpoint before it was read; left out")
             elif self._failures[step] == LOOKS:
                 self._say(f"update {step}: left out: {error}")
             return None
@@ -114,12 +114,12 @@ class Watcher:
         if best == step:
             return "the best so far"
         is_gone = best not in self._run.checkpoint_steps()
-        remedy = ", which the training deleted: raise training.keep_last" if is_gone else ""
+        remedy = ", which the run deleted: raise training.keep_last" if is_gone else ""
         return f"best {self._selection.text(self._found[best])} at update {best}{remedy}"
 
 
 def _is_over(run: RunDirectory) -> bool:
-    """Whether no checkpoint will follow: the training said so, or the last of its updates is there."""
+    """Whether no checkpoint will follow: the run said so, or the last of its updates is there."""
     if load_run_config(run.config).training.num_updates in run.checkpoint_steps():
         return True
     try:

@@ -41,7 +41,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         try:
             records += [json.loads(line)] if line.strip() else []
         except json.JSONDecodeError:
-            raise DataError(f"{path}, line {number}: not a record of metrics; take the line out to go on") from None
+            raise DataError(f"{path}, line {number}: not a record of metrics; remove the line to resume") from None
     return records
 
 

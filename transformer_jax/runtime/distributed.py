@@ -24,7 +24,7 @@ BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 def join_processes() -> None:
     """Makes this process one of several that run the same command; before JAX does anything else.
 
-    SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods are recognised by JAX. Elsewhere three variables of
+    SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods are recognized by JAX. Elsewhere three variables of
     the environment say it, as torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
     ``JAX_PROCESS_ID``.
     Raises ConfigError when nothing says how many processes there are, or when they do not come together.
@@ -39,7 +39,7 @@ def join_processes() -> None:
         ) from error
     if jax.process_count() > 1:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
-        advice = "should one die, the others end within a minute, and the same command on all of them goes on"
+        advice = "should one die, the others end within a minute, and the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
 
 
@@ -68,17 +68,17 @@ def from_first(make: Callable[[], Json]) -> Json:
     """
     if jax.process_count() == 1:
         return make()
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     problem = None
     if is_first():
         try:
-            told = {"made": make()}
+            answer = {"made": make()}
         except (ConfigError, DataError) as error:
-            told, problem = {"problem": str(error)}, error
-    told = json.loads(_broadcast(json.dumps(told).encode()))
-    if "problem" in told:
-        raise problem or DataError(told["problem"])
-    return told["made"]
+            answer, problem = {"problem": str(error)}, error
+    answer = json.loads(_broadcast(json.dumps(answer).encode()))
+    if "problem" in answer:
+        raise problem or DataError(answer["problem"])
+    return answer["made"]
 
 
 def _broadcast(content: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Stopping a training by SIGINT and SIGTERM after an update, with everything saved."""
+"""Stopping a run by SIGINT and SIGTERM after an update, with everything saved."""
 
 import math
 import os
@@ -69,7 +69,7 @@ class AgreedInterruption:
 
     def stops_after(self, step: int) -> bool:
         """Whether update ``step`` is to be the last of all processes; each must ask once an update."""
-        # A signal that came before the first update was put down for update 1, which a run that goes on does not make.
+        # A signal that came before the first update was put down for update 1, which a resumed run does not make.
         came_early = not self._has_asked and multihost_utils.reached_preemption_sync_point(1)
         self._has_asked = True
         return multihost_utils.reached_preemption_sync_point(step) or came_early

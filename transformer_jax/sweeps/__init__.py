@@ -1,1 +1,1 @@
-"""Many trainings as one: what is varied, who trains which, and what came out. Optuna keeps the account."""
+"""Many runs as one: what is varied, who trains which, and what came out. Optuna keeps the account."""

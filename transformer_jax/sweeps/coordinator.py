@@ -81,7 +81,7 @@ def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
     """Sends the workers whatever signal asks this process to stop."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        print("stopping: the workers save what they have; the same command goes on", file=sys.stderr)
+        print("stopping: the workers save what they have; the same command resumes", file=sys.stderr)
         for worker in workers:
             if worker.poll() is None:
                 # To a worker a terminal that was closed is a reason to save too.

@@ -1,6 +1,5 @@
 """A sweep as its file states it: one recipe, what is varied in it, what counts as better, and how much may be tried."""
 
-import difflib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve, structure_of
 from transformer_jax.config.keys import type_of
 from transformer_jax.config.mesh_sizes import mesh_sizes
+from transformer_jax.config.names import nearest
 from transformer_jax.config.overrides import read_value
 from transformer_jax.config.python_files import call_in_file
 from transformer_jax.config.tasks import TASKS
@@ -22,7 +22,7 @@ METRICS: dict[str, Direction] = {
     "validation/loss": "minimize",
     "validation/perplexity": "minimize",
 }
-"""What a training reports at every validation, and which way is better."""
+"""What a run reports at every validation, and which way is better."""
 
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
 PRUNERS = ("none", "median", "successive_halving", "hyperband")
@@ -142,8 +142,8 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
 def _chosen(rows: Mapping[str, Mapping[str, Value]], names: Sequence[str]) -> dict[str, Mapping[str, Value]]:
     unknown = [name for name in names if name not in rows]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], rows, n=1)
-        raise ConfigError(f"--rows: no row {unknown[0]!r}; {f'did you mean {near[0]}?' if near else ', '.join(rows)}")
+        near = nearest(unknown[0], rows)
+        raise ConfigError(f"--rows: no row {unknown[0]!r}; {f'did you mean {near}?' if near else ', '.join(rows)}")
     return {name: rows[name] for name in names}
 
 
@@ -173,7 +173,7 @@ def check(sweep: Sweep) -> None:
 
 
 def require_alike(sweep: Sweep) -> None:
-    """Raises ConfigError when no two of the listed trials could train as one program, side by side, each on one device."""
+    """Raises ConfigError when no two of the listed trials could train as one program, each on one device."""
     configs = [sweep.settings(point) for point in sweep.points()]
     mesh_sizes(configs[0].mesh, 1, "that each model has with --vectorize")
     structures = [structure_of(config) for config in configs]

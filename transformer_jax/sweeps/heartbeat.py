@@ -1,4 +1,4 @@
-"""Saying again and again that a trial is being trained, and learning that another worker took it for dead."""
+"""The heartbeat of a trial that is being trained, which also finds out that another worker took it for dead."""
 
 import sys
 import threading
@@ -17,10 +17,10 @@ BEATS_A_GRACE = 6
 
 @contextmanager
 def alive(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
-    """Says so until the end; the event is set once the trial is another worker's."""
+    """Sends heartbeats until the end; the event is set once the trial belongs to another worker."""
     over, lost = threading.Event(), threading.Event()
 
-    def tell() -> None:
+    def beat() -> None:
         while not over.wait(grace_seconds / BEATS_A_GRACE) and not lost.is_set():
             try:
                 trial.set_user_attr(ALIVE, time.time())
@@ -30,7 +30,7 @@ def alive(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
             except UNREACHABLE as error:
                 print(f"the study cannot be reached: {error}", file=sys.stderr)
 
-    thread = threading.Thread(target=tell, name="alive", daemon=True)
+    thread = threading.Thread(target=beat, name="alive", daemon=True)
     thread.start()
     try:
         yield lost

@@ -4,9 +4,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.analysis.csv_text import to_csv
 from transformer_jax.analysis.document import Document, Picture, Section, Table
-from transformer_jax.analysis.report_files import write_report
+from transformer_jax.analysis.report_files import to_csv, write_report
 from transformer_jax.sweeps.definition import SEED, Sweep
 from transformer_jax.sweeps.overview import TrialRow, ranked
 from transformer_jax.sweeps.ranges import Value

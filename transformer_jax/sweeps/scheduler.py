@@ -1,4 +1,4 @@
-"""What a worker takes up next: one trial, or as many as can train side by side."""
+"""What a worker trains next: one trial, or as many as one program can train."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -29,8 +29,8 @@ Fail = Callable[[Trial, Exception], None]
 """Writes down that a trial cannot be trained."""
 
 
-class Claims:
-    """The choices of one worker, by what it trained last; ``vectorize``: how many at a time at most."""
+class Scheduler:
+    """Chooses what one worker trains next, by what it trained last; ``vectorize``: how many trials at a time at most."""
 
     def __init__(self, study: SharedStudy, workdir: Path, vectorize: int) -> None:
         self._study, self._workdir, self._vectorize = study, workdir, vectorize

@@ -39,7 +39,7 @@ def was_begun(trial: FrozenTrial) -> bool:
 
 
 def is_done(trial: FrozenTrial) -> bool:
-    """Whether it came to its end; a failed one without a reason was failed by a worker that did not live to offer it anew."""
+    """Whether it has ended; FAIL without an error means that the worker died before re-enqueueing it."""
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 

@@ -16,7 +16,7 @@ from optuna.trial import Trial, TrialState
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.heartbeat import BEATS_A_GRACE, alive
-from transformer_jax.sweeps.scheduler import Claimed, Claims
+from transformer_jax.sweeps.scheduler import Claimed, Scheduler
 from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
@@ -28,7 +28,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 FAILURES_IN_A_ROW = 3
 
 Train = Callable[..., Any]
-"""``train(configs, workdirs, should_stops, on_end=on_end)``: trains in the folders, or goes on there, all at once.
+"""``train(configs, workdirs, should_stops, on_end=on_end)``: trains in the folders, or resumes there, all at once.
 
 ``on_end(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once it was
 called for all, when a signal asked to stop;
@@ -36,11 +36,11 @@ called for all, when a signal asked to stop;
 """
 
 Ending = Any
-"""An Outcome, or the exception that ended a training."""
+"""An Outcome, or the exception that ended a run."""
 
 
 class NothingFound(RuntimeError):
-    """A training ended without a value of the metric."""
+    """A run ended without a value of the metric."""
 
 
 class Worker:
@@ -48,7 +48,7 @@ class Worker:
 
     def __init__(self, study: SharedStudy, workdir: Path, train: Train, vectorize: int = 1) -> None:
         self._study, self._train = study, train
-        self._claims = Claims(study, workdir, vectorize)
+        self._scheduler = Scheduler(study, workdir, vectorize)
         self._failures_in_a_row = 0
 
     def work(self) -> None:
@@ -60,8 +60,8 @@ class Worker:
         while True:
             try:
                 for number in self._study.take_over_orphans():
-                    say(f"trial {number}: its worker fell silent; it goes on from its last checkpoint, if that is here")
-                claimed = self._claims.take(self._fail)
+                    say(f"trial {number}: its worker fell silent; it resumes from its last checkpoint, if that is here")
+                claimed = self._scheduler.take(self._fail)
                 is_over_now = not claimed and all(is_over(each) for each in self._study.trials())
             except UNREACHABLE as error:
                 self._wait_for_study(error)
@@ -85,7 +85,7 @@ class Worker:
             say(str(error))
             for each in left.values():
                 if each.folder == error.folder:
-                    self._claims.leave_for_now(each.number)
+                    self._scheduler.leave_for_now(each.number)
             self._put_back(left.values())
         # Whatever ends one trial, a loss that is no number or memory that runs out, need not end the others.
         except Exception as error:
@@ -96,7 +96,7 @@ class Worker:
                 self._try_otherwise(len(claimed), left.values(), error)
 
     def _train_all(self, left: dict[int, Claimed]) -> None:
-        """Trains what is in ``left``, by its place, and takes out what has ended and is told."""
+        """Trains what is in ``left``, by its place, and removes what has ended and is reported."""
         claimed = list(left.values())
         with ExitStack() as beating:
             beats = [beating.enter_context(ExitStack()) for _ in claimed]
@@ -119,10 +119,10 @@ class Worker:
         """Leaves for later what is left of so many trials that did not go ``together``."""
         if _is_lack_of_memory(error):
             say(f"{together} trials do not fit together; from now on half as many")
-            self._claims.take_fewer(than=together)
+            self._scheduler.take_fewer(than=together)
         else:
             say(f"{together} trials could not train together; those that are left are tried alone")
-            self._claims.take_alone(each.number for each in left)
+            self._scheduler.take_alone(each.number for each in left)
         self._put_back(left)
 
     def _put_back(self, claimed: Iterable[Claimed]) -> None:
@@ -130,7 +130,7 @@ class Worker:
             self._patiently(partial(self._study.put_back, each.trial))
 
     def _settle(self, claimed: Claimed, ending: Ending) -> None:
-        """Tells the study what became of a trial."""
+        """Reports to the study what became of a trial."""
         study, trial = self._study, claimed.trial
         if isinstance(ending, Exception):
             self._fail(trial, ending)
@@ -161,13 +161,13 @@ class Worker:
             raise ConfigError(f"{FAILURES_IN_A_ROW} trials in a row failed, the last with: {reason}")
 
     def _should_stop(self, claimed: Claimed, lost: Event) -> "ShouldStop":
-        """Tells the study what validations find; ends the trial where it is behind the others, or another worker's by now."""
+        """Reports validations to the study; ends the trial where it is behind the others, or another worker's by now."""
         metric, trial = self._study.sweep.metric, claimed.trial
         earlier = validations(RunDirectory(claimed.folder).metrics)
         to_report = {step: each[metric] for step, each in earlier.items() if metric in each}
 
         def should_stop(step: int, found: Mapping[str, float]) -> bool:
-            # What the attempts before found is told again: this may be another entry of the study.
+            # What the attempts before found is reported again: this may be another entry of the study.
             to_report[step] = found[metric]
             try:
                 while to_report and not lost.is_set():
@@ -183,14 +183,14 @@ class Worker:
 
         return should_stop
 
-    def _patiently(self, tell: Callable[[], None]) -> None:
-        """Tells the study something that must not be lost, again and again for some graces while it cannot be reached."""
+    def _patiently(self, report: Callable[[], None]) -> None:
+        """Reports something that must not be lost, again and again for some graces while the study cannot be reached."""
         for _ in range(30):
             try:
-                return tell()
+                return report()
             except UNREACHABLE as error:
                 self._wait_for_study(error)
-        return tell()
+        return report()
 
     def _wait_for_study(self, error: Exception) -> None:
         say(f"the study cannot be reached: {error}")

@@ -1,4 +1,4 @@
-"""The model of a run and what its training minimises: all of translation that needs no data."""
+"""The model of a run and what its training minimizes: all of translation that needs no data."""
 
 from collections.abc import Callable
 from functools import partial

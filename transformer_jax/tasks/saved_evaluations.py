@@ -56,7 +56,7 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
 
 
 def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | None:
-    """The evaluation of that name if it is there, sound, and searched with the same settings of decoding."""
+    """The evaluation of that name if it is there, sound, and decoded with the same settings."""
     try:
         saved = read_evaluation(stem)
     except DataError:

@@ -23,7 +23,7 @@ def open_chosen_runs(chosen: Sequence[ChosenRun], average: int = 1) -> list[Trai
     return [open_trained_run(each.workdir, each.config, checkpoint=each.checkpoint, average=average) for each in chosen]
 
 
-def together(runs: Sequence[TrainedRun]) -> TrainedRun:
+def ensemble_of(runs: Sequence[TrainedRun]) -> TrainedRun:
     """One model that answers with the mean of the probabilities of all; in everything else the first of them."""
     if len(runs) == 1:
         return runs[0]

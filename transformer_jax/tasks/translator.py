@@ -1,4 +1,4 @@
-"""Text in, translations out: tokenizer, model and search bound together."""
+"""Text in, translations out: tokenizer, model and beam search bound together."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,8 +13,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, DecodingConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import beam_search
-from transformer_jax.decoding.hypotheses import Hypotheses
+from transformer_jax.decoding.beam_search import Hypotheses, beam_search
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
@@ -24,7 +23,7 @@ LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 class Translation(NamedTuple):
-    """One hypothesis: its text, its length-normalised log-probability, and its tokens, EOS included."""
+    """One hypothesis: its text, its length-normalized log-probability, and its tokens, EOS included."""
 
     text: str
     score: float
@@ -32,7 +31,7 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """Translates sentences with one model; compiled searches are kept, a few shapes in all."""
+    """Translates sentences with one model; compiled programs are kept, a few shapes in all."""
 
     def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
         self._tokenizers = tokenizers

@@ -13,8 +13,8 @@ class CompiledStep:
     """A step that is compiled once a shape: the shapes of ``batches`` suffice, compiling needs no data.
 
     The first of ``batches`` is compiled from the start, in a thread of its own, while the caller still reads data and
-    rehearses; the others in their order once the first is in use, so that nothing keeps the first update waiting. A shape that
-    the same ``lower`` was asked for before, for other trainings, is compiled already: JAX keeps its program.
+    makes its dry run; the others in their order once the first is in use, so that nothing keeps the first update waiting.
+    A shape that the same ``lower`` was asked for before, for other runs, is compiled already: JAX keeps its program.
     """
 
     def __init__(self, lower: Callable[[PyTree], jax.stages.Lowered], batches: Sequence[PyTree]) -> None:

@@ -13,7 +13,7 @@ from transformer_jax.config import Number
 class LossSums(NamedTuple):
     """Sums over the tokens of some batch, float32 scalars; adding two of them gives the sums over both batches.
 
-    ``loss`` is what training minimises, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
+    ``loss`` is what training minimizes, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
     token), ``correct`` the number of tokens that were the most likely one.
     """
 

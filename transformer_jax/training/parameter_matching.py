@@ -86,8 +86,8 @@ def describe_match(match: Match) -> str:
     """The same for a reader: how many of each, and some of their names."""
     lines = [f"{len(match.taken)} arrays taken"]
     for text, names in (
-        ("not in the checkpoint, drawn afresh", match.missing),
-        ("left out, drawn afresh", match.left_out),
+        ("not in the checkpoint, randomly initialized", match.missing),
+        ("left out, randomly initialized", match.left_out),
         ("in the checkpoint, of no use here", match.unused),
     ):
         if names:

@@ -25,7 +25,7 @@ MakeOptimizer = Callable[[PyTree], optax.GradientTransformation]
 
 
 class StepMetrics(NamedTuple):
-    """What one update reports. ``finite`` is False when the update was withheld because something was not."""
+    """What one update reports. ``finite`` is False when the update was skipped because something was not."""
 
     sums: LossSums
     gradient_norm: Array
@@ -41,7 +41,7 @@ def make_train_step(
 ) -> StepFunction:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
-    The hyperparameters of loss and optimizer are an argument, so that trainings with different ones run the same program. With
+    The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
     ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another. When the loss or the gradient
     is not finite the parameters and the optimizer state stay as they were.
     """

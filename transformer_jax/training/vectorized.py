@@ -19,7 +19,7 @@ AXIS = "training"
 
 
 class SingleUpdate:
-    """The update of a single training, on the mesh of ``update``."""
+    """The update of a single run, on the mesh of ``update``."""
 
     def __init__(self, update: Update) -> None:
         self._update = update
@@ -41,7 +41,7 @@ class SingleUpdate:
         return put_batch(batch, self._update.mesh)
 
     def state_of(self, joined: TrainState, place: int) -> TrainState:
-        """The state of one training."""
+        """The state of one run."""
         return joined
 
     def report_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
@@ -50,9 +50,9 @@ class SingleUpdate:
 
 
 class VectorizedUpdate:
-    """The same for ``count`` trainings, each on one device, by itself: a device that has several makes their updates together.
+    """The same for ``count`` runs, each on one device, by itself: a device that has several makes their updates together.
 
-    All take the same batch. Their leaves are those of a single training, stacked; where they do not divide over the devices
+    All take the same batch. Their leaves are those of a single run, stacked; where they do not divide over the devices
     the last is made more than once.
     """
 
@@ -110,7 +110,7 @@ class VectorizedUpdate:
 
 
 def vectorized(update: Update, count: int) -> SingleUpdate | VectorizedUpdate:
-    """What makes the updates of ``count`` trainings, on all the devices that there are."""
+    """What makes the updates of ``count`` runs, on all the devices that there are."""
     return SingleUpdate(update) if count == 1 else VectorizedUpdate(update, count, jax.devices())
 
 

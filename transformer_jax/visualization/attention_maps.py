@@ -66,7 +66,7 @@ def draw_attention(
 
     ``weights``: arrays ``[H, Q, M]`` by the name of their layer, from the first layer down, or a single ``[Q, M]``;
     between 0 and 1. ``row_pieces`` are the ``Q`` querying tokens (target), written on the left, ``column_pieces`` the
-    ``M`` attended ones (source), written below; by layer where layers differ. One colour scale, 0 to 1, for all
+    ``M`` attended ones (source), written below; by layer where layers differ. One color scale, 0 to 1, for all
     panels. ``with_mean`` adds the mean over the heads as a last column. Raises ValueError, naming the shapes, where
     weights and pieces do not fit.
     """
@@ -200,7 +200,7 @@ def _name_layer(figure: Figure, layout: Layout, row: int, name: str) -> None:
 
 
 def _draw_scale(figure: Figure, layout: Layout) -> None:
-    """The colour bar, beside the first row of panels."""
+    """The color bar, beside the first row of panels."""
     scale = layout.heading_scale
     height = min(layout.panel_height, 1.6 * scale)
     left = layout.width - layout.right + 0.18

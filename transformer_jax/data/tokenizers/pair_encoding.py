@@ -44,7 +44,7 @@ class EncodedChunk(NamedTuple):
 
 
 class PairEncoder:
-    """Tokenises and filters chunks of pairs. ``filtering`` None keeps everything, as validation and test need."""
+    """Tokenizes and filters chunks of pairs. ``filtering`` None keeps everything, as validation and test need."""
 
     def __init__(self, tokenizers: TokenizerPair, filtering: DataConfig | None, num_threads: int = -1) -> None:
         self._tokenizers = tokenizers
@@ -129,7 +129,7 @@ def _encoded_by_workers(
             yield busy.popleft().recv()
     except (EOFError, ConnectionError) as error:
         causes = "out of memory, or a script that trains without the line `if __name__ == '__main__':`"
-        raise DataError(f"data: a process that tokenised has died: {causes}; its own message is above") from error
+        raise DataError(f"data: a process that tokenized has died: {causes}; its own message is above") from error
     finally:
         for connection in connections:
             connection.close()

@@ -28,7 +28,7 @@ _SILENT = 4
 class SubwordTokenizer:
     """A trained sentencepiece model.
 
-    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalised, spaces are kept, and
+    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalized, spaces are kept, and
     a character outside the vocabulary becomes its UTF-8 bytes. sentencepiece writes a space as U+2581; a literal U+2581 is
     kept apart by an escape sequence. ``kind``: ``bpe`` or ``unigram``. Picklable; the pickle holds the model's bytes.
     """

@@ -1,1 +1,1 @@
-"""Looking at the checkpoints of runs and keeping house among them: listed, described, compared, averaged, deleted."""
+"""Checkpoints of runs listed, described, compared, averaged, deleted."""

@@ -21,7 +21,7 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` of ``source``.
 
     It has the newest step's number, settings, counters and tokenizers, and no optimizer state: the moments of one point say
-    nothing about another. So it can be evaluated, and be the beginning of a new run, but no training goes on from it.
+    nothing about another. So it can be evaluated, and be the beginning of a new run, but no run resumes from it.
     Raises ConfigError when ``output`` is not empty, CheckpointError when a checkpoint cannot be read.
     """
     if any(Path(output).expanduser().glob("*")):

@@ -10,9 +10,8 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints, selection_of
 from transformer_jax.config import from_json, load_run_config, to_json
 from transformer_jax.evaluation.text_table import aligned_table
-from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
 from transformer_jax.runs.checkpoint_tools.listing import marks_of, time_text
-from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, parameter_table
+from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, bytes_text, parameter_table
 
 
 def describe_checkpoint(run: RunDirectory, which: str) -> str:
@@ -33,7 +32,7 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
         ("update", str(step)),
         (f"validation {selection.label}", "not measured" if here.score is None else selection.text(here.score)),
         ("parameters", str(amount_of(params))),
-        ("optimizer state", str(amount_of(rest["optimizer_state"])) if rest else "none: no training goes on from it"),
+        ("optimizer state", str(amount_of(rest["optimizer_state"])) if rest else "none: no run resumes from it"),
         *_identity(run, progress),
     ]
     return f"{aligned_table(rows, 'll')}\n\n{parameter_table(params)}"

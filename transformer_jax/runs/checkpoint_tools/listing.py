@@ -7,7 +7,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, selection_of
 from transformer_jax.config import Metric
 from transformer_jax.evaluation.text_table import aligned_table
-from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
+from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text
 
 HEAD = ("update", "validation {metric}", "size", "written", "")
 

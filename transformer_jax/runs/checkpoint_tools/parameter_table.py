@@ -1,14 +1,13 @@
-"""Parameters as a tree of modules: shapes, types, how many numbers and bytes."""
+"""Parameters as a tree of modules: shapes, types, how many values and bytes."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.config.names import natural_order
 from transformer_jax.evaluation.text_table import aligned_table
-from transformer_jax.runs.checkpoint_tools.byte_counts import bytes_text
 
 HEAD = ("parameters", "shape", "type", "numbers", "bytes")
 
@@ -40,7 +39,7 @@ def parameter_table(shapes: Mapping[str, Any]) -> str:
 
 
 def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
-    for name in sorted(tree, key=_natural):
+    for name in sorted(tree, key=natural_order):
         branch = tree[name]
         numbers, size = f"{amount_of(branch).numbers:,}", bytes_text(amount_of(branch).bytes)
         label = "  " * depth + name
@@ -52,6 +51,16 @@ def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
             yield label, shape, str(branch.dtype), numbers, size
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """``layers_2`` before ``layers_10``."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def bytes_text(count: int) -> str:
+    """``512 B``, ``1.5 KiB``, ``20.6 MiB``."""
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in UNITS:
+        size /= 1024
+        if size < 1024 or unit == UNITS[-1]:
+            break
+    return f"{size:.1f} {unit}"

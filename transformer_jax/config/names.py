@@ -1,0 +1,15 @@
+"""Names that people type: the nearest known one, and an order in which 10 comes after 9."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like ``name``, for "did you mean"; None where none is at least ``cutoff`` alike (0 to 1)."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """A sort key that compares numbers by value: ``layer_9`` is ``[(0, "layer_"), (9, ""), (0, "")]``, before ``layer_10``."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
