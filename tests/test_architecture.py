@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from reading_path import count_lines, reading_paths
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_jax"
@@ -273,3 +274,11 @@ def test_inference_never_imports_tensorflow():
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
+
+
+def test_the_reading_paths_exist_and_are_short():
+    training, translating = reading_paths().values()
+    assert [file for file in [*training, *translating] if not file.is_file()] == []
+    assert (len(training), len(translating)) <= (25, 20)
+    assert count_lines(training) <= 3500
+    assert count_lines(translating) <= 2500

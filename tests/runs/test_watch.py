@@ -141,7 +141,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_out(whole, config, scored, tmp
     assert ("the run deleted the checkpoint" if is_deleted else "update 3: left out: gone") in said[0]
 
 
-@pytest.mark.parametrize("reason", ["judged", "interrupted"])
+@pytest.mark.parametrize("reason", ["stopped", "interrupted"])
 def test_a_training_that_ended_early_is_over_and_an_interrupted_one_is_not(reason, whole, config, scored, tmp_path):
     folder = copy_until(3, whole, tmp_path / "run")
     write_json(folder / "outcome.json", {"step": 3, "reason": reason, "best_bleu": None, "time_spent": ""})

@@ -32,7 +32,7 @@ def pretend(config, folder, should_stop, seconds):
         with metrics.open("a") as file:
             file.write(json.dumps({"step": step} | found) + "\n")
         if should_stop(step, found):
-            return Outcome(step, "judged")
+            return Outcome(step, "stopped")
     with (folder.parent.parent / "events.txt").open("a") as events:
         events.write(f"ended {folder.name}\n")
     return Outcome(STEPS, "finished")

@@ -123,7 +123,7 @@ def test_what_is_stopped_is_offered_anew_and_a_poor_trial_is_pruned(storage, tmp
         folder.mkdir(parents=True, exist_ok=True)
         loss = next(losses)
         (folder / "metrics.jsonl").write_text(f'{{"step": 400, "validation/loss": {loss}}}\n')
-        return Outcome(400, "judged" if should_stop(400, {"validation/loss": loss}) else "finished", None, "")
+        return Outcome(400, "stopped" if should_stop(400, {"validation/loss": loss}) else "finished", None, "")
 
     with pytest.raises(KeyboardInterrupt):
         Worker(study, tmp_path, one_by_one(lambda *training: Outcome(3, "interrupted", None, ""))).work()

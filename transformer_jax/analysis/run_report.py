@@ -11,7 +11,6 @@ Value = float | int | None
 
 # Heading in the tables, name in the CSV, how it is written, and where it comes from.
 COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
-    ("BLEU", "validation_bleu", "{:.2f}", lambda run: run.score),
     ("chrF", "validation_chrf", "{:.2f}", lambda run: run.chrf),
     ("perplexity", "validation_perplexity", "{:.3f}", lambda run: run.perplexity),
     ("at update", "best_update", "{:,}", lambda run: run.best_update),
@@ -22,7 +21,7 @@ COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
     ("time", "seconds", "", lambda run: run.seconds),
 )
 MEANING = (
-    "BLEU, chrF and perplexity are of the validation with the highest BLEU, made after that update; perplexities compare "
+    "The score, chrF and perplexity are of the best validation, made after that update; perplexities compare "
     "only where the tokenizer is the same. Target tokens are all that were trained on; tokens/s, of the target, is the median "
     "of what was logged. Time is what goodput.json accounts for. The last columns, if any, are of whole splits, translated "
     "by the best checkpoint. An empty cell is not known, or not yet."
@@ -46,12 +45,19 @@ SCORED_TEXT = frozenset(
 def results_table(runs: Sequence[RunSummary]) -> Table:
     """A row for each run: the columns above, then BLEU and chrF of the best checkpoint on every split that was evaluated."""
     splits = _splits(runs)
-    headings = ("run", *(column[0] for column in COLUMNS), *_split_headings(splits, "BLEU", "chrF"))
-    rows = [
-        (run.name, *(_written(form, read(run)) for _, _, form, read in COLUMNS), *_written_scores(run, splits))
-        for run in runs
-    ]
+    headings = ("run", _score_name(runs), *(column[0] for column in COLUMNS), *_split_headings(splits, "BLEU", "chrF"))
+    rows = []
+    for run in runs:
+        score = "" if run.score is None else run.config.selection.text(run.score)
+        values = (_written(form, read(run)) for _, _, form, read in COLUMNS)
+        rows.append((run.name, score, *values, *_written_scores(run, splits)))
     return Table(headings, tuple(rows))
+
+
+def _score_name(runs: Sequence[RunSummary]) -> str:
+    """What the runs were selected by; runs of several tasks are not compared."""
+    labels = {run.config.selection.label for run in runs}
+    return labels.pop() if len(labels) == 1 else "score"
 
 
 def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
@@ -96,10 +102,12 @@ def report_csv(runs: Sequence[RunSummary]) -> str:
     """A line for each run: its results in full, the settings that differ, the scores of splits, its folders."""
     settings = differing_settings([run.config for run in runs])
     splits = _splits(runs)
-    headings = ["run", *(column[1] for column in COLUMNS), *_split_headings(splits, "bleu", "chrf"), *settings]
+    keys = {run.config.selection.key.replace("/", "_") for run in runs}
+    score = keys.pop() if len(keys) == 1 else "validation_score"
+    headings = ["run", score, *(column[1] for column in COLUMNS), *_split_headings(splits, "bleu", "chrf"), *settings]
     rows = []
     for number, run in enumerate(runs):
-        values = [read(run) for _, _, _, read in COLUMNS]
+        values = [run.score, *(read(run) for _, _, _, read in COLUMNS)]
         where = [run.best_checkpoint, run.folder]
         rows.append([run.name, *values, *_scores(run, splits), *(each[number] for each in settings.values()), *where])
     return to_csv([*headings, "best_checkpoint", "folder"], rows)

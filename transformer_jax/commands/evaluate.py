@@ -55,6 +55,8 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if values.watch:
         return _watch(values, config)
+    if config.task != "translation":
+        return _evaluate_without_translations(values, config)
     chosen = chosen_runs(values, config)
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
@@ -93,6 +95,32 @@ def run(values: flags.FlagValues) -> int:
     print(f"  {program_name()} attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
     together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
     print(f"  {program_name()} translate --workdir={values.workdir}{together_with}")
+    return 0
+
+
+def _evaluate_without_translations(values: flags.FlagValues, config: ExperimentConfig) -> int:
+    """Scores a run of another task; 0."""
+    for name in ("ensemble", "examples", "distributed"):
+        if values[name].present:
+            raise ConfigError(f"--{name}: is for translation, and {values.workdir} is a run of task={config.task}")
+    from transformer_jax.checkpoints.run_directory import write_json
+    from transformer_jax.runs.restore import restore_params
+    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tasks.saved_evaluations import evaluation_stem
+
+    folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
+    start_jax(config.data.cache_directory)
+    task, params, steps = restore_params(values.workdir, config, values.checkpoint, values.average)
+    found = task.evaluate(params, values.split)
+    report = {"checkpoint_step": steps[-1], "averaged_checkpoints": len(steps), **found.to_json()}
+    split = config.data.split_name(values.split)
+    name = evaluation_stem(split, steps[-1], len(steps), load_run_config(values.workdir), config)
+    write_json(folder / f"{name}.json", report)
+    if values.json:
+        print(json.dumps(report, ensure_ascii=False))
+        return 0
+    print(f"{found.table()}\n\nrun directory {values.workdir}\n  scores {folder / name}.json")
     return 0
 
 

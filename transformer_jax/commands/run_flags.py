@@ -11,7 +11,6 @@ from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
     MeshConfig,
-    TransformerLayersConfig,
     difference,
     load_run_config,
 )
@@ -102,6 +101,6 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
 
 def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
     model = config.model
-    if isinstance(model, TransformerLayersConfig):
+    if not model.is_recurrent:
         model = replace(model, attention_backend="auto")
     return replace(config, mesh=MeshConfig(), model=model)

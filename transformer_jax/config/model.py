@@ -75,6 +75,16 @@ class TransformerLayersConfig:
         require(self.attention != "rectified" or width == self.d_model, "model.attention", remedy)
 
     @property
+    def is_recurrent(self) -> bool:
+        """Whether a step of time needs the one before it; models that are not can rematerialize, and choose an attention."""
+        return False
+
+    @property
+    def attended_positions(self) -> int | None:
+        """The most source positions that attention can reach, None where there is no limit."""
+        return None
+
+    @property
     def longest_sequence(self) -> int | None:
         """The most tokens a sequence may have, None where there is no limit."""
         return self.max_positions if self.positions == "learned" else None

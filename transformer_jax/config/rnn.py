@@ -135,6 +135,21 @@ class RnnConfig:
             require(same, "model.decoder_start", remedy)
 
     @property
+    def is_recurrent(self) -> bool:
+        """Whether a step of time needs the one before it."""
+        return True
+
+    @property
+    def attended_positions(self) -> int | None:
+        """The most source positions that attention can reach, None where there is no limit."""
+        return self.max_attended_positions if self.attention == "location" else None
+
+    @property
+    def attention_backend(self) -> str:
+        """The recurrent models have attentions of their own, which do not choose."""
+        return "einsum"
+
+    @property
     def d_model(self) -> int:
         """What schedules that scale with the model take as its width."""
         return self.d_hidden

@@ -59,8 +59,8 @@ def _check_positions(data: DataConfig, model: TransformerConfig | RnnConfig, dec
 
 
 def _check_attended_positions(data: DataConfig, model: TransformerConfig | RnnConfig) -> None:
-    if isinstance(model, RnnConfig) and model.attention == "location":
-        positions, longest = model.max_attended_positions, data.max_source_tokens + 1
+    if model.attended_positions is not None:
+        positions, longest = model.attended_positions, data.max_source_tokens + 1
         remedy = "raise it, or lower data.max_source_tokens"
         problem = f"{positions} leaves the end of sources of up to {longest} tokens unseen; {remedy}"
         require(positions >= longest, "model.max_attended_positions", problem)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ExperimentConfig, TransformerConfig, hyperparameters_of
+from transformer_jax.config import ExperimentConfig, hyperparameters_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
 from transformer_jax.preflight.chips import Chip, Topology
@@ -21,8 +21,7 @@ from transformer_jax.preflight.memory_traffic import memory_traffic
 from transformer_jax.preflight.oom_error import oom_error_of
 from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
-from transformer_jax.sequence_types import Batch, batch_shape
-from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
@@ -70,11 +69,10 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     mesh = make_mesh(config.mesh, topology.devices)
     config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
-    vocabulary = config.tokenizer.vocabulary_size
-    objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
+    objective = objective_of(config, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)
     rows, width = batch_size(config, length)
-    batch = batch_shape(rows, width, width)
+    batch = TASKS[config.task].batch_shape(rows, width)
     parameter_bytes = bytes_on_a_device(update.state_shapes.params)
     optimizer_bytes = bytes_on_a_device(update.state_shapes.optimizer_state)
     found = _compile(update, batch, topology.chip, parameter_bytes + optimizer_bytes)
@@ -112,7 +110,7 @@ class _Found(NamedTuple):
     collectives: list[Collective]
 
 
-def _compile(update: Update, batch: Batch, chip: Chip | None, state_bytes: int) -> _Found:
+def _compile(update: Update, batch: PyTree, chip: Chip | None, state_bytes: int) -> _Found:
     compiled, text = _compiled_and_text(update.lower(batch), update.mesh.devices.flat[0].platform)
     if isinstance(compiled, jax.errors.JaxRuntimeError):
         error = oom_error_of(str(compiled), state_bytes)
@@ -157,9 +155,8 @@ def _compiled_and_text(
 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
     """Rows of a batch of the recipe, over all devices, and positions of a row: ``length``, or as many as there can be."""
-    data, batching = config.data, config.batching
-    longest = max(data.max_source_tokens, data.max_target_tokens) + 1
-    width = length or (batching.packed_length if batching.kind == "packed" else -(-longest // WIDTH_STEP) * WIDTH_STEP)
+    batching = config.batching
+    width = length or -(-TASKS[config.task].longest_row(config) // WIDTH_STEP) * WIDTH_STEP
     return rows_of(width, batching.tokens_per_update, batching.row_multiple), width
 
 
@@ -168,13 +165,12 @@ def bytes_on_a_device(tree: PyTree) -> int:
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def model_flops(config: ExperimentConfig, topology: Topology, batch: Batch) -> int:
+def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> int:
     """Operations of a step's matrix products, with every score computed and nothing computed twice."""
-    if isinstance(config.model, TransformerConfig):
+    if not config.model.is_recurrent:
         plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
         config = replace(config, model=plain)
-    vocabulary = config.tokenizer.vocabulary_size
-    objective = TranslationObjective(config, vocabulary, vocabulary, make_mesh(config.mesh, topology.devices))
+    objective = objective_of(config, make_mesh(config.mesh, topology.devices))
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = jax.eval_shape(objective.init_params, key)
     gradient = jax.grad(lambda params, batch, key: objective.loss(params, batch, key, hyperparameters_of(config)).loss)

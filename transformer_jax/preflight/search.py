@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, TransformerConfig
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.preflight.chips import Topology
 from transformer_jax.preflight.program import Program, batch_size, compile_program
 
@@ -31,7 +31,7 @@ def search(
     for mesh in meshes(config.mesh, len(topology.devices)):
         fits: list[bool] = []
         try:
-            while compiled < limit and (choice := next_choice(fits, isinstance(config.model, TransformerConfig))):
+            while compiled < limit and (choice := next_choice(fits, not config.model.is_recurrent)):
                 variant = varied(on_mesh(config, mesh), *choice)
                 program = compile_program(variant, topology, length)
                 compiled += 1
@@ -92,7 +92,7 @@ def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentCo
     """
     tokens = int(factor * config.batching.tokens_per_update)
     model = config.model
-    if isinstance(model, TransformerConfig):
+    if not model.is_recurrent:
         model = replace(model, rematerialize=policy)
     return replace(config, model=model, batching=replace(config.batching, tokens_per_update=tokens))
 
@@ -107,6 +107,6 @@ def flags_of(config: ExperimentConfig) -> str:
         "batching.tokens_per_update": batching.tokens_per_update,
         "batching.row_multiple": batching.row_multiple,
     }
-    if isinstance(config.model, TransformerConfig):
+    if not config.model.is_recurrent:
         settings["model.rematerialize"] = config.model.rematerialize
     return " ".join(f"--config.{name}={value}" for name, value in settings.items())

@@ -39,7 +39,7 @@ from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_comp
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.protocol import DataReport
-from transformer_jax.tasks.registry import init_function
+from transformer_jax.tasks.registry import objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
@@ -205,7 +205,7 @@ def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) ->
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     config = resolve_compute_dtype(with_absolute_directory(config), partial(compute_dtype_of, directory, mesh))
     if config.optimizer.freeze:
-        frozen_mask(jax.eval_shape(init_function(config, mesh), jax.random.key(0)), config.optimizer.freeze)
+        frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)
     return config
 
 

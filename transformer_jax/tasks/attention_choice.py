@@ -1,5 +1,7 @@
 """Which attention runs where: by the devices of the mesh, the settings of the model, and what was asked for."""
 
+from typing import Any
+
 import jax
 from jax.sharding import Mesh
 
@@ -18,10 +20,8 @@ from transformer_jax.training.sharding import BATCH_ROWS
 def attention_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:
     """What ``model.attention_backend`` asks for; ``auto`` is the best that can run on the devices of ``mesh``.
 
-    The recurrent models have attentions of their own and do not ask. Raises ConfigError when it cannot run here.
+    Raises ConfigError when it cannot run here.
     """
-    if isinstance(config, RnnConfig):
-        return EinsumAttention()
     name = config.attention_backend
     kernels: dict[str, AttentionBackend] = {
         "cudnn": CudnnAttention(),
@@ -43,7 +43,7 @@ def device_of(mesh: Mesh) -> jax.Device:
     return mesh.devices.flat[0]
 
 
-def _obstacle(name: str, config: TransformerLayersConfig, mesh: Mesh) -> str | None:
+def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
     """Why that attention cannot run, None if it can."""
     if name in ("einsum", "blockwise"):
         return None

@@ -56,6 +56,14 @@ class TranslationEvaluation(NamedTuple):
         """BLEU and perplexity."""
         return self.report.line()
 
+    def to_json(self) -> dict[str, object]:
+        """The report."""
+        return self.report.to_json()
+
+    def table(self) -> str:
+        """The report as aligned text."""
+        return self.report.table()
+
 
 class Evaluator:
     """Evaluates parameters of ``scored``, with the decoding settings of ``config``; compiled programs and data are kept."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates, RnnConfig
+from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
 from transformer_jax.models.build import Devices, build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.sequence_types import Batch
@@ -46,7 +46,7 @@ class TranslationObjective:
         self._anywhere = self._build()
         self._groups = row_groups(mesh)
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
-        if isinstance(config.model, RnnConfig) and mesh.size > 1:
+        if config.model.is_recurrent and mesh.size > 1:
             self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), 1
         self._logits_at_once = LOGITS_AT_ONCE.get(mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR)
 

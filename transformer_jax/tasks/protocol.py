@@ -25,6 +25,12 @@ class Evaluation(Protocol):
     def summary(self) -> str:
         """One line for the terminal."""
 
+    def to_json(self) -> dict[str, object]:
+        """Everything that was measured, as what ``json.dumps`` takes."""
+
+    def table(self) -> str:
+        """The same as aligned text."""
+
 
 class DataReport(NamedTuple):
     """The training data and its batches: as JSON for ``data.json``, as text for the terminal."""

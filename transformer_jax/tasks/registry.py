@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
+from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
 from transformer_jax.tasks.objective import TranslationObjective
@@ -27,6 +28,8 @@ class TaskBuilder(NamedTuple):
     new_tokenizers: Callable[[ExperimentConfig], TokenizerPair]
     objective: Callable[[ExperimentConfig, int, Mesh], Any]
     require_split: Callable[[ExperimentConfig, str], None]
+    batch_shape: Callable[[int, int], PyTree]
+    longest_row: Callable[[ExperimentConfig], int]
 
 
 def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -37,6 +40,12 @@ def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
 def _require_pairs(config: ExperimentConfig, split: str) -> None:
     # Reading one pair tells.
     next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
+
+
+def _longest_pair(config: ExperimentConfig) -> int:
+    batching = config.batching
+    longest = max(config.data.max_source_tokens, config.data.max_target_tokens) + 1
+    return batching.packed_length if batching.kind == "packed" else longest
 
 
 def _require_documents(config: ExperimentConfig, split: str) -> None:
@@ -50,6 +59,8 @@ TASKS: dict[str, TaskBuilder] = {
         _new_translation_tokenizers,
         lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
         _require_pairs,
+        lambda rows, width: batch_shape(rows, width, width),
+        _longest_pair,
     ),
     "language_model": TaskBuilder(
         lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
@@ -57,6 +68,8 @@ TASKS: dict[str, TaskBuilder] = {
         new_text_tokenizer,
         LanguageModelObjective,
         _require_documents,
+        lambda rows, width: batch_shape(rows, width, width).target,
+        lambda config: config.batching.context_length,
     ),
 }
 
@@ -77,6 +90,6 @@ def tokenizer_inputs(config: ExperimentConfig) -> tuple[Hashable, ...]:
     return config.tokenizer, source.fingerprint(config.data.train_split), config.data_seed
 
 
-def init_function(config: ExperimentConfig, mesh: Mesh) -> Callable[[Array], PyTree]:
-    """What initializes the parameters, with a vocabulary as large as the settings allow: before there are tokenizers."""
-    return TASKS[config.task].objective(config, config.tokenizer.vocabulary_size, mesh).init_params
+def objective_of(config: ExperimentConfig, mesh: Mesh) -> Any:
+    """Model and loss with a vocabulary as large as the settings allow: before there are tokenizers."""
+    return TASKS[config.task].objective(config, config.tokenizer.vocabulary_size, mesh)
