@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 # Two test processes already fill two cores; more than four gain little, since compilation itself is threaded.
-TEST_FLAGS ?= -n logical --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
+TEST_FLAGS ?= -n logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICKSTART ?= runs/quickstart
 
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)

@@ -45,16 +45,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file is done by one worker, and all that look at the trained run of tests/commands by the same one.
-
-    Files of whole runs come first: started last, the longest of them would keep one core busy alone.
-    """
-    items.sort(key=lambda item: "runs" not in item.path.parts and "run" not in getattr(item, "fixturenames", ()))
-    for item in items:
-        group = "trained run" if "run" in getattr(item, "fixturenames", ()) else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    """Files of whole runs first: started last, the longest of them would keep one core busy alone."""
+    items.sort(key=lambda item: "runs" not in item.path.parts)
 
 
 # Checking every annotation at every call takes two fifths of the time of tracing. So it is done where the arrays are made: in

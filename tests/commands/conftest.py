@@ -1,6 +1,9 @@
 """A run that the tests of commands look at."""
 
+import fcntl
 import itertools
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ SENTENCES = {"train": 200, "validation": 40, "test": 24}
 
 def write_text(folder: Path) -> Path:
     """Letters as files, with few lines to translate; every target begins alike, so that a model soon scores something."""
+    folder.mkdir()
     corpus = SymbolCorpus(SENTENCES["train"], seed=0, reverse=True)
     for split, count in SENTENCES.items():
         pairs = list(itertools.islice(corpus.pairs(split), count))
@@ -26,10 +30,21 @@ def write_text(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    settings = tiny_settings(tmp_path_factory.mktemp("cache"), **LEARNING)
-    settings["data"] |= {"source": "text", "directory": str(write_text(tmp_path_factory.mktemp("text")))}
+    """Trained by the first worker that needs it; each has a copy of its own, since commands write into it."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "trained run"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "run" / "outcome.json").is_file():
+            train_shared(shared)
+    return Path(shutil.copytree(shared / "run", tmp_path_factory.mktemp("copy") / "run"))
+
+
+def train_shared(folder: Path) -> None:
+    """Text, cache and run."""
+    folder.mkdir(exist_ok=True)
+    settings = tiny_settings(folder / "cache", **LEARNING)
+    settings["data"] |= {"source": "text", "directory": str(write_text(folder / "text"))}
     # Eight devices here; the processes below have one, and look at the run all the same.
     settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
-    assert train(from_dict(settings), str(folder)) == 0
-    return folder
+    assert train(from_dict(settings), str(folder / "run")) == 0

@@ -35,7 +35,7 @@ def task(request, cache):
 
 @pytest.fixture(scope="module")
 def params(task):
-    return jax.device_get(task.init_params(jax.random.key(0)))
+    return jax.device_get(jax.jit(task.init_params)(jax.random.key(0)))
 
 
 def trained(task, updates):
