@@ -1,0 +1,70 @@
+"""The loop trains a language model with nothing that is special to it: checkpoints, resume, vectorized runs, evaluation."""
+
+import json
+from dataclasses import replace
+
+import jax
+import pytest
+from run_steps import assert_same_run, copy_until, metrics_of, on_devices, train
+from tasks.language_model_settings import language_model_config
+
+from transformer_jax.__main__ import main
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
+from transformer_jax.runs.shared_programs import SharedPrograms
+from transformer_jax.runs.train import train_vectorized
+
+TRAINING = {"num_updates": 12, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 1, "validation_sentences": 4}
+
+
+@pytest.fixture(scope="module")
+def config(cache):
+    config = language_model_config(cache)
+    return replace(config, training=replace(config.training, **TRAINING, keep_last=9))
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outcome = train(config, folder)
+    assert (outcome.reason, outcome.metric) == ("finished", "validation/bits_per_byte")
+    return folder
+
+
+def test_the_best_checkpoint_has_the_fewest_bits_per_byte(whole):
+    found = {record["step"]: record["validation/bits_per_byte"] for record in metrics_of(whole) if len(record) == 5}
+    assert set(found) == {6, 12}
+    assert found[12] < found[6]
+    run = RunDirectory(whole)
+    assert chosen_step(run, "best") == 12
+    assert {each.step: each.score for each in scored_checkpoints(run) if each.score is not None} == found
+    assert json.loads(run.outcome.read_text())["best"] == found[12]
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(whole, config, tmp_path):
+    run = copy_until(6, whole, tmp_path / "run")
+    assert train(config, run).step == 12
+    assert_same_run(run, whole, config)
+
+
+def test_it_is_evaluated_listed_and_reported_by_the_commands_of_every_task(whole, tmp_path, capsys):
+    assert main(["evaluate", f"--workdir={whole}", "--split=validation", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["checkpoint_step"] == 12
+    assert report["bits_per_byte"] > 0
+    assert main(["checkpoint", "ls", str(whole)]) == 0
+    assert "validation bits per byte" in capsys.readouterr().out
+    assert main(["report", str(whole), f"--output={tmp_path}"]) == 0
+    assert capsys.readouterr().out.startswith("run  bits per byte")
+
+
+def test_runs_vectorized_come_out_as_alone(whole, config, tmp_path):
+    configs = [replace(config, data=replace(config.data, seed=config.seed), seed=seed) for seed in (config.seed, 5)]
+    folders = [tmp_path / "0", tmp_path / "1"]
+    with on_devices(1):
+        ends = train_vectorized(configs, folders, [lambda step, found: False] * 2, SharedPrograms())
+    assert [end.step for end in ends] == [12, 12]
+    ours, alone = ([each for each in metrics_of(folder) if "train/loss" in each] for folder in (folders[0], whole))
+    for one, other in zip(ours, alone, strict=True):
+        assert one["train/loss"] == pytest.approx(other["train/loss"], rel=1e-4)
+    assert jax.tree.leaves(metrics_of(folders[1])) != jax.tree.leaves(metrics_of(folders[0]))
