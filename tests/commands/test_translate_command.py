@@ -1,10 +1,12 @@
 """Translate with a trained run, through the command line."""
 
 import gzip
+import io
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from process_environment import process_environment
@@ -14,9 +16,25 @@ from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 
 
-def translate(run: Path, text: bytes, *flags: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "transformer_jax", "translate", f"--workdir={run}", "--checkpoint=last", *flags]
-    return subprocess.run(command, input=text, capture_output=True, env=process_environment(), check=False, timeout=300)
+class Translated(NamedTuple):
+    """What a process would leave."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+def translate(run: Path, text: bytes, *flags: str) -> Translated:
+    """The command, here, with ``text`` on standard input."""
+    streams = {"stdin": text, "stdout": b"", "stderr": b""}
+    opened = {name: io.TextIOWrapper(io.BytesIO(content), encoding="utf-8") for name, content in streams.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stream in opened.items():
+            patch.setattr(sys, name, stream)
+        status = main(["translate", f"--workdir={run}", "--checkpoint=last", *flags])
+        for name in ("stdout", "stderr"):
+            opened[name].flush()
+    return Translated(status, *(opened[name].buffer.getvalue() for name in ("stdout", "stderr")))
 
 
 def test_translate_keeps_lines_and_their_order(run):
