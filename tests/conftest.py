@@ -58,7 +58,7 @@ CHECKED = {"layers", "decoding", "training", "evaluation", "tasks"}
 @pytest.fixture(autouse=True)
 def annotations_checked(request: pytest.FixtureRequest):
     """Turns the checks of shapes and types on or off for one test."""
-    is_checked = "checked" in request.keywords or not CHECKED.isdisjoint(request.path.parts)
+    is_checked = "checked" in request.keywords or not CHECKED.isdisjoint(request.path.relative_to(ROOT).parts)
     jaxtyping.config.update("jaxtyping_disable", not is_checked)
 
 

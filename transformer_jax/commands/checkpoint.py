@@ -16,7 +16,8 @@ average: a new run directory with the mean of several checkpoints, for evaluate,
 optimizer state, so no run resumes from it.
 prune: deletes all but the last and the best, unless another process trains there.
 
-The best is that with the highest validation BLEU: the run's own, or what evaluate --watch found where it measured none.
+The best is that with the best validation score (BLEU, or what the task selects by): the run's own, or what evaluate --watch
+found where it measured none.
 """
 
 from collections.abc import Callable

@@ -92,9 +92,9 @@ def run(values: flags.FlagValues) -> int:
         print(f"source      {pair.source}\ntranslation {hypothesis}\nreference   {pair.target}\n")
     print(report.table())
     print(f"\nrun directory {values.workdir}\n  translations {stem}.txt\n  scores       {stem}.json\nnext:")
-    print(f"  {program_name()} attention --workdir={values.workdir} --text={shlex.quote(pairs[0].source)}")
+    print(f"  {program_name()} attention --workdir={shlex.quote(values.workdir)} --text={shlex.quote(pairs[0].source)}")
     together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
-    print(f"  {program_name()} translate --workdir={values.workdir}{together_with}")
+    print(f"  {program_name()} translate --workdir={shlex.quote(values.workdir)}{together_with}")
     return 0
 
 

@@ -49,7 +49,7 @@ def run(values: flags.FlagValues) -> int:
         ["evaluate", workdir, "--split=test", "--examples=3"],
         ["attention", workdir, f"--text={SENTENCE}"],
     ):
-        print(f"$ transformer-jax {shlex.join(command)}", flush=True)
+        print(f"$ {program_name()} {shlex.join(command)}", flush=True)
         name, *arguments = command
         module = load_command(name)
         status = module.run(parse_flags(module.define_flags, arguments))
@@ -58,7 +58,7 @@ def run(values: flags.FlagValues) -> int:
         print()
     words = {
         "workdir": shlex.quote(values.workdir),
-        "rnn": shlex.quote(str(Path(values.workdir).with_name("bahdanau"))),
+        "rnn": shlex.quote(str(Path(values.workdir).absolute().with_name("bahdanau"))),
     }
     print(NEXT.format(program=program_name(), sentence=shlex.quote(SENTENCE), **words))
     return 0

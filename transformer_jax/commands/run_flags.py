@@ -18,7 +18,7 @@ from transformer_jax.config import (
 if TYPE_CHECKING:
     from transformer_jax.checkpoints.run_directory import ChosenRun
 
-CHECKPOINT_MEANING = "best (validation BLEU), last, or the number of an update"
+CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split), last, or the number of an update"
 
 
 def define_run_flags(values: flags.FlagValues) -> None:

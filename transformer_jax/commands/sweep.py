@@ -14,7 +14,8 @@ A sweep file is Python with a function get_sweep() that returns a Sweep:
         return Sweep(config="configs/multi30k.py:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
 
 sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median, successive_halving or
-hyperband. metric: validation/bleu, validation/chrf, validation/loss or validation/perplexity. rows={"wide": {"model.d_ff": 64}}
+hyperband. metric: what the task selects by (validation/bleu, validation/bits_per_byte), validation/chrf,
+validation/loss or validation/perplexity. rows={"wide": {"model.d_ff": 64}}
 names lists of overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
 
 Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the

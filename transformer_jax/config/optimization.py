@@ -64,7 +64,7 @@ class TrainingConfig:
         for name in ("evaluate_every", "patience", "validation_sentences", "keep_best"):
             require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
         can_judge = self.patience == 0 or self.evaluate_every > 0
-        require(can_judge, "training.patience", "needs validation BLEU; set training.evaluate_every above 0")
+        require(can_judge, "training.patience", "needs validations; set training.evaluate_every above 0")
 
 
 @dataclass(frozen=True)

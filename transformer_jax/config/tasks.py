@@ -23,7 +23,8 @@ from transformer_jax.config.translation import check_translation
 class TaskBlocks(NamedTuple):
     """The settings dataclasses of a task, its models by ``model.kind``, the default first.
 
-    ``selection`` selects checkpoints, ends runs that no longer improve, and is what sweeps optimize by default.
+    ``selection`` selects checkpoints, ends runs that no longer improve, and is what sweeps optimize by default;
+    ``others`` can be optimized too.
 
     ``check`` takes the blocks data, tokenizer, batching, model and decoding, and raises ConfigError when they exclude each
     other.
@@ -34,8 +35,16 @@ class TaskBlocks(NamedTuple):
     model: Mapping[str, type]
     decoding: type
     selection: Metric
+    others: tuple[Metric, ...]
     check: Callable[..., None]
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What a run of the task reports at every validation."""
+        return (self.selection, *self.others)
+
+
+LOSSES = (Metric("loss", "minimize"), Metric("perplexity", "minimize"))
 
 TASKS = {
     "translation": TaskBlocks(
@@ -44,6 +53,7 @@ TASKS = {
         {"transformer": TransformerConfig, "rnn": RnnConfig},
         DecodingConfig,
         Metric("bleu", "maximize"),
+        (Metric("chrf", "maximize"), *LOSSES),
         check_translation,
     ),
     "language_model": TaskBlocks(
@@ -52,6 +62,7 @@ TASKS = {
         {"decoder_only": DecoderOnlyConfig},
         GenerationConfig,
         Metric("bits_per_byte", "minimize"),
+        LOSSES,
         check_language_model,
     ),
 }

@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax.config import DataError, TokenizerConfig
 from transformer_jax.data.documents import Document, DocumentSource
 from transformer_jax.data.statistics import SideStatistics
-from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SideWriter, TokenisingProgress, appearing_whole
+from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SideWriter, TokenizingProgress, appearing_whole
 from transformer_jax.data.tokenizers.interface import TRAINERS, Tokenizer, sample_pairs
 from transformer_jax.data.tokenizers.pair_encoding import CHUNK_CHARACTERS, flattened, id_type
 
@@ -85,7 +85,7 @@ def _write(source: DocumentSource, split: str, tokenizer: Tokenizer, directory: 
     try:
         with (
             open(directory / f"{NAME}.bytes", "wb") as byte_offsets,
-            TokenisingProgress(split, source.count_bytes(split), unit="bytes") as progress,
+            TokenizingProgress(split, source.count_bytes(split), unit="bytes") as progress,
         ):
             np.zeros(1, np.int64).tofile(byte_offsets)
             for chunk in _chunks(source.documents(split)):

@@ -53,7 +53,7 @@ class SideWriter:
         return self._counter.result()
 
 
-class TokenisingProgress:
+class TokenizingProgress:
     """A live bar on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager."""
 
     def __init__(self, split: str, total: int, console: Console | None = None, unit: str = "pairs") -> None:
@@ -66,7 +66,7 @@ class TokenisingProgress:
         self._started = time.monotonic()
         self._next_line = self._started + SECONDS_UNTIL_SHOWN
 
-    def __enter__(self) -> "TokenisingProgress":
+    def __enter__(self) -> "TokenizingProgress":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -131,7 +131,7 @@ def _write(
     writers = [SideWriter(directory, side, tokenizer) for side, tokenizer in zip(SIDES, tokenizers, strict=True)]
     read = kept = 0
     try:
-        with TokenisingProgress(split, corpus.count(split)) as progress:
+        with TokenizingProgress(split, corpus.count(split)) as progress:
             for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering):
                 read += chunk.read
                 kept += len(chunk.source.lengths)

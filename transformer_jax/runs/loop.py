@@ -61,6 +61,8 @@ def train_loop(
             # Compiling may take minutes: first log what is known.
             training.report(number, state, unread)
             unread = None
+            if training.reason_to_end(number):
+                break
         profiler.before(number + 1)
         state, metrics = training.step(number + 1, state, batch)
         if unread is not None:

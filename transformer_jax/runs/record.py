@@ -96,6 +96,8 @@ def prepare_run(
             _require_same_data(directory, task, progress["data"])
             run.restored, run.counters = [state], Counters.from_json(progress["counters"])
             run.first_update = int(state.step)
+            # This frame lives as long as the run, and would keep a second copy.
+            del state
         yield run
 
 
@@ -119,7 +121,7 @@ class RunRecord:
         self._run, self._log, self._goodput, self._clock = run, log, goodput, clock
         self._checkpoints, self._counters = run.checkpoints, run.counters
         self._schedule = run.update.schedule(hyperparameters_of(run.config))
-        self._reason: str | None = None
+        self._is_interrupted = self._is_stopped = False
         self._tokens, self._logged_at = 0.0, 0.0
 
     def notes(self) -> list[str]:
@@ -130,7 +132,7 @@ class RunRecord:
     def initial_state(self, say: Say) -> TrainState:
         """The restored state, or the first one after a dry run: evaluation, decoding and saving, each done once.
 
-        So nothing of it fails for the first time after hours. It counts as start-up.
+        So nothing of it fails for the first time after hours. What it evaluates counts as start-up.
         """
         if self._run.restored:
             return self._run.restored.pop()
@@ -183,14 +185,16 @@ class RunRecord:
         self._log.sync()
         self._save(state, score)
         if is_interrupted:
-            self._reason = "interrupted"
+            self._is_interrupted = True
 
     def reason_to_end(self, number: int) -> str | None:
         """Why no update follows update ``number``, None where one does."""
-        if self._reason:
-            return self._reason
+        if self._is_interrupted:
+            return "interrupted"
         if number >= self.config.training.num_updates:
             return "finished"
+        if self._is_stopped:
+            return "stopped"
         patience = self.config.training.patience
         return "patience" if patience and self._counters.evaluations_without_gain >= patience else None
 
@@ -224,7 +228,7 @@ class RunRecord:
         best = "the best so far" if is_best else f"best {selection.text(self._counters.best or 0.0)}"
         say(f"update {number}: validation {found.summary} ({best})")
         if self._run.should_stop is not None and self._run.should_stop(number, logged):
-            self._reason = "stopped"
+            self._is_stopped = True
         return value
 
     def _save(self, state: TrainState, score: float | None) -> None:

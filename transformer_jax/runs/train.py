@@ -1,5 +1,6 @@
 """From settings and a folder to a trained model: the steps around the loop."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_comp
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.protocol import DataReport
-from transformer_jax.tasks.registry import objective_of
+from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
@@ -94,11 +95,12 @@ def run_training(
         with locked_directory(directory):
             tokenizers = shared.tokenizers_of(config, directory)
             program = shared.program_of(config, tokenizers, mesh)
-            data = prepare_data(program)
             with prepare_run(config, directory, program.task, program.update) as prepared:
-                outcome = _train_one(prepared, program, data, clock, profiled)
-        _draw_curves(directory, config)
-    return outcome
+                data = prepare_data(program)
+                try:
+                    return _train_one(prepared, program, data, clock, profiled)
+                finally:
+                    _draw_curves(directory, config)
 
 
 def _train_one(
@@ -107,19 +109,14 @@ def _train_one(
     """The loop of one run, inside all that it needs."""
     profiler = Profiler(profiled if is_first() else None, run.directory.profile)
     progress = TrainingProgress(run.config.training.num_updates, run.first_update, is_quiet=not is_first())
-    shapes = program.task.batch_shapes(run.first_update)
-    with (
-        open_record(run, data, clock) as record,
-        closing(CompiledStep(program.update.lower, shapes)) as compiled,
-        interruption() as interrupted,
-        progress,
-        profiler,
-    ):
+    with open_record(run, data, clock) as record, interruption() as interrupted, progress, profiler:
         for note in record.notes():
             progress.say(note)
-        number = train_loop(
-            SingleRun(record, compiled, progress, clock), program.task.batches, interrupted, clock, profiler
-        )
+        if record.reason_to_end(run.first_update):
+            return record.conclude(run.first_update)
+        with closing(CompiledStep(program.update.lower, program.task.batch_shapes(run.first_update))) as compiled:
+            training = SingleRun(record, compiled, progress, clock)
+            number = train_loop(training, program.task.batches, interrupted, clock, profiler)
         return record.conclude(number)
 
 
@@ -177,11 +174,11 @@ def train_vectorized(
                         training.say_of(record, note)
                 train_loop(training, program.task.batches, interrupted, clock, profiler)
         finally:
+            for record in records:
+                _draw_curves(record.directory, record.config)
             # The signal may have come too late for an update, or while `on_end` was called.
             if interrupted.is_asked:
                 raise KeyboardInterrupt
-    for record in records:
-        _draw_curves(record.directory, record.config)
     return [training.ends[place] for place in range(len(records))]
 
 
@@ -244,9 +241,13 @@ def _draw_curves(directory: RunDirectory, config: ExperimentConfig) -> None:
 
 def compute_dtype_of(directory: RunDirectory, mesh: Mesh) -> str:
     """That of the run, once it has checkpoints, on whatever hardware it is resumed; else the one that suits process 0."""
-    if directory.has_checkpoints():
-        return load_run_config(directory.path).model.compute_dtype
-    return from_first(lambda: fastest_compute_dtype(mesh.devices.flat[0]))
+
+    def find() -> str:
+        if directory.has_checkpoints():
+            return load_run_config(directory.path).model.compute_dtype
+        return fastest_compute_dtype(mesh.devices.flat[0])
+
+    return from_first(find)
 
 
 def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
@@ -264,18 +265,11 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         "stopped": "stopped after a validation, as asked",
         "interrupted": "interrupted, everything is saved: the same command resumes",
     }[outcome.reason]
-    program = program_name()
+    commands = (each.format(workdir=shlex.quote(str(run.path))) for each in TASKS[config.task].next_commands)
     lines = [
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         f"  {outcome.time_spent}",
         f"  curves: {run.curves}",
-        *(f"  {program} {each.format(workdir=run.path)}" for each in NEXT[config.task]),
+        *(f"  {program_name()} {command}" for command in commands),
     ]
     return "\n".join(lines)
-
-
-NEXT: dict[str, Sequence[str]] = {
-    "translation": ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
-    "language_model": ("generate --workdir={workdir} --prompt='The '",),
-}
-"""Commands to try after a run, by task."""

@@ -50,7 +50,9 @@ class VectorizedRuns:
         self._records, self._program, self._progress, self._clock = records, program, progress, clock
         self._on_end = on_end
         self.ends: dict[int, End] = {}
-        self._group = self._group_of(list(range(len(records))), records[0].first_update)
+        first = records[0].first_update
+        live = [place for place, record in enumerate(records) if not record.reason_to_end(first)]
+        self._group = self._group_of(live or [0], first)
 
     def begin(self) -> tuple[int, PyTree]:
         """The stacked states of the runs that have not ended before."""
@@ -61,8 +63,6 @@ class VectorizedRuns:
         live = self._live()
         if not live:
             return first, None
-        if live != self._group.places:
-            self._regroup(live, first)
         states = [self._records[place].initial_state(self._say(place)) for place in live]
         return first, self._group.update.join(states)
 

@@ -34,8 +34,8 @@ def watch(
 ) -> None:
     """Scores every checkpoint on the whole of ``split``, oldest first, and waits for more until the run has ended.
 
-    Appends ``SPLIT/bleu`` and the rest to ``metrics.jsonl`` and TensorBoard events in ``folder``, after every checkpoint: what
-    is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the run deletes before
+    Appends ``SPLIT/METRIC`` for each metric to ``metrics.jsonl`` and TensorBoard events in ``folder``, after every checkpoint:
+    what is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the run deletes before
     or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps decoding otherwise.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
     decoding settings, or somebody else is writing them.
@@ -110,7 +110,7 @@ class Watcher:
 
     def _standing(self, step: int) -> str:
         """Whether it is the best so far, else which is and whether it can still be had."""
-        best = self._selection.best_step(self._found)
+        best = self._selection.best_step({step: value for step, value in self._found.items() if value is not None})
         if best == step:
             return "the best so far"
         is_gone = best not in self._run.checkpoint_steps()

@@ -16,12 +16,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.sweeps.ranges import Choice, Range, Value
 
 Direction = Literal["maximize", "minimize"]
-METRICS: dict[str, Direction] = {
-    **{facts.selection.key: facts.selection.direction for facts in TASKS.values()},
-    "validation/chrf": "maximize",
-    "validation/loss": "minimize",
-    "validation/perplexity": "minimize",
-}
+METRICS: dict[str, Direction] = {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}
 """What a run reports at every validation, and which way is better."""
 
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
@@ -35,7 +30,8 @@ class Sweep:
 
     Every trial is ``config`` with ``overrides``, and then: each of the named ``rows`` of overrides, with each of the
     ``seeds``, with each point of ``space`` (``sampler="grid"``), or ``trials`` points of ``space`` that the sampler chooses
-    with what the trials before found. ``metric`` is the best of those of all validations of a trial. A trial whose metric is
+    with what the trials before found. ``metric`` (by default the one by which the
+    task selects checkpoints) is the best of those of all validations of a trial. A trial whose metric is
     worse than others' at the same update is ended early by the ``pruner``.
 
     Whether more of a metric is better or less is known of each (``METRICS``). Keys are those of ``--config.KEY``. Raises
@@ -47,12 +43,14 @@ class Sweep:
     rows: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     space: Mapping[str, Range] = field(default_factory=dict)
-    metric: str = "validation/bleu"
+    metric: str = ""
     sampler: str = "grid"
     pruner: str = "none"
     trials: int = 0
 
     def __post_init__(self) -> None:
+        if not self.metric:
+            object.__setattr__(self, "metric", _selection_key(self.config))
         for name, value, choices in (
             ("metric", self.metric, tuple(METRICS)),
             ("sampler", self.sampler, SAMPLERS),
@@ -154,6 +152,18 @@ def _require_effect(sweep: Sweep, key: str) -> None:
         raise ConfigError(f"--config.{key}: the sweep sets it in every trial; change the file")
 
 
+def _selection_key(recipe: str) -> str:
+    """What the task of the recipe selects by; what is wrong with the recipe is told when it is used."""
+    try:
+        return resolve(recipe).selection.key
+    except ConfigError:
+        return ExperimentConfig().selection.key
+
+
+def _metrics_of(task: str) -> list[str]:
+    return [metric.key for metric in TASKS[task].metrics]
+
+
 def check(sweep: Sweep) -> None:
     """Raises ConfigError unless every listed trial, or every end of every range, is possible."""
     for key, values in sweep.space.items():
@@ -165,8 +175,11 @@ def check(sweep: Sweep) -> None:
     ends = [{key: value} for key, values in sweep.space.items() for value in values.ends()]
     for point in sweep.points() if sweep.is_listed else [{}, *ends]:
         try:
-            training = sweep.settings(point).training
-            if not training.evaluate_every:
+            settings = sweep.settings(point)
+            if sweep.metric not in _metrics_of(settings.task):
+                choices = ", ".join(_metrics_of(settings.task))
+                raise ConfigError(f"metric: {sweep.metric} is not measured by task={settings.task}; one of {choices}")
+            if not settings.training.evaluate_every:
                 raise ConfigError(f"training.evaluate_every: 0, so {sweep.metric} is never reported; set it")
         except ConfigError as error:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None

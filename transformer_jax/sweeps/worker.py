@@ -32,7 +32,7 @@ Train = Callable[..., Any]
 
 ``on_end(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once it was
 called for all, when a signal asked to stop;
-``run_vectorized`` is one.
+``train_vectorized`` is one.
 """
 
 Ending = Any

@@ -19,8 +19,11 @@ from transformer_jax.tasks.translation import TranslationTask
 
 
 class TaskBuilder(NamedTuple):
-    """How a task is made; ``open_source`` reads no data yet, ``objective`` is model and loss for
-    vocabularies of this size, ``require_split`` raises DataError when the data has no such split.
+    """How a task is made.
+
+    ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``require_split`` raises
+    DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
+    most positions of a row; ``next_commands`` are what to try after a run.
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
@@ -30,6 +33,7 @@ class TaskBuilder(NamedTuple):
     require_split: Callable[[ExperimentConfig, str], None]
     batch_shape: Callable[[int, int], PyTree]
     longest_row: Callable[[ExperimentConfig], int]
+    next_commands: tuple[str, ...]
 
 
 def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -61,6 +65,7 @@ TASKS: dict[str, TaskBuilder] = {
         _require_pairs,
         lambda rows, width: batch_shape(rows, width, width),
         _longest_pair,
+        ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
     ),
     "language_model": TaskBuilder(
         lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
@@ -70,6 +75,7 @@ TASKS: dict[str, TaskBuilder] = {
         _require_documents,
         lambda rows, width: batch_shape(rows, width, width).target,
         lambda config: config.batching.context_length,
+        ("evaluate --workdir={workdir} --split=validation", "generate --workdir={workdir} --prompt='The '"),
     ),
 }
 

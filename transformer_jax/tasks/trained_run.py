@@ -12,7 +12,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import steps_to_average
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import from_first
@@ -61,6 +61,8 @@ def open_trained_run(
     """
     run = RunDirectory(workdir)
     run.require_run()
+    if config.task != "translation":
+        raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; this command takes task=translation")
     tokenizers = tokenizers_of_run(run)
     mesh = make_mesh(config.mesh)
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size

@@ -1,1 +1,1 @@
-"""Language modelling: a decoder-only Transformer on plain text, measured in bits per byte."""
+"""Language modeling: a decoder-only Transformer on plain text, measured in bits per byte."""

@@ -1,4 +1,4 @@
-"""Language modelling: what the loop trains on, minimizes, and measures."""
+"""Language modeling: what the loop trains on, minimizes, and measures."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -35,7 +35,7 @@ def new_text_tokenizer(config: ExperimentConfig) -> TokenizerPair:
 class LanguageModelTask:
     """Data, model, loss and evaluation, made from the settings of a run and its tokenizer.
 
-    Serves every run of the same structure on the same data: none of their numbers is in it.
+    Serves every run of the same structure on the same data: no hyperparameter of a run is in it.
     """
 
     def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
