@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # Checking every annotation at every call takes two fifths of the time of tracing. So it is done where the arrays are made: in
 # the tests of these folders, and in those elsewhere that ask for it (`checked`), among them a run of each kind of model.
-CHECKED = {"layers", "decoding", "training", "evaluation", "tasks"}
+CHECKED = {"layers", "decoding", "training"}
 
 
 @pytest.fixture(autouse=True)

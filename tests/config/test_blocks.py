@@ -48,7 +48,7 @@ REFUSED = [
     ({"training": {"patience": -1}}, "training.patience: must not be negative; 0 turns it off"),
     (
         {"training": {"patience": 2, "evaluate_every": 0}},
-        "training.patience: needs validation BLEU; set training.evaluate_every above 0",
+        "training.patience: needs validations; set training.evaluate_every above 0",
     ),
     ({"decoding": {"beam_width": 0}}, "decoding.beam_width: 0 must be above 0"),
     ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),

@@ -53,6 +53,7 @@ def trained(task, updates):
     return state, losses
 
 
+@pytest.mark.checked
 def test_the_loss_falls_and_the_evaluation_sees_it(task, params):
     before = task.evaluate(params, "validation")
     state, losses = trained(task, UPDATES)
