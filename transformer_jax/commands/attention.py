@@ -53,6 +53,6 @@ def run(values: flags.FlagValues) -> int:
     if translation is None:
         translation = trained.translator.translate(trained.params, [values.text])[0][0].text
     weights, rows, columns = attention_of_pair(trained, values.text, translation, values.kind)
-    draw_attention(weights, rows, columns, path, title=f"{values.text}  →  {translation}")
+    draw_attention(weights, rows, columns, path, title=f"{values.text}\n{translation}")
     print(f"{values.text}\n{translation}\n{path}")
     return 0

@@ -58,7 +58,7 @@ def run(values: flags.FlagValues) -> int:
         print()
     words = {
         "workdir": shlex.quote(values.workdir),
-        "rnn": shlex.quote(str(Path(values.workdir).absolute().with_name("bahdanau"))),
+        "rnn": shlex.quote(str(Path(values.workdir).parent / "bahdanau")),
     }
     print(NEXT.format(program=program_name(), sentence=shlex.quote(SENTENCE), **words))
     return 0
