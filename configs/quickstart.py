@@ -1,10 +1,10 @@
 """The embedded default: a small Transformer on a generated English-German-like corpus.
 
     make quickstart
-    transformer-jax quickstart
+    transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart
 
-On two cores of an AMD EPYC with bfloat16 instructions, shared with other programs: 229 CPU seconds with installation (45 of them),
-3 min 9 s; test BLEU 98.14 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0).
+On two cores of an AMD EPYC with bfloat16 instructions, shared with other programs: 229 CPU seconds, 45 of them installation,
+3 min 9 s; test BLEU 98.14 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), commit 3d52112.
 """
 
 from ml_collections import ConfigDict
