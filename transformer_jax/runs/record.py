@@ -252,7 +252,7 @@ class RunRecord:
 
     def _remedy(self) -> str:
         return (
-            f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or start anew, in another --workdir, with a "
+            f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or restart, in another --workdir, with a "
             "lower optimizer.learning_rate or with optimizer.clip_norm"
         )
 
