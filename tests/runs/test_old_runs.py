@@ -34,7 +34,7 @@ def test_an_old_run_is_resumed(old_run, cache):
     metrics = metrics_of(old_run)
     assert metrics[: len(before)] == before
     assert [record["step"] for record in metrics[len(before) :]] == [5, 6, 6]
-    assert metrics[-2]["train/loss"] < before[0]["train/loss"], "it did not start anew"
+    assert metrics[-2]["train/loss"] < before[0]["train/loss"], "it did not restart"
     assert metrics[-2]["train/target_tokens"] > before[-2]["train/target_tokens"]
     assert load_run_config(old_run) == config
     assert (old_run / "checkpoints" / "6").is_dir()

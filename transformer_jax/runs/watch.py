@@ -49,7 +49,7 @@ def watch(
             say(f"{run.checkpoints}: no checkpoint yet; waiting")
         while not run.has_checkpoints():
             pause()
-        # What was measured beyond the newest checkpoint belongs to a run that was taken back or begun anew.
+        # What was measured beyond the newest checkpoint belongs to a run that was reset or restarted.
         with closing(MetricsLog(folder / "metrics.jsonl", run.checkpoint_steps()[-1])) as log:
             Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
 

@@ -153,7 +153,7 @@ def _require_effect(sweep: Sweep, key: str) -> None:
 
 
 def _selection_key(recipe: str) -> str:
-    """What the task of the recipe selects by; what is wrong with the recipe is told when it is used."""
+    """The selection metric of the recipe's task; a broken recipe raises its error when it is used."""
     try:
         return resolve(recipe).selection.key
     except ConfigError:

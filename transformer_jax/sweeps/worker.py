@@ -60,7 +60,9 @@ class Worker:
         while True:
             try:
                 for number in self._study.take_over_orphans():
-                    say(f"trial {number}: its worker stopped responding; it resumes from its last checkpoint, if that is here")
+                    say(
+                        f"trial {number}: its worker stopped responding; it resumes from its last checkpoint, if that is here"
+                    )
                 claimed = self._scheduler.take(self._fail)
                 is_over_now = not claimed and all(is_over(each) for each in self._study.trials())
             except UNREACHABLE as error:

@@ -1,26 +1,22 @@
 """A trained model from its run directory, and nothing but its run directory."""
 
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import jax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
-from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.evaluator import Evaluator, Scored
 from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translator import Translator
-from transformer_jax.training.sharding import make_mesh, placed_shapes
+from transformer_jax.training.sharding import make_mesh
 
 
 @dataclass
@@ -67,9 +63,5 @@ def open_trained_run(
     mesh = make_mesh(config.mesh)
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
     objective = TranslationObjective(config, *sizes, mesh)
-    like = placed_shapes(jax.eval_shape(objective.init_params, jax.random.key(0)), mesh)
-    # Of several processes one looks: a training may be adding checkpoints.
-    steps = from_first(lambda: steps_to_average(run, checkpoint, average))
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        params = checkpoints.restore_average(steps, like)
+    params, steps = restored_params(run, objective.init_params, mesh, checkpoint, average)
     return TrainedRun(config, tokenizers, objective, params, mesh, tuple(steps))

@@ -1,23 +1,19 @@
 """A trained language model from its run directory, and nothing but its run directory."""
 
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.language_model.generator import Generator
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.training.sharding import make_mesh, placed_shapes
+from transformer_jax.training.sharding import make_mesh
 
 
 @dataclass(frozen=True)
@@ -47,10 +43,6 @@ def open_trained_language_model(
     tokenizer = tokenizers_of_run(run).source
     mesh = make_mesh(config.mesh)
     objective = LanguageModelObjective(config, tokenizer.vocabulary_size, mesh)
-    like = placed_shapes(jax.eval_shape(objective.init_params, jax.random.key(0)), mesh)
-    # Of several processes one looks: a training may be adding checkpoints.
-    steps = from_first(lambda: steps_to_average(run, checkpoint, average))
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        params = checkpoints.restore_average(steps, like)
+    params, steps = restored_params(run, objective.init_params, mesh, checkpoint, average)
     generator = Generator(objective.model, tokenizer, config, mesh)
     return TrainedLanguageModel(config, tokenizer, generator, params, mesh, tuple(steps))
