@@ -1,6 +1,6 @@
 """One side of a comparison: the translations of a split by one checkpoint, read from disk or made now."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -11,6 +11,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.saved_evaluations import (
     SavedEvaluation,
+    ScoredCheckpoint,
     evaluation_stem,
     find_evaluation,
     read_evaluation,
@@ -112,9 +113,8 @@ def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
     """Evaluates, and saves what evaluate would; raises ConfigError when nothing can be saved."""
     workdir = require_writable(chosen.stem.parent, "A B")
     trained = open_trained_run(workdir, chosen.config, checkpoint=str(chosen.step), average=chosen.average)
-    report, hypotheses = trained.evaluator.evaluate(trained.params, chosen.split)
-    report = replace(report, checkpoint_step=trained.steps[-1], averaged_checkpoints=len(trained.steps))
-    return TranslatedSplit(chosen, save_evaluation(chosen.stem, report, hypotheses), load_run_config(workdir))
+    scored = ScoredCheckpoint(trained.evaluate(chosen.split), trained.steps[-1], len(trained.steps))
+    return TranslatedSplit(chosen, save_evaluation(chosen.stem, scored), load_run_config(workdir))
 
 
 def require_saved_score(side: TranslatedSplit, bleu: float) -> None:

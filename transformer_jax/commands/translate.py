@@ -54,10 +54,10 @@ def run(values: flags.FlagValues) -> int:
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.trained_ensemble import ensemble_of, open_chosen_runs
+    from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
     start_jax(config.data.cache_directory)
-    trained = ensemble_of(open_chosen_runs(runs, values.average))
+    trained = open_ensemble(runs, values.average)
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
     chunks = _chunks(lines_in, values.lines_at_once)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-LABELS = {"bleu": "BLEU", "chrf": "chrF"}
+LABELS = {"bleu": "BLEU", "chrf": "chrF", "bleu_lowercase": "BLEU lower-case"}
 
 
 class Metric(NamedTuple):
@@ -20,6 +20,11 @@ class Metric(NamedTuple):
     def text(self, value: float) -> str:
         """A value with as many digits as tell runs apart."""
         return f"{value:.2f}" if self.direction == "maximize" else f"{value:.4f}"
+
+    @property
+    def is_independent_of_tokenizer(self) -> bool:
+        """Whether it compares runs of different tokenizers; a loss per token does not."""
+        return self.name not in ("loss", "perplexity")
 
     @property
     def key(self) -> str:

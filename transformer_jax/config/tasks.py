@@ -53,7 +53,7 @@ TASKS = {
         {"transformer": TransformerConfig, "rnn": RnnConfig},
         DecodingConfig,
         Metric("bleu", "maximize"),
-        (Metric("chrf", "maximize"), *LOSSES),
+        (Metric("chrf", "maximize"), Metric("bleu_lowercase", "maximize"), *LOSSES),
         check_translation,
     ),
     "language_model": TaskBlocks(

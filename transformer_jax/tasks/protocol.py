@@ -11,15 +11,19 @@ from transformer_jax.training.losses import LossSums
 
 @runtime_checkable
 class Evaluation(Protocol):
-    """What evaluating parameters on a split found; tasks have classes of their own, with more in them."""
+    """The result of evaluating parameters on a split; tasks have classes of their own, with more in them."""
+
+    @property
+    def split(self) -> str:
+        """The split, by the name that the data has for it."""
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """By name, as the log has them below ``validation/``; ``loss`` is among them."""
 
     @property
-    def outputs(self) -> Sequence[str]:
-        """The lines that were generated, if any, in the order of the split."""
+    def outputs(self) -> Sequence[str] | None:
+        """The lines that were generated, in the order of the split; None where the task generates nothing."""
 
     @property
     def summary(self) -> str:
@@ -28,8 +32,11 @@ class Evaluation(Protocol):
     def to_json(self) -> dict[str, object]:
         """Everything that was measured, as what ``json.dumps`` takes."""
 
-    def table(self) -> str:
-        """The same as aligned text."""
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The same as lines of a table: name, value, remark."""
+
+    def examples(self, count: int) -> str:
+        """The first ``count`` inputs, outputs and references as text; empty where nothing is generated."""
 
 
 class DataReport(NamedTuple):
@@ -82,3 +89,19 @@ class Task(Protocol):
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
         """Scores ``params`` on ``train``, ``validation``, ``test`` or another split, or on its first ``limit`` examples."""
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """Restored parameters of a run, or of several that answer as one."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The updates of the checkpoints whose mean the parameters are."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The other runs of an ensemble, as ``RUN:UPDATE``."""
+
+    def evaluate(self, split: str, *, limit: int = 0) -> Evaluation:
+        """Scores the parameters on a split, or on its first ``limit`` examples."""
