@@ -58,9 +58,11 @@ class DecodeCache(NamedTuple):
     """State of incremental decoding.
 
     ``per_beam``: leaves ``[B, W, ...]`` that are reordered with the beams; leaves of rank 0 (a step counter) are
-    shared by all rows and never reordered. ``per_sentence``: leaves ``[B, ...]``, the same for every beam of a sentence
-    (encoded source, projected keys and values).
+    shared by all rows and never reordered. ``per_sentence``: leaves ``[B, ...]``, the same for every beam of a sentence and at
+    every step (encoded source, projected keys and values). ``slots``: leaves ``[B, ...]`` that steps write into and that are
+    never reordered; which of their entries belong to a beam is told by a mask in ``per_beam``.
     """
 
     per_beam: PyTree
     per_sentence: PyTree
+    slots: PyTree = ()

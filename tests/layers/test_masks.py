@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.layers.masks import SentenceMask, causal_mask, prefix_mask, segment_mask
+from transformer_jax.layers.masks import SentenceMask, causal_mask, with_own_slots, segment_mask
 
 
 def test_causal():
@@ -22,4 +22,4 @@ def test_causal_inside_sentences():
 
 
 def test_prefix():
-    np.testing.assert_array_equal(prefix_mask(jnp.int32(1), 4), [[[1, 1, 0, 0]]])
+    np.testing.assert_array_equal(with_own_slots(jnp.int32(1), 4), [[[1, 1, 0, 0]]])

@@ -70,7 +70,7 @@ def test_keys_and_values_are_kept_as_every_product_rounds_them(dtype):
     model, variables = make(compute_dtype=dtype)
     memory = model.apply(variables, SOURCE, train=False, method="encode")
     cache = jax.eval_shape(lambda: model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache"))
-    kept = cache.per_beam.self_attention, cache.per_sentence.cross_attention
+    kept = cache.slots, cache.per_sentence.cross_attention
     assert {leaf.dtype for leaf in jax.tree.leaves(kept)} == {jnp.dtype(dtype)}
 
 

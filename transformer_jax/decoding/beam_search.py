@@ -33,14 +33,13 @@ class Hypotheses(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a search keeps to: ``limits`` int32 ``[B]``, the most tokens of a hypothesis, and the options given."""
+    """The options of a search; all but ``length_penalty`` are static."""
 
-    limits: Int[Array, "B"]
     beam_width: int
     num_results: int
     length_penalty: float | Float[Array, ""]
-    bos_id: int
-    eos_id: int
+    bos_id: int = BOS_ID
+    eos_id: int = EOS_ID
 
 
 class Alive(NamedTuple):
@@ -52,13 +51,17 @@ class Alive(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """What the loop carries: ``position`` is the number of tokens chosen so far, ``per_beam`` belongs to ``alive``."""
+    """A search so far: ``position`` is the number of tokens chosen, ``limits`` the most of each sentence.
+
+    ``cache.per_beam`` belongs to ``alive``. T, the room for tokens, is at least ``position``.
+    """
 
     position: Int[Array, ""]
+    limits: Int[Array, "B"]
     alive: Alive
     finished: Hypotheses
     is_done: Bool[Array, "B"]
-    per_beam: PyTree
+    cache: DecodeCache
 
 
 def beam_search(
@@ -90,25 +93,53 @@ def beam_search(
     ``per_sentence`` never changes. Raises ValueError for impossible sizes and for leaves of ``per_beam`` of another
     shape.
     """
-    num_results = beam_width if num_results is None else num_results
-    _check_sizes(cache, max_lengths.shape[0], max_length, beam_width, num_results)
-    limits = jnp.clip(max_lengths, 0, max_length)
-    rules = Rules(limits, beam_width, num_results, length_penalty, bos_id, eos_id)
+    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id)
+    state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules)
+    return continue_search(step, state, max_length, rules).finished
+
+
+def start_search(cache: DecodeCache, limits: Int[Array, "B"], room: int, rules: Rules) -> BeamState:
+    """The state before the first token, with ``room`` for so many; a sentence with a limit of 0 is done.
+
+    Raises ValueError for impossible sizes.
+    """
+    _check_sizes(cache, limits.shape[0], room, rules)
+    batch_size, beam_width, num_results = limits.shape[0], rules.beam_width, rules.num_results
+    # All beams start from the same empty prefix, so only one of them may live.
+    log_probs = jnp.full((batch_size, beam_width), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
+    alive = Alive(
+        ids=jnp.full((batch_size, beam_width, room), PAD_ID, jnp.int32),
+        last_ids=jnp.full((batch_size, beam_width), rules.bos_id, jnp.int32),
+        log_probs=log_probs,
+    )
+    nothing = jnp.full((batch_size, num_results), -jnp.inf, jnp.float32)
+    finished = Hypotheses(
+        ids=jnp.full((batch_size, num_results, room), PAD_ID, jnp.int32),
+        scores=nothing,
+        log_probs=nothing,
+        lengths=jnp.zeros((batch_size, num_results), jnp.int32),
+    )
+    cache = jax.tree.map(jnp.asarray, cache)
+    return BeamState(jnp.zeros((), jnp.int32), limits, alive, finished, limits <= 0, cache)
+
+
+def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array, ""], rules: Rules) -> BeamState:
+    """Searches on until ``until`` tokens are chosen, at most as many as there is room for, or all sentences are done."""
+    per_sentence = state.cache.per_sentence
 
     def is_running(state: BeamState) -> Bool[Array, ""]:
-        return (state.position < max_length) & ~jnp.all(state.is_done)
+        return (state.position < until) & ~jnp.all(state.is_done)
 
     def advance(state: BeamState) -> BeamState:
-        logits, new_cache = step(state.alive.last_ids, DecodeCache(state.per_beam, cache.per_sentence))
-        return _advance(state._replace(per_beam=new_cache.per_beam), logits, rules)
+        logits, after = step(state.alive.last_ids, state.cache)
+        return _advance(state._replace(cache=after._replace(per_sentence=per_sentence)), logits, rules)
 
-    return jax.lax.while_loop(is_running, advance, _start(cache, rules, max_length)).finished
+    return jax.lax.while_loop(is_running, advance, state)
 
 
 def _advance(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
-    """Returns the state with one more token on every alive prefix; ``state.per_beam`` is that after the step."""
-    log_probs = _choosable_log_probs(logits, state.position + 1 >= rules.limits, rules.bos_id, rules.eos_id)
-    candidates, parents = _expand(state.alive, log_probs, state.position)
+    """Returns the state with one more token on every alive prefix; ``state.cache`` is that after the step."""
+    candidates, parents = _expand(state, logits, rules)
     is_eos = candidates.last_ids == rules.eos_id
 
     newly = _finish(candidates, is_eos, state.position + 1, rules)
@@ -116,15 +147,16 @@ def _advance(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> B
 
     alive_log_probs, survivors = jax.lax.top_k(jnp.where(is_eos, -jnp.inf, candidates.log_probs), rules.beam_width)
     alive = select_beams(candidates, survivors)._replace(log_probs=alive_log_probs)
-    per_beam = state.per_beam
+    cache = state.cache
     if rules.beam_width > 1:
-        per_beam = select_beams(per_beam, jnp.take_along_axis(parents, survivors, axis=1))
+        survived = jnp.take_along_axis(parents, survivors, axis=1)
+        cache = cache._replace(per_beam=select_beams(cache.per_beam, survived))
 
-    best_attainable = alive.log_probs[:, 0] / length_penalty_divisor(rules.limits, rules.length_penalty)
+    best_attainable = alive.log_probs[:, 0] / length_penalty_divisor(state.limits, rules.length_penalty)
     is_done = state.is_done | (best_attainable <= finished.scores[:, -1])
     if rules.beam_width == 1:
         is_done |= finished.lengths[:, 0] > 0
-    return BeamState(state.position + 1, alive, finished, is_done, per_beam)
+    return BeamState(state.position + 1, state.limits, alive, finished, is_done, cache)
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
@@ -139,7 +171,8 @@ def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
     return jax.tree.map(select, tree)
 
 
-def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, beam_width: int, num_results: int) -> None:
+def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Rules) -> None:
+    beam_width, num_results = rules.beam_width, rules.num_results
     if beam_width < 1 or max_length < 1:
         raise ValueError(f"beam_width={beam_width} and max_length={max_length} must be at least 1")
     if not 1 <= num_results <= beam_width:
@@ -152,50 +185,39 @@ def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, beam_widt
             raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
 
 
-def _start(cache: DecodeCache, rules: Rules, max_length: int) -> BeamState:
-    batch_size, beam_width, num_results = rules.limits.shape[0], rules.beam_width, rules.num_results
-    # all beams start from the same empty prefix, so only one of them may live
-    log_probs = jnp.full((batch_size, beam_width), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
-    alive = Alive(
-        ids=jnp.full((batch_size, beam_width, max_length), PAD_ID, jnp.int32),
-        last_ids=jnp.full((batch_size, beam_width), rules.bos_id, jnp.int32),
-        log_probs=log_probs,
-    )
-    nothing = jnp.full((batch_size, num_results), -jnp.inf, jnp.float32)
-    finished = Hypotheses(
-        ids=jnp.full((batch_size, num_results, max_length), PAD_ID, jnp.int32),
-        scores=nothing,
-        log_probs=nothing,
-        lengths=jnp.zeros((batch_size, num_results), jnp.int32),
-    )
-    per_beam = jax.tree.map(jnp.asarray, cache.per_beam)
-    return BeamState(jnp.zeros((), jnp.int32), alive, finished, rules.limits <= 0, per_beam)
-
-
-def _choosable_log_probs(
-    logits: Float[Array, "B W V"], is_last: Bool[Array, "B"], bos_id: int, eos_id: int
-) -> Float[Array, "B W V"]:
-    """Float32 log-probabilities, -inf for PAD and BOS, and in a sentence's last place for all but EOS."""
-    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-    ids = jnp.arange(logits.shape[-1])
-    is_choosable = (ids != PAD_ID) & (ids != bos_id)
-    may_choose = is_choosable[None, :] & (~is_last[:, None] | (ids == eos_id)[None, :])
-    return jnp.where(may_choose[:, None, :], log_probs, -jnp.inf)
-
-
-def _expand(
-    alive: Alive, log_probs: Float[Array, "B W V"], position: Int[Array, ""]
-) -> tuple[Alive, Int[Array, "B C"]]:
+def _expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
 
-    (Each beam has one EOS, so at most W of 2 W continuations end.)
+    (Each beam has one EOS, so at most W of 2 W continuations end.) They are looked for among the ``2 W`` largest logits of
+    every beam, so that no log-probabilities of the whole vocabulary are written.
     """
-    batch_size, beam_width, vocabulary_size = log_probs.shape
-    totals = (alive.log_probs[:, :, None] + log_probs).reshape(batch_size, -1)
-    best, index = top_k(totals, 2 * beam_width)
-    parents, tokens = index // vocabulary_size, (index % vocabulary_size).astype(jnp.int32)
-    ids = select_beams(alive.ids, parents).at[:, :, position].set(tokens)
-    return Alive(ids, tokens, best), parents
+    batch_size, beam_width, _ = logits.shape
+    log_probs, tokens = _best_of_each_beam(logits, state.position + 1 >= state.limits, rules)
+    totals = (state.alive.log_probs[:, :, None] + log_probs).reshape(batch_size, -1)
+    best, index = jax.lax.top_k(totals, min(2 * beam_width, totals.shape[1]))
+    parents, chosen = index // tokens.shape[2], jnp.take_along_axis(tokens.reshape(batch_size, -1), index, axis=1)
+    ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(chosen)
+    return Alive(ids, chosen, best), parents
+
+
+def _best_of_each_beam(
+    logits: Float[Array, "B W V"], is_last: Bool[Array, "B"], rules: Rules
+) -> tuple[Float[Array, "B W K"], Int[Array, "B W K"]]:
+    """Log-probabilities and ids of the ``K = 2 W`` best tokens after each prefix, best first, of equal ones the lower id first.
+
+    PAD and BOS are never among them; in a sentence's last place EOS alone is possible.
+    """
+    batch_size, beam_width, vocabulary_size = logits.shape
+    logits = logits.astype(jnp.float32)
+    normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    choosable = logits.at[:, :, jnp.array([PAD_ID, rules.bos_id])].set(-jnp.inf)
+    count = min(2 * beam_width, vocabulary_size)
+    best, ids = top_k(choosable.reshape(-1, vocabulary_size), count)
+    best, ids = best.reshape(batch_size, beam_width, count), ids.reshape(batch_size, beam_width, count)
+    is_last = is_last[:, None, None]
+    of_eos = jnp.where(jnp.arange(count) == 0, logits[:, :, rules.eos_id, None], -jnp.inf)
+    log_probs = jnp.where(is_last, of_eos, best) - normalizer
+    return log_probs, jnp.where(is_last, rules.eos_id, ids).astype(jnp.int32)
 
 
 def _finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:

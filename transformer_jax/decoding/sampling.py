@@ -32,13 +32,14 @@ class Samples(NamedTuple):
 
 
 class SamplingState(NamedTuple):
-    """What the loop carries: ``position`` is the number of tokens chosen so far, ``last_ids`` the newest of each row."""
+    """The state of the loop: ``position`` is the number of tokens chosen so far, ``last_ids`` the newest of each row."""
 
     position: Int[Array, ""]
     last_ids: Int[Array, "B"]
     is_done: Bool[Array, "B"]
     log_probs: Float[Array, "B"]
     per_beam: PyTree
+    slots: PyTree
 
 
 def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
@@ -75,6 +76,7 @@ def start_sampling(cache: DecodeCache, limits: Int[Array, "B"]) -> SamplingState
         is_done=limits <= 0,
         log_probs=jnp.zeros((rows,), jnp.float32),
         per_beam=jax.tree.map(jnp.asarray, cache.per_beam),
+        slots=cache.slots,
     )
 
 
@@ -90,7 +92,7 @@ def sample_next(
 
     ``keys`` [B], a key for each row, are folded with the position, so a row does not depend on which others there are.
     """
-    logits, cache = step(state.last_ids[:, None], DecodeCache(state.per_beam, per_sentence))
+    logits, cache = step(state.last_ids[:, None], DecodeCache(state.per_beam, per_sentence, state.slots))
     logits = logits[:, 0].astype(jnp.float32)
     at_position = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, state.position)
     drawn = jax.vmap(jax.random.categorical)(at_position, next_token_log_probs(logits, rule)).astype(jnp.int32)
@@ -102,6 +104,7 @@ def sample_next(
         is_done=state.is_done | (drawn == EOS_ID) | (position >= limits),
         log_probs=state.log_probs + jnp.where(state.is_done, 0.0, log_probs),
         per_beam=cache.per_beam,
+        slots=cache.slots,
     )
 
 

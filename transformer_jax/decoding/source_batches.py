@@ -26,9 +26,9 @@ def source_batches(
 ) -> Iterator[SourceBatch]:
     """Yields every sentence exactly once, longest first (memory runs out at once or never), whole whatever its length.
 
-    A batch has at most ``batch_tokens`` token positions, padding included, but at least ``row_multiple`` rows, and
-    always a multiple of it. There are few shapes: widths are rounded up in growing steps, free rows are filled with
-    shorter sentences, and only the last batch may have fewer rows, a power of two times ``row_multiple``. For ``[[5,
+    A batch has at most ``batch_tokens`` token positions, padding included, but at least ``row_multiple`` rows: a power of
+    two times it. There are few shapes: widths are rounded up in growing steps, free rows are filled with shorter sentences,
+    and only the last batch may have fewer rows. For ``[[5,
     2], [6, 7, 2]]`` and 16 tokens::
 
         indices [1, 0]
@@ -38,8 +38,9 @@ def source_batches(
     start = 0
     while start < len(order):
         width = padded_width(len(sources[order[start]]))
-        most_rows = max(batch_tokens // width // row_multiple, 1) * row_multiple
-        rows = min(most_rows, row_multiple * next_power_of_two(-(-(len(order) - start) // row_multiple)))
+        most = max(batch_tokens // width // row_multiple, 1)
+        left = next_power_of_two(-(-(len(order) - start) // row_multiple))
+        rows = row_multiple * min(1 << (most.bit_length() - 1), left)
         indices = order[start : start + rows]
         ids = np.full((rows, width), PAD_ID, np.int32)
         for row, index in enumerate(indices):

@@ -48,6 +48,7 @@ def causal_mask(length: int) -> Bool[Array, "1 length length"]:
     return jnp.tril(jnp.ones((1, length, length), dtype=bool))
 
 
-def prefix_mask(last: Int[Array, ""], length: int) -> Bool[Array, "1 1 length"]:
-    """Positions ``0 .. last`` of a cache of ``length``: what the newest token of incremental decoding sees. [1, 1, length]."""
-    return (jnp.arange(length) <= last)[None, None, :]
+def with_own_slots(visible: Bool[Array, "B W M"], first: Int[Array, ""]) -> Bool[Array, "B W M"]:
+    """The slots that beams of incremental decoding see once beam ``w`` has written its newest entry into slot ``first + w``."""
+    beams, slots = visible.shape[1:]
+    return visible | (jnp.arange(slots)[None, None, :] == first + jnp.arange(beams)[None, :, None])

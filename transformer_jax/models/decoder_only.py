@@ -8,30 +8,34 @@ import jax.numpy as jnp
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, Hidden, Int, Logits, TokenIds
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
-from transformer_jax.layers.masks import SentenceMask, prefix_mask
+from transformer_jax.layers.masks import SentenceMask, with_own_slots
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled
 from transformer_jax.models.transformer_layers import (
     EncoderLayer,
     KeysAndValues,
     LayerParts,
-    attend_to_cache,
-    empty_cache,
+    attend_to_slots,
+    empty_slots,
 )
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class GeneratedSoFar(NamedTuple):
-    """What differs between beams: keys and values, leaves [B, W, H, T, ...], and how many of the T places are filled."""
+    """The slots that hold the prompt and the continuation of a beam [B, W, P + T W], and the length of continuations.
 
-    self_attention: tuple[KeysAndValues, ...]
+    Slots, leaves [B, H, P + T W, ...], stay where they were written: first the prompt, which all beams share, then token ``t``
+    of the beam that was then number ``w`` in slot ``P + t W + w``.
+    """
+
+    visible: Bool[Array, "B W M"]
     length: Int[Array, ""]
 
 
-class PromptStart(NamedTuple):
-    """The first place [B] of the cache that a row uses: prompts end together, so shorter ones begin later."""
+class Prompt(NamedTuple):
+    """The places [B, P] that a prompt fills: prompts end together, so shorter ones begin later."""
 
-    start: Int[Array, "B"]
+    is_filled: Bool[Array, "B P"]
 
 
 class CausalLayer(EncoderLayer):
@@ -50,21 +54,21 @@ class CausalLayer(EncoderLayer):
         return hidden, cache  # type: ignore[return-value]  # the residual has called attend
 
     def step(
-        self, hidden: Float[Array, "B W D"], own: KeysAndValues, length: Int[Array, ""], mask: Bool[Array, "N 1 T"]
+        self, hidden: Float[Array, "B W D"], own: KeysAndValues, first: Int[Array, ""], visible: Bool[Array, "B W M"]
     ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
-        """One more position in each beam; ``mask`` [B W, 1, T] says which places of the cache it sees."""
-        cache = own
+        """One more position in each beam, whose keys and values become the slots from ``first`` on."""
+        slots = own
 
         def attend(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-            nonlocal cache
-            attended, cache = attend_to_cache(self.self_attention, inputs, own, length, mask)
+            nonlocal slots
+            attended, slots = attend_to_slots(self.self_attention, inputs, own, first, visible)
             return attended
 
-        return self._feed_forward(self.self_attention_residual(hidden, attend, train=False)), cache
+        return self._feed_forward(self.self_attention_residual(hidden, attend, train=False)), slots
 
-    def empty_cache(self, rows: int, beam_width: int, max_length: int) -> KeysAndValues:
-        """Zeros for ``max_length`` keys and values of every beam."""
-        return empty_cache(self.self_attention, rows, beam_width, max_length)
+    def empty_slots(self, rows: int, count: int) -> KeysAndValues:
+        """Zeros for ``count`` keys and values of every sentence."""
+        return empty_slots(self.self_attention, rows, count)
 
     def _feed_forward(self, hidden: Hidden) -> Hidden:
         return self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=False), train=False)
@@ -108,45 +112,43 @@ class DecoderOnly(nn.Module):
         """
         rows, width = inputs.shape
         inputs = jnp.asarray(inputs)
-        segments = (inputs != PAD_ID).astype(jnp.int32)
-        start = jnp.sum(1 - segments, axis=1)
-        caches = tuple(layer.empty_cache(rows, beam_width, width + max_length) for layer in self.decoder_layers)
+        is_filled = inputs != PAD_ID
+        count = width + max_length * beam_width
+        slots = tuple(layer.empty_slots(rows, count) for layer in self.decoder_layers)
         if width:
-            positions = jnp.maximum(jnp.arange(width)[None, :] - start[:, None], 0)
+            segments = is_filled.astype(jnp.int32)
+            positions = jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0)
             hidden = self._embed(inputs, positions, train=False, length=width + max_length)
             mask = SentenceMask(segments, segments, is_causal=True)
             filled = []
-            for layer, cache in zip(self.decoder_layers, caches, strict=True):
-                hidden, prefix = layer.prefill(hidden, mask)
-                filled.append(KeysAndValues(*map(_with_prefix, cache, prefix)))
-            caches = tuple(filled)
-        return DecodeCache(GeneratedSoFar(caches, jnp.asarray(width, jnp.int32)), PromptStart(start))
+            for layer, own in zip(self.decoder_layers, slots, strict=True):
+                hidden, prompt = layer.prefill(hidden, mask)
+                filled.append(
+                    KeysAndValues(*(old.at[:, :, :width].set(new) for old, new in zip(own, prompt, strict=True)))
+                )
+            slots = tuple(filled)
+        visible = jnp.zeros((rows, beam_width, count), bool).at[:, :, :width].set(is_filled[:, None])
+        return DecodeCache(GeneratedSoFar(visible, jnp.zeros((), jnp.int32)), Prompt(is_filled), slots)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits of the next token after one more token in each beam."""
         beams, prompt = cache.per_beam, cache.per_sentence
-        length = beams.length
-        max_length = beams.self_attention[0].keys.shape[3]
-        places = jnp.broadcast_to((length - prompt.start)[:, None], token_ids.shape)
-        hidden = self._embed(token_ids, places, train=False, length=max_length)
-        is_own = jnp.arange(max_length)[None, None, :] >= prompt.start[:, None, None]
-        mask = jnp.repeat(prefix_mask(length, max_length) & is_own, token_ids.shape[1], axis=0)
-        updated = []
-        for layer, own in zip(self.decoder_layers, beams.self_attention, strict=True):
-            hidden, own = layer.step(hidden, own, length, mask)
-            updated.append(own)
+        beam_width, width = token_ids.shape[1], prompt.is_filled.shape[1]
+        max_length = width + (beams.visible.shape[2] - width) // beam_width
+        first = width + beams.length * beam_width
+        positions = jnp.sum(prompt.is_filled, axis=1)[:, None] + beams.length
+        hidden = self._embed(token_ids, jnp.broadcast_to(positions, token_ids.shape), train=False, length=max_length)
+        visible = with_own_slots(beams.visible, first)
+        slots = []
+        for layer, own in zip(self.decoder_layers, cache.slots, strict=True):
+            hidden, own = layer.step(hidden, own, first, visible)
+            slots.append(own)
         logits = self.projection.logits(self.decoder_norm(hidden))
-        return logits, DecodeCache(GeneratedSoFar(tuple(updated), length + 1), prompt)
+        return logits, DecodeCache(GeneratedSoFar(visible, beams.length + 1), prompt, tuple(slots))
 
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4 of Vaswani et al. 2017; all positions are below ``length``."""
         summed = self.parts.place(self.embedding.embed(token_ids) + self.positions(positions, length=length))
         return self.sum_dropout(summed, train=train)
-
-
-def _with_prefix(cache_BWHTK: Array, prefix_BHPK: Array) -> Array:
-    """The cache with the same first entries in each beam."""
-    width = prefix_BHPK.shape[2]
-    return cache_BWHTK.at[:, :, :, :width].set(prefix_BHPK[:, None])

@@ -45,7 +45,7 @@ class Ensemble(nn.Module):
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Log of the mean probability of every next token, and the states of all members after ``token_ids``."""
-        own = zip(self.members, cache.per_beam, cache.per_sentence, strict=True)
+        own = zip(self.members, cache.per_beam, cache.per_sentence, cache.slots, strict=True)
         steps = [member.decode_step(token_ids, DecodeCache(*parts)) for member, *parts in own]
         return mean_log_probs([logits for logits, _ in steps]), _joined_caches([after for _, after in steps])
 
@@ -56,4 +56,4 @@ def joined_params(params: Sequence[PyTree]) -> dict[str, PyTree]:
 
 
 def _joined_caches(caches: Sequence[DecodeCache]) -> DecodeCache:
-    return DecodeCache(tuple(each.per_beam for each in caches), tuple(each.per_sentence for each in caches))
+    return DecodeCache(*(tuple(parts) for parts in zip(*caches, strict=True)))

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, TokenIds
+from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, TokenIds
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
-from transformer_jax.layers.masks import SentenceMask, prefix_mask
+from transformer_jax.layers.masks import SentenceMask, with_own_slots
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled
 from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, KeysAndValues, LayerParts
@@ -23,9 +23,13 @@ class Memory(NamedTuple):
 
 
 class PerBeam(NamedTuple):
-    """What differs between beams: the decoder's own keys and values, leaves [B, W, H, T, ...], and how many are filled."""
+    """The slots of the decoder's own keys and values that hold the prefix of a beam [B, W, T W], and the length of prefixes.
 
-    self_attention: tuple[KeysAndValues, ...]
+    Slots, leaves [B, H, T W, ...], stay where they were written: token ``t`` of the beam that was then number ``w`` is in
+    slot ``t W + w``.
+    """
+
+    visible: Bool[Array, "B W M"]
     length: Int[Array, ""]
 
 
@@ -90,33 +94,32 @@ class Transformer(nn.Module):
         return self.decoder_norm(hidden)
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
-        """Empty self-attention caches of static length, and the projected source."""
-        rows = memory.hidden.shape[0]
-        self_attention = tuple(layer.empty_cache(rows, beam_width, max_length) for layer in self.decoder_layers)
+        """Empty slots for ``max_length`` tokens of every beam, and the projected source."""
+        rows, count = memory.hidden.shape[0], max_length * beam_width
+        slots = tuple(layer.empty_slots(rows, count) for layer in self.decoder_layers)
         cross_attention = tuple(layer.project_source(memory.hidden) for layer in self.decoder_layers)
-        per_beam = PerBeam(self_attention, jnp.zeros((), jnp.int32))
-        return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments))
+        per_beam = PerBeam(jnp.zeros((rows, beam_width, count), bool), jnp.zeros((), jnp.int32))
+        return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments), slots)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits after one more token in each beam."""
         beams, sentences = cache.per_beam, cache.per_sentence
-        max_length = beams.self_attention[0].keys.shape[3]
+        beam_width = token_ids.shape[1]
+        max_length, first = beams.visible.shape[2] // beam_width, beams.length * beam_width
         positions = jnp.full(token_ids.shape, beams.length, jnp.int32)
         hidden = self._embed(
             self.target_embedding, self.target_positions, token_ids, positions, train=False, length=max_length
         )
-        self_mask = prefix_mask(beams.length, max_length)
+        visible = with_own_slots(beams.visible, first)
         cross_mask = (sentences.source_segments != 0)[:, None, :]
-        updated = []
-        for layer, own, source in zip(
-            self.decoder_layers, beams.self_attention, sentences.cross_attention, strict=True
-        ):
-            hidden, own = layer.step(hidden, own, beams.length, source, self_mask, cross_mask)
-            updated.append(own)
+        slots = []
+        for layer, own, source in zip(self.decoder_layers, cache.slots, sentences.cross_attention, strict=True):
+            hidden, own = layer.step(hidden, own, first, source, visible, cross_mask)
+            slots.append(own)
         logits = self.projection.logits(self.decoder_norm(hidden))
-        return logits, DecodeCache(PerBeam(tuple(updated), beams.length + 1), sentences)
+        return logits, DecodeCache(PerBeam(visible, beams.length + 1), sentences, tuple(slots))
 
     def _embed(
         self,

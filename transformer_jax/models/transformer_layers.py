@@ -92,27 +92,30 @@ class DecoderLayer(nn.Module):
         self,
         hidden_BWD: Float[Array, "B W D"],
         own: KeysAndValues,
-        length: Int[Array, ""],
+        first: Int[Array, ""],
         source: KeysAndValues,
-        self_mask: Bool[Array, "1 1 T"],
+        visible: Bool[Array, "B W M"],
         cross_mask: Bool[Array, "B 1 S"],
     ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
-        """One more position in each beam. The beams of a sentence query its source together, as positions would."""
-        cache = own
+        """One more position in each beam, whose keys and values become the slots from ``first`` on of ``own``.
+
+        The beams of a sentence query its slots and its source together, as positions would.
+        """
+        slots = own
 
         def attend_to_own(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-            nonlocal cache
-            attended, cache = attend_to_cache(self.self_attention, inputs, own, length, self_mask)
+            nonlocal slots
+            attended, slots = attend_to_slots(self.self_attention, inputs, own, first, visible)
             return attended
 
         def attend_to_source(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
             return self.cross_attention.attend(inputs, source.keys, source.values, cross_mask, train=False)
 
-        return self._wrapped(hidden_BWD, attend_to_own, attend_to_source, train=False), cache
+        return self._wrapped(hidden_BWD, attend_to_own, attend_to_source, train=False), slots
 
-    def empty_cache(self, rows: int, beam_width: int, max_length: int) -> KeysAndValues:
-        """Zeros for ``max_length`` own keys and values of every beam."""
-        return empty_cache(self.self_attention, rows, beam_width, max_length)
+    def empty_slots(self, rows: int, count: int) -> KeysAndValues:
+        """Zeros for ``count`` own keys and values of every sentence."""
+        return empty_slots(self.self_attention, rows, count)
 
     def project_source(self, memory: Float[Array, "B S D"]) -> KeysAndValues:
         """Keys and values of the encoded source, projected once a sentence."""
@@ -134,34 +137,26 @@ class DecoderLayer(nn.Module):
         )
 
 
-def attend_to_cache(
+def attend_to_slots(
     attention: MultiHeadAttention,
     inputs: Float[Array, "B W D"],
     own: KeysAndValues,
-    length: Int[Array, ""],
-    mask: Bool[Array, "#N 1 T"],
+    first: Int[Array, ""],
+    visible: Bool[Array, "B W M"],
 ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
-    """Self-attention of one more position in each beam, and its keys and values with those of that position at ``length``.
+    """Self-attention of one more position in each beam, and its slots [B, H, M, ...] with what it wrote from ``first`` on.
 
-    ``mask`` has a row for each of the N = B W beams, or one for all.
+    The beams of a sentence query its M slots together, as positions would; ``visible`` has the slots of a beam's own prefix.
     """
-    rows, beams, _ = inputs.shape
-    newest = KeysAndValues(*attention.cached_memory(inputs))
-    cache = KeysAndValues(*(_written(old, new, length) for old, new in zip(own, newest, strict=True)))
-    flat = KeysAndValues(*(leaf.reshape(rows * beams, *leaf.shape[2:]) for leaf in cache))
-    queries = inputs.reshape(rows * beams, 1, -1)
-    attended = attention.attend(queries, flat.keys, flat.values, mask, train=False)
-    return attended.reshape(rows, beams, -1), cache
+    newest = attention.cached_memory(inputs)
+    slots = KeysAndValues(
+        *(lax.dynamic_update_slice_in_dim(old, new, first, axis=2) for old, new in zip(own, newest, strict=True))
+    )
+    return attention.attend(inputs, slots.keys, slots.values, visible, train=False), slots
 
 
-def empty_cache(attention: MultiHeadAttention, rows: int, beam_width: int, max_length: int) -> KeysAndValues:
-    """Zeros for ``max_length`` keys and values of every beam."""
-    shape = rows, beam_width, attention.num_heads, max_length
+def empty_slots(attention: MultiHeadAttention, rows: int, count: int) -> KeysAndValues:
+    """Zeros for ``count`` keys and values of every sentence."""
+    shape = rows, attention.num_heads, count
     keys = jnp.zeros((*shape, attention.key_size), attention.dtype)
     return KeysAndValues(keys, jnp.zeros((*shape, attention.value_size), attention.dtype))
-
-
-def _written(cache_BWHTK: Array, newest_BHWK: Array, index: Array) -> Array:
-    """The cache with the newest entry at ``index`` of its time axis."""
-    newest_BWHTK = jnp.swapaxes(newest_BHWK, 1, 2)[:, :, :, None]
-    return lax.dynamic_update_slice_in_dim(cache_BWHTK, newest_BWHTK, index, axis=3)

@@ -5,18 +5,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
+from transformer_jax.array_types import EOS_ID, PAD_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, DecodingConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import Hypotheses, beam_search
+from transformer_jax.decoding.beam_search import Hypotheses, Rules
+from transformer_jax.decoding.segmented_search import SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
-from transformer_jax.sequence_types import Tokens
+from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 LINE_BREAKS = re.compile(r"[\n\r\t]")
@@ -37,9 +36,8 @@ class Translator:
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
-        self._search = jax.jit(
-            partial(search, model, config), static_argnames="num_results", out_shardings=everywhere(mesh)
-        )
+        self._model = model
+        self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(
         self,
@@ -66,15 +64,31 @@ class Translator:
         lengths[asked] = [len(ids) for ids in sources]
         require_translatable(lengths, self._config.max_source_tokens, name, first)
         done = len(sentences) - len(asked)
-        batch_tokens = self._config.batch_tokens
+        search = self._search_for(num_results)
+        extra, batch_tokens = self._config.max_extra_tokens, self._config.batch_tokens
         for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
-            ids = put_rows(batch.ids, self._mesh)
-            found = jax.device_get(self._search(params, ids, num_results=num_results))
-            for row, index in enumerate(batch.indices):
-                results[asked[index]] = self._texts(found, row)
-            done += len(batch.indices)
-            on_progress(done)
+            limits = limits_of(batch.ids, extra)
+            inputs = put_rows(batch.ids, self._mesh)
+            for rows, found in search.search(params, inputs, limits, batch.ids.shape[1] + extra):
+                for place, row in enumerate(rows):
+                    results[asked[batch.indices[row]]] = self._texts(found, place)
+                done += len(rows)
+                on_progress(done)
         return results
+
+    def _search_for(self, num_results: int) -> SegmentedSearch:
+        """Made once for each number of results: it keeps compiled programs."""
+        if num_results not in self._searches:
+            config = self._config
+            rules = Rules(config.beam_width, num_results, config.length_penalty)
+            self._searches[num_results] = SegmentedSearch(
+                partial(init_cache, self._model, config.beam_width),
+                lambda params: partial(call, self._model, params, "decode_step"),
+                rules,
+                row_multiple=row_groups(self._mesh),
+                whole=everywhere(self._mesh),
+            )
+        return self._searches[num_results]
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
         translations = []
@@ -111,25 +125,17 @@ def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int 
         )
 
 
-def search(
-    model: Module, config: DecodingConfig, params: PyTree, source_ids: Int[Array, "B S"], *, num_results: int
-) -> Hypotheses:
-    """Beam search with ``model`` for rows of source ids that end with EOS; rows of padding cost no step.
+def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
+    """The most tokens of the translation of each row [B, S]: source tokens + ``max_extra_tokens``, EOS counted on neither side.
 
-    At most source tokens + ``max_extra_tokens`` tokens, EOS counted on neither side (section 6.1).
+    (Section 6.1.) 0 for a row of padding, which costs no step.
     """
-    source = Tokens.from_ids(source_ids)
-    source_lengths = jnp.sum(source.segments, axis=1)
-    max_lengths = jnp.where(source_lengths > 0, source_lengths + config.max_extra_tokens, 0)
-    max_length = source_ids.shape[1] + config.max_extra_tokens
-    memory = call(model, params, "encode", source, train=False)
-    cache = call(model, params, "init_cache", memory, beam_width=config.beam_width, max_length=max_length)
-    return beam_search(
-        partial(call, model, params, "decode_step"),
-        cache,
-        max_lengths=max_lengths,
-        max_length=max_length,
-        beam_width=config.beam_width,
-        num_results=num_results,
-        length_penalty=config.length_penalty,
-    )
+    lengths = np.sum(source_ids != PAD_ID, axis=1, dtype=np.int32)
+    return np.where(lengths > 0, lengths + np.int32(max_extra_tokens), 0).astype(np.int32)
+
+
+def init_cache(model: Module, beam_width: int, params: PyTree, source_ids: Int[Array, "B S"], room: int) -> DecodeCache:
+    """The encoded source and empty beams with room for so many tokens; rows of source ids end with EOS."""
+    memory = call(model, params, "encode", Tokens.from_ids(source_ids), train=False)
+    cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beam_width, max_length=room)
+    return cache
