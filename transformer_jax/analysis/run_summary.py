@@ -1,4 +1,4 @@
-"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be in progress."""
+"""Results and cost of one run, read from its folder; nothing is loaded, and the run may still be in progress."""
 
 import json
 from collections.abc import Mapping, Sequence

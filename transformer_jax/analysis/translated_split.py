@@ -27,7 +27,7 @@ SAME_SCORE = 0.01
 
 @dataclass(frozen=True)
 class ChosenSplit:
-    """What one side is to be: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
+    """One side of a comparison: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
 
     That is ``stem``, of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded as ``config`` says;
     without a step it is a file as it stands.
@@ -50,7 +50,7 @@ class TranslatedSplit:
     trained: ExperimentConfig
 
     def description(self) -> str:
-        """Which parameters, how decoded, and from which file: for the reader of a report."""
+        """Parameters, decoding and file of these translations, for the reader of a report."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"

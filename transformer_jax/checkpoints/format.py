@@ -1,4 +1,4 @@
-"""What lies in a folder of checkpoints, seen from outside: steps, scores, sizes, damage. No array is read, no Orbax needed."""
+"""Contents of a checkpoint folder without its arrays: steps, scores, sizes, damage. Needs no Orbax."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def written(self) -> float:
-        """When it was complete, in seconds since 1970; of a copy too, as long as Orbax's note of it can be read."""
+        """Time of completion, in seconds since 1970; also correct for a copy, if Orbax's metadata can be read."""
         try:
             note = json.loads((self.folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))
             return note["commit_timestamp_nsecs"] / 1e9
@@ -47,7 +47,7 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
 
 
 def bytes_in(folder: Path) -> int:
-    """What the files in a folder hold together."""
+    """Total size of the files in a folder, in bytes."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 

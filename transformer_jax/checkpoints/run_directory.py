@@ -67,12 +67,12 @@ class RunDirectory:
 
     @property
     def goodput(self) -> Path:
-        """Where the time went, over all starts."""
+        """Wall time of the run by category, over all starts, JSON."""
         return self._own / "goodput.json"
 
     @property
     def outcome(self) -> Path:
-        """How the run ended, JSON; missing while it is in progress and after a crash."""
+        """Outcome of the run, JSON; missing while it is in progress and after a crash."""
         return self._own / "outcome.json"
 
     @property
@@ -82,7 +82,7 @@ class RunDirectory:
 
     @property
     def data_report(self) -> Path:
-        """What is in the training data, and what was left out of it and why."""
+        """Statistics of the training data, and of the examples left out of it by reason."""
         return self._own / "data.json"
 
     def has_checkpoints(self) -> bool:

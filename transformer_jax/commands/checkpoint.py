@@ -34,7 +34,7 @@ from transformer_jax.runtime.program_name import program_name
 
 
 class Action(NamedTuple):
-    """What the command does under a name: with how many runs, and which of its flags."""
+    """An action of the command: its function, the number of runs that it takes, and the flags that it reads."""
 
     do: Callable[[flags.FlagValues, list[str]], None]
     runs: int

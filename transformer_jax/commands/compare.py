@@ -79,7 +79,7 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":
-    """What was saved, or what is translated now."""
+    """Saved translations, or new ones where none were saved."""
     from transformer_jax.analysis.translated_split import saved_translations, translate_now
 
     saved = saved_translations(chosen)
@@ -91,7 +91,7 @@ def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":
 
 
 def _two_paths(values: flags.FlagValues) -> list[Path]:
-    """What A and B name; raises ConfigError when they are not two, or when files are to be decoded otherwise."""
+    """Paths of A and B; raises ConfigError when there are not two, or when files are to be decoded with other settings."""
     paths = [Path(argument).expanduser().resolve() for argument in values.arguments]
     if len(paths) != 2:
         raise ConfigError(f"A B: give two runs to compare, not {len(paths)}; --help shows an example")

@@ -14,7 +14,7 @@ from transformer_jax.config.names import nearest
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
-    """What the function of that name in the file returns, given ``argument`` unless that is empty.
+    """Calls a function of a Python file and returns its result; ``argument`` is passed unless it is empty.
 
     ``kind``: what such a file is, for messages. Raises ConfigError when the file fails, has no such function, or the argument
     is not one of those it lists in ``VARIANTS``.

@@ -151,7 +151,7 @@ class RnnConfig:
 
     @property
     def d_model(self) -> int:
-        """What schedules that scale with the model take as its width."""
+        """Width of the model for schedules that scale with it."""
         return self.d_hidden
 
     @property

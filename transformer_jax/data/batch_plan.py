@@ -1,4 +1,4 @@
-"""Which pairs go into which update: a pure function of (seed, epoch), so that a position in the data is one number."""
+"""Assignment of pairs to updates: a pure function of (seed, epoch), so that a position in the data is one number."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -78,7 +78,7 @@ class BatchPlan(ABC):
         return [*met, *(shape for shape in self.shapes if shape not in met)]
 
     def to_json(self) -> dict[str, object]:
-        """What the plan is, as what ``json.dumps`` takes."""
+        """The plan in types that ``json.dumps`` accepts."""
         batches = [
             {"rows": rows, "source_width": source, "target_width": target, "batches": count}
             for (rows, source, target), count in self.batches.items()
@@ -87,7 +87,7 @@ class BatchPlan(ABC):
         return report | {"padding_share": self.padding_share._asdict(), "notes": self.notes()}
 
     def table(self) -> str:
-        """What the plan is, as plain text."""
+        """The plan as plain text."""
         lines = [f"batches: {self.batches_per_epoch:,} an epoch of {self.num_pairs:,} pairs"]
         for (rows, source, target), count in self.batches.items():
             lines.append(f"  {count:>7,} of {rows:>5} rows, {source:>4} source and {target:>4} target positions each")
@@ -95,7 +95,7 @@ class BatchPlan(ABC):
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes())])
 
     def notes(self) -> list[str]:
-        """What a reader should know about an unusual plan."""
+        """Warnings about an unusual plan."""
         if self.batches_per_epoch > len(self.shapes):
             return []
         return ["every shape has a single batch, completed with padding: few pairs for batching.tokens_per_update"]

@@ -1,4 +1,4 @@
-"""Which training pairs are left out, and why: counted, never silent. Validation and test have no filters."""
+"""Filters of training pairs: dropped pairs are counted by reason. Validation and test have no filters."""
 
 from collections.abc import Callable
 from typing import NamedTuple

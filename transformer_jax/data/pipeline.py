@@ -17,7 +17,7 @@ from transformer_jax.sequence_types import Batch, Tokens
 READER_THREADS = 2
 
 Parts = tuple[Sequence[int], int]
-"""Which parts of the rows of a batch, of how many equal ones."""
+"""Indices of the parts of the rows of a batch, and the number of equal parts."""
 WHOLE: Parts = ((0,), 1)
 
 

@@ -25,7 +25,7 @@ def start_tensorflow() -> ModuleType:
 
 @cache
 def tensorflow_being_imported() -> Future[ModuleType]:
-    """What ``start_tensorflow`` returns or raises, once it is there: a thread imports it, which takes seconds.
+    """Future of the result of ``start_tensorflow``; a thread imports TensorFlow, which takes seconds.
 
     One thread for the whole process: an import that several threads begin can give one of them half a module. The interpreter
     waits for it, which it must: it cannot end in the middle of loading TensorFlow.

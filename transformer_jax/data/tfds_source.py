@@ -98,7 +98,7 @@ class TfdsCorpus:
 
 
 class _Texts(NamedTuple):
-    """Where an example holds its sentences (under ``key``, or at the top), in which languages, and how to read them."""
+    """Location of the sentences in an example (under ``key``, or at the top), their languages, and how to read them."""
 
     key: str
     languages: list[str]

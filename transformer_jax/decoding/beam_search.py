@@ -33,7 +33,7 @@ class Hypotheses(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a search keeps to: ``limits`` int32 ``[B]``, the most tokens of a hypothesis, and the options given."""
+    """Constraints of a beam search: ``limits`` int32 ``[B]``, the most tokens of a hypothesis, and the options given."""
 
     limits: Int[Array, "B"]
     beam_width: int
@@ -52,7 +52,7 @@ class Alive(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """What the loop carries: ``position`` is the number of tokens chosen so far, ``per_beam`` belongs to ``alive``."""
+    """Carry of the loop: ``position`` is the number of tokens chosen so far, ``per_beam`` belongs to ``alive``."""
 
     position: Int[Array, ""]
     alive: Alive

@@ -130,7 +130,7 @@ def _p_value(difference: float, drawn: np.ndarray) -> float:
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """What the metric counts in each sentence, ``[sentences, counts]``: the score of several is that of the sum."""
+    """Statistics of the metric by sentence, ``[sentences, counts]``: the score of a corpus is that of their sum."""
     return np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
 
 

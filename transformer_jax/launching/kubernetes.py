@@ -43,7 +43,7 @@ exit "$status"
 
 @dataclass(frozen=True)
 class KubernetesSettings:
-    """What to ask Kubernetes for; fields are the flags of ``transformer-jax launch kubernetes``."""
+    """Settings of a Kubernetes launch; fields are the flags of ``transformer-jax launch kubernetes``."""
 
     name: str
     namespace: str | None

@@ -47,7 +47,7 @@ fi
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """What to ask SLURM for; fields are the flags of ``transformer-jax launch slurm``."""
+    """Settings of a SLURM launch; fields are the flags of ``transformer-jax launch slurm``."""
 
     name: str
     gpus_per_node: int | None

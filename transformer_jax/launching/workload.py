@@ -1,4 +1,4 @@
-"""What is launched: a run of several processes, or the workers of a sweep, each on its own."""
+"""Workloads: a run of several processes, or the workers of a sweep, each on its own."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath

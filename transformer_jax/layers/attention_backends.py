@@ -33,7 +33,7 @@ class AttentionBackend(Protocol):
         drops: Drops | None,
         dtype: str,
     ) -> Float[Array, "B H Q U"]:
-        """What each query gets; ``drops`` are those of the weights [B, H, Q, M], ``dtype`` that of the products' operands."""
+        """Output of each query; ``drops`` are those of the weights [B, H, Q, M], ``dtype`` that of the products' operands."""
 
 
 @dataclass(frozen=True)

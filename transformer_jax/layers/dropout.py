@@ -48,7 +48,7 @@ class Dropout(nn.Module):
     rate: Rate
 
     def draw(self, *, train: bool) -> Drops | None:
-        """What is dropped; None, nothing, unless ``train``."""
+        """Draws the elements to drop; None, nothing, unless ``train``."""
         if not train or self.rate is None:
             return None
         return draw(self.rate, self.make_rng("dropout"))

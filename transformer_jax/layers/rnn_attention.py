@@ -26,7 +26,7 @@ class Prepared(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What a query found: ``context`` [B, Q, E], ``weights`` [B, Q, M], and what to remember for the next step."""
+    """Result of attention: ``context`` [B, Q, E], ``weights`` [B, Q, M], and the state carried to the next step."""
 
     context: Float[Array, "B Q E"]
     weights: Float[Array, "B Q M"]
@@ -140,4 +140,4 @@ class LocationSensitiveAttention(nn.Module):
 
 
 RnnAttention = ContentAttention | LocationBasedAttention | LocationSensitiveAttention
-"""What a decoder attends with: ``prepare`` once a sentence, ``start`` once a decoding, and a call for every step."""
+"""Attention of an RNN decoder: ``prepare`` once a sentence, ``start`` once a decoding, and a call for every step."""

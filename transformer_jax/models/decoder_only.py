@@ -22,7 +22,7 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class GeneratedSoFar(NamedTuple):
-    """What differs between beams: keys and values, leaves [B, W, H, T, ...], and how many of the T places are filled."""
+    """State of each beam: keys and values, leaves [B, W, H, T, ...], and how many of the T places are filled."""
 
     self_attention: tuple[KeysAndValues, ...]
     length: Int[Array, ""]

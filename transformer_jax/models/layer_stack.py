@@ -1,4 +1,4 @@
-"""How a stack of equal layers is run: what is compiled once or often, what is kept for the backward pass or made again.
+"""Execution of a stack of equal layers: as a loop or unrolled, with activations stored or rematerialized.
 
 All of them compute the same from the same parameters, each layer's under its own name, so a checkpoint fits every one.
 """
@@ -28,7 +28,7 @@ class LayerStack(Protocol):
     """Runs ``hidden`` through layers of one class, each called as ``layer(hidden, *context, train=train)``."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """What the last layer returns."""
+        """Output of the last layer."""
 
 
 @dataclass(frozen=True)

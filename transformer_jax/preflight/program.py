@@ -99,7 +99,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
 
 
 class _Found(NamedTuple):
-    """What the compiler says; see ``Program``."""
+    """Findings of the compiler; see ``Program``."""
 
     temporaries: int
     available: float

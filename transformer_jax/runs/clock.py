@@ -1,4 +1,4 @@
-"""Where the time of a process goes: one clock, from which every run that trains in it takes its part."""
+"""Accounting of the wall time of a process: one clock, shared by all runs that train in it."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How much of the time of a run moved the model forward, and what took the rest; kept in ``goodput.json``."""
+"""Goodput: the share of the time of a run spent on updates, and what took the rest; kept in ``goodput.json``."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ def _share(seconds: dict[str, float], kind: str) -> float:
 
 
 def _earlier_seconds(path: Path, first: int) -> dict[str, float]:
-    """What earlier starts spent; updates that they made beyond update ``first`` are lost."""
+    """Seconds of earlier starts; updates that they made beyond update ``first`` are lost."""
     if not path.is_file():
         return dict.fromkeys(KINDS, 0.0)
     try:

@@ -11,7 +11,7 @@ from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
 
 @runtime_checkable
 class Training(Protocol):
-    """What the loop drives: one run (``SingleRun``), or several in one program (``VectorizedRuns``)."""
+    """Interface of the object that the loop drives: one run (``SingleRun``), or several in one program (``VectorizedRuns``)."""
 
     def begin(self) -> tuple[int, PyTree]:
         """The number of updates made so far, and the state after them, on its devices."""
@@ -30,7 +30,7 @@ class Training(Protocol):
         """Reads and logs the metrics of update ``number``, validates and saves; the state to train on."""
 
     def reason_to_end(self, number: int) -> str | None:
-        """Why no update follows update ``number``, None where one does."""
+        """Reason to end before update ``number + 1``; None to continue."""
 
 
 def train_loop(

@@ -256,7 +256,7 @@ def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
-    """What happened, where the run is, what to try next."""
+    """Summary of a run: its outcome, its folder, commands to try next."""
     selection = config.selection
     best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
     reason = {

@@ -27,7 +27,7 @@ def join_processes() -> None:
     SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods are recognized by JAX. Elsewhere three variables of
     the environment say it, as torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
     ``JAX_PROCESS_ID``.
-    Raises ConfigError when nothing says how many processes there are, or when they do not come together.
+    Raises ConfigError when nothing says how many processes there are, or when they cannot connect.
     """
     try:
         jax.distributed.initialize(
@@ -57,14 +57,14 @@ def _by_hand() -> dict[str, Any]:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes files and talks to the user."""
+    """Whether this is process 0, which writes files and prints."""
     return jax.process_index() == 0
 
 
 def from_first(make: Callable[[], Json]) -> Json:
-    """What ``make`` returns in the first process, of what JSON can say; the others do not call it.
+    """Calls ``make`` on process 0 only and returns its result, which must be JSON, on all processes.
 
-    The ConfigError or DataError that it raises is raised in all of them.
+    A ConfigError or DataError raised by ``make`` is raised on all of them.
     """
     if jax.process_count() == 1:
         return make()
@@ -88,21 +88,21 @@ def _broadcast(content: bytes) -> bytes:
 
 
 def all_agree(here: bool) -> bool:
-    """Whether every process says so. All must ask, after the same things done together."""
+    """Whether ``here`` is true on every process. A collective: all processes must call it, in the same order."""
     return bool(np.all(multihost_utils.process_allgather(np.asarray(here))))
 
 
 def say(text: str, file: TextIO = sys.stdout) -> None:
-    """Prints once, however many processes there are."""
+    """Prints on process 0 only."""
     if is_first():
         print(text, file=file)
 
 
 @contextmanager
 def first_goes_first() -> Iterator[None]:
-    """What happens inside happens in the first process, and then in the others, which find on disk what it made.
+    """Runs the block on process 0, and then on the others, which find on disk what it made.
 
-    The first's ConfigError or DataError is raised in all; nothing inside may wait for another process.
+    Its ConfigError or DataError is raised on all; the block may not wait for another process.
     """
     if not is_first():
         from_first(lambda: None)

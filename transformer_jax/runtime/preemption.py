@@ -10,7 +10,7 @@ import jax
 from jax.experimental import multihost_utils
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
-# Whoever stops a whole tree of processes reaches some twice: by itself, and through the parent that passes it on.
+# Whoever stops a whole tree of processes reaches some twice: directly, and through the parent that passes it on.
 ECHO_SECONDS = 1.0
 
 
@@ -55,7 +55,7 @@ class AgreedInterruption:
 
     def __init__(self) -> None:
         self._has_asked = False
-        # Whoever asked too late for an update finds the training at its end.
+        # Whoever asks after the last update finds the run ended.
         self.is_asked = False
 
     def __enter__(self) -> "AgreedInterruption":
@@ -69,7 +69,7 @@ class AgreedInterruption:
 
     def stops_after(self, step: int) -> bool:
         """Whether update ``step`` is to be the last of all processes; each must ask once an update."""
-        # A signal that came before the first update was put down for update 1, which a resumed run does not make.
+        # A signal that came before the first update counts for update 1, which a resumed run does not make.
         came_early = not self._has_asked and multihost_utils.reached_preemption_sync_point(1)
         self._has_asked = True
         return multihost_utils.reached_preemption_sync_point(step) or came_early
@@ -80,7 +80,7 @@ class AgreedInterruption:
 
 
 def interruption() -> Interruption | AgreedInterruption:
-    """What serves the processes that there are."""
+    """The interruption for this number of processes."""
     return AgreedInterruption() if jax.process_count() > 1 else Interruption()
 
 

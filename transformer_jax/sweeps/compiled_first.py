@@ -1,4 +1,4 @@
-"""Which trial a worker takes next: one that was begun, one that runs what it compiled last, one that nobody else compiles."""
+"""Order of the trials of a worker: begun ones, then those that run what it compiled last, then those nobody else compiles."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ class CompiledFirst:
         self._last = structure_of(config)
 
     def ranks(self) -> Callable[[FrozenTrial], int]:
-        """How a trial ranks at this moment; all alike where their settings are yet to be chosen."""
+        """Returns the rank of a trial now; the same for all trials whose settings are not chosen yet."""
         states = (TrialState.RUNNING,)
         running = [self._structure(each) for each in self._study.study.get_trials(deepcopy=False, states=states)]
 
@@ -44,7 +44,7 @@ class CompiledFirst:
         return {number_of(each) for each in waiting if self._structure(each) not in (None, structure)}
 
     def _structure(self, trial: FrozenTrial) -> ExperimentConfig | None:
-        """What the trial compiles; None where that is not known yet, or not possible."""
+        """Settings that determine the compiled program of a trial; None where they are unknown or invalid."""
         point = given_point(trial)
         if not point:
             return None

@@ -60,7 +60,7 @@ def die_with_parent() -> None:
 
 
 def log_file(logs: Path, number: int) -> Path:
-    """What worker ``number`` of this host prints."""
+    """Log file of worker ``number`` of this host."""
     return logs / f"{os.uname().nodename}-{number}.log"
 
 

@@ -17,7 +17,7 @@ from transformer_jax.sweeps.ranges import Choice, Range, Value
 
 Direction = Literal["maximize", "minimize"]
 METRICS: dict[str, Direction] = {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}
-"""What a run reports at every validation, and which way is better."""
+"""Metrics that a run reports at every validation, and which direction is better."""
 
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
 PRUNERS = ("none", "median", "successive_halving", "hyperband")
@@ -26,7 +26,7 @@ ROW, SEED = "row", "seed"
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep file's ``get_sweep()`` returns.
+    """A sweep, as returned by a sweep file's ``get_sweep()``.
 
     Every trial is ``config`` with ``overrides``, and then: each of the named ``rows`` of overrides, with each of the
     ``seeds``, with each point of ``space`` (``sampler="grid"``), or ``trials`` points of ``space`` that the sampler chooses
@@ -86,7 +86,7 @@ class Sweep:
         return METRICS[self.metric]
 
     def points(self) -> list[dict[str, Value]]:
-        """What each trial is given: all of it where trials are listed, else nothing, which leaves it to the sampler.
+        """The point of each trial: complete where trials are listed, else empty, which leaves it to the sampler.
 
         ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``; the row and the seed stand for their overrides.
         """
@@ -114,7 +114,7 @@ class Sweep:
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
-    """What the file ``path.py[:argument]`` states, with more ``overrides`` of all trials, and of the rows only those named.
+    """Reads a sweep from ``path.py[:argument]``, with more ``overrides`` of all trials, and only the named ``rows``.
 
     Raises ConfigError when there is no such file, it fails, or what it states is not possible.
     """

@@ -1,4 +1,4 @@
-"""Which devices of a host each worker of a sweep has to itself."""
+"""Assignment of the devices of a host to the workers of a sweep."""
 
 import os
 from pathlib import Path
@@ -31,12 +31,12 @@ def has_tpu() -> bool:
 
 
 def workers_that_fit() -> int:
-    """How many workers a host takes unless told: one a GPU, else one."""
+    """Default number of workers of a host: one per GPU, else one."""
     return max(len(gpus()), 1)
 
 
 def environments(workers: int, devices: list[str]) -> list[Environment]:
-    """What each worker's environment adds: as many GPUs to each, or one GPU to several with equal parts of its memory.
+    """Variables added to each worker's environment: several GPUs per worker, or several workers per GPU with equal memory.
 
     ``environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``. Without
     GPUs, and for one worker, nothing. Raises ConfigError when GPUs and workers do not divide: some would be faster than others.

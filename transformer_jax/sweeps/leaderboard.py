@@ -1,4 +1,4 @@
-"""What a sweep found, to read: the trials in order, where seeds were varied the mean over them, and pictures."""
+"""Leaderboard of a sweep: the trials in order, the mean over seeds where they vary, and plots."""
 
 import statistics
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequen
 
 
 def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
-    """How many trials ended how, their table, and that of the means over seeds."""
+    """Counts of trials by state, the table of trials, and that of the means over seeds."""
     counts = {state: sum(trial.state == state for trial in trials) for state in dict.fromkeys(t.state for t in trials)}
     better = "the more the better" if sweep.direction == "maximize" else "the less the better"
     text = (

@@ -80,7 +80,7 @@ def definition(sweep: Sweep) -> str:
 
 
 def _settings(sweep: Sweep) -> dict[str, Any]:
-    """What all trials start from; where the data lie is each machine's own affair."""
+    """Base settings of all trials, without the location of the data, which each machine chooses."""
     try:
         stated = flatten(sweep.settings({}))
     except ConfigError:

@@ -17,7 +17,7 @@ class Rows(Protocol):
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """What stands above."""
+        """Column headings."""
 
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
@@ -57,7 +57,7 @@ class SweepProgress:
 
 
 def _drawn(table: Rows) -> Table:
-    """What is going on, and below it what has ended, the highest number first, as far as there is room."""
+    """Table of the trials: those that run, then those that ended, the highest number first, as many as fit."""
     counts = {
         state: sum(row[1] == state for row in table.rows) for state in dict.fromkeys(row[1] for row in table.rows)
     }

@@ -1,4 +1,4 @@
-"""How the next trial is chosen, and which are ended early: Optuna's samplers and pruners by their names."""
+"""Optuna's samplers and pruners by name."""
 
 from collections.abc import Callable
 from importlib.util import find_spec

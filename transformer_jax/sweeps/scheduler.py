@@ -1,4 +1,4 @@
-"""What a worker trains next: one trial, or as many as one program can train."""
+"""Scheduler of a worker: claims one trial, or as many as one program can train."""
 
 import time
 from collections.abc import Callable, Iterable

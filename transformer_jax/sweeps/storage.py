@@ -1,4 +1,4 @@
-"""Where a study lives: a file that needs nothing, or a database that any number of machines share."""
+"""Storage of a study: a file, or a database shared by any number of machines."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from transformer_jax.config import ConfigError
 
 UNREACHABLE = StorageInternalError, SQLAlchemyError, OSError
-"""What a study raises while its storage does not answer."""
+"""Errors that a study raises while its storage does not answer."""
 
 STUDY_FILE = "study.journal"
 # Seconds between attempts to open a database.

@@ -24,12 +24,12 @@ ALIVE, ERROR, OFFERED_AGAIN = "alive", "error", "offered_again"
 
 
 def number_of(trial: Trial | FrozenTrial) -> int:
-    """Which trial it is: all attempts at one have the same number."""
+    """Number of the trial: all attempts at one have the same."""
     return trial.user_attrs.get(NUMBER, trial.number)
 
 
 def given_point(trial: FrozenTrial) -> dict[str, Value]:
-    """What the trial is, as far as that was chosen."""
+    """Settings of the trial, as far as they were chosen."""
     return dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {}))
 
 
@@ -84,7 +84,7 @@ class SharedStudy:
         return None
 
     def point(self, trial: Trial) -> dict[str, Value]:
-        """What the trial is to be: given beforehand, as in the attempt before, or chosen now.
+        """Settings of the trial: those enqueued with it, as for a later attempt, or those chosen now.
 
         What is listed is no parameter to Optuna, who would hold the first list against a sweep that has grown.
         """

@@ -210,7 +210,7 @@ def _is_lack_of_memory(error: Exception) -> bool:
 
 
 def describe(point: Mapping[str, object]) -> str:
-    """What a trial is, in a line."""
+    """Describes a trial in one line."""
     return ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in point.items()
     )

@@ -1,4 +1,4 @@
-"""What the loop asks of a task: all that it knows of translation, language modeling, or anything else that is trained."""
+"""Interface of a task: all that the loop knows of translation, language modeling, or anything else that is trained."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable

@@ -22,7 +22,7 @@ from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
 
 class TaskBuilder(NamedTuple):
-    """How a task is made.
+    """Constructors and facts of a task.
 
     ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``open_trained`` restores
     the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises

@@ -65,7 +65,7 @@ def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
 
 
 def _of_first(find: Callable[[], TokenizerPair]) -> TokenizerPair:
-    """What the first of several processes finds, in all of them."""
+    """Calls ``find`` on process 0 only and returns its result on all processes."""
     if jax.process_count() == 1:
         return find()
     saved = from_first(lambda: tokenizers_to_json(find()))
@@ -95,7 +95,7 @@ def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
 
 
 def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
-    """What the newest checkpoint that can be read holds of the tokenizers; empty where there is none."""
+    """Tokenizers in the newest checkpoint that can be read; empty where there is none."""
     if not run.has_checkpoints():
         return {}
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:

@@ -65,7 +65,7 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
 
 
 def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
-    """What the names of results in ``workdir`` end with: ``-ensemble+b-2434+c-4000``; nothing where there are no others.
+    """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty where there are no others.
 
     A run that does not lie beside ``workdir`` gets a digest of its path, ``+b~0f3a9c21-2434``: another may be called so too.
     """
@@ -126,7 +126,7 @@ def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def whose_parameters(report: dict[str, Any]) -> str:
-    """Which checkpoint a report is of, averaged or with whom: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
+    """Checkpoints that a report is of: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Reports of older versions are never of several runs.
     members = report.get("ensemble")

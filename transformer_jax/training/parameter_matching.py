@@ -1,4 +1,4 @@
-"""Which parameters of a model come from which of a checkpoint: by name, after renaming, of the same shape."""
+"""Matching of a model's parameters to those of a checkpoint: by name, after renaming, of the same shape."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Match(NamedTuple):
-    """What a model takes from a checkpoint: ``taken`` has its own name and that in the checkpoint.
+    """Parameters that a model takes from a checkpoint: ``taken`` has its own name and that in the checkpoint.
 
     ``missing`` are not in the checkpoint and ``left_out`` were not to be taken: both are drawn. ``unused`` are only in the
     checkpoint, under their names there.

@@ -1,4 +1,4 @@
-"""Where each array lives: one mesh of three axes and one ordered table from parameter path to partition."""
+"""Placement of each array: one mesh of three axes and one ordered table from parameter path to partition."""
 
 import re
 from collections.abc import Callable
@@ -162,7 +162,7 @@ def everywhere(mesh: Mesh) -> NamedSharding:
 
 @cache
 def parts_of_rows(mesh: Mesh) -> tuple[tuple[int, ...], int]:
-    """Which parts of the rows of a batch the devices of this process hold, and how many parts there are.
+    """Parts of the rows of a batch held by the devices of this process, and the total number of parts.
 
     Processes that split only parameters between them (``tensor``) hold the same. Where devices are connected as a torus the
     parts of a process need not follow each other.

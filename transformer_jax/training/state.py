@@ -36,5 +36,5 @@ def create_state(params: PyTree, optimizer: optax.GradientTransformation, seed: 
 
 
 def count_parameters(params: PyTree) -> int:
-    """How many numbers the parameters hold; works on shapes too."""
+    """Number of parameters (scalars); works on shapes too."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -72,7 +72,7 @@ class ListedTokenizer:
         return self.join(self.unknown if i == UNK_ID else self._units[i - NUM_SPECIAL_IDS] for i in kept)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, for display."""
+        """Text of each id, for display."""
         return [_SPECIAL_PIECES.get(int(i)) or self._units[int(i) - NUM_SPECIAL_IDS] for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:

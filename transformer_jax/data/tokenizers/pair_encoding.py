@@ -35,7 +35,7 @@ class Sentences(NamedTuple):
 
 
 class EncodedChunk(NamedTuple):
-    """What became of ``read`` consecutive pairs; ``dropped`` counts pairs by reason."""
+    """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason."""
 
     read: int
     dropped: Counter[str]
@@ -155,7 +155,7 @@ def _work(connection: Connection) -> None:
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""What one checkpoint holds, read from its description: no model is built, and of the arrays nothing is read."""
+"""Description of one checkpoint, from its metadata: no model is built, and no array is read."""
 
 import hashlib
 import json

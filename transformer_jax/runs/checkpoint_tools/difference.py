@@ -1,4 +1,4 @@
-"""How the parameters of two checkpoints differ."""
+"""Differences between the parameters of two checkpoints."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Distance(NamedTuple):
 
 
 class ParameterDifference(NamedTuple):
-    """What only one has, what has two shapes, and how far apart the rest is, largest relative distance first."""
+    """Parameters only in one, those of two shapes, and the distances of the rest, largest relative distance first."""
 
     only_left: list[str]
     only_right: list[str]

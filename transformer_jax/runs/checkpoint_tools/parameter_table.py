@@ -13,7 +13,7 @@ HEAD = ("parameters", "shape", "type", "numbers", "bytes")
 
 
 class Amount(NamedTuple):
-    """How much a tree holds."""
+    """Size of a tree of parameters."""
 
     arrays: int
     numbers: int

@@ -33,7 +33,7 @@ UNFINISHED = "\ufffd\x1b"
 
 
 class Continuation(NamedTuple):
-    """What follows a prompt: text, tokens (EOS included, where it came to one) and their log-probability by the model."""
+    """Continuation of a prompt: text, tokens (including EOS if generated) and their log-probability by the model."""
 
     text: str
     token_ids: list[int]
@@ -126,7 +126,7 @@ class Generator:
                 return
 
     def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
-        """What ``token_ids`` add to the document that the prompt ends in."""
+        """Text that ``token_ids`` add to the last document of the prompt."""
         begin = max(place for place, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
         prefix = prompt_ids[begin:]
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]

@@ -1,4 +1,4 @@
-"""What several models find together on given translations: the cross entropy of the mean of their probabilities."""
+"""Objective of an ensemble: the cross entropy of the mean of the members' probabilities."""
 
 from collections.abc import Sequence
 

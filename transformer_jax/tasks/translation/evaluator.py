@@ -34,7 +34,7 @@ class Scored(Protocol):
 
     @property
     def model(self) -> Module:
-        """What is decoded with."""
+        """Model used for decoding."""
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy of a batch."""
