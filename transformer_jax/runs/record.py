@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
-    """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``, ``best`` the best value of the
+    """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
     selection metric, which the log calls ``metric``; ``time_spent`` a line.
     """
 
