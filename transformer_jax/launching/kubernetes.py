@@ -35,7 +35,7 @@ SHELL = f"""trap 'stopped=yes; kill -TERM "$child"' TERM
 child=$!
 wait "$child"
 status=$?
-# Asked to end, by Kubernetes: wait until everything is saved, and say that it is not finished.
+# Terminated by Kubernetes: wait until everything is saved, and exit with a status that asks for a restart.
 if [ -n "$stopped" ]; then wait "$child"; exit {INTERRUPTED}; fi
 exit "$status"
 """
@@ -83,7 +83,7 @@ class KubernetesSettings:
 
 
 class Hosts(NamedTuple):
-    """Machines that are alike: how many, the devices of each, and what pods ask for to be put there."""
+    """Hosts of a launch: their number, the devices of each, and the resources and selector of their pods."""
 
     number: int
     devices_of_each: int
@@ -92,7 +92,7 @@ class Hosts(NamedTuple):
 
 
 def hosts_of(settings: KubernetesSettings) -> Hosts:
-    """The machines that the settings stand for."""
+    """The hosts of these settings."""
     selector = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
     if settings.tpu is not None:
         tpu = parse_slice(settings.tpu)

@@ -11,7 +11,7 @@ BEGUN, COMPILED, NEW, OTHERS = range(4)
 
 
 class CompiledFirst:
-    """The preference of one worker, by what it trained last."""
+    """Ranks the trials for one worker, by the program that it compiled last."""
 
     def __init__(self, study: SharedStudy) -> None:
         self._study = study
@@ -19,7 +19,7 @@ class CompiledFirst:
         self._structures: dict[int, ExperimentConfig | None] = {}
 
     def note(self, config: ExperimentConfig) -> None:
-        """Remembers what the worker trains now."""
+        """Records the settings that the worker trains now."""
         self._last = structure_of(config)
 
     def ranks(self) -> Callable[[FrozenTrial], int]:
@@ -38,7 +38,7 @@ class CompiledFirst:
         return rank
 
     def unlike(self, config: ExperimentConfig) -> set[int]:
-        """The numbers of the trials that wait and are known to compile something else."""
+        """Numbers of the waiting trials that are known to need another program."""
         structure = structure_of(config)
         waiting = self._study.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         return {number_of(each) for each in waiting if self._structure(each) not in (None, structure)}

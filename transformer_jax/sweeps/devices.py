@@ -7,7 +7,7 @@ from transformer_jax.config import ConfigError
 
 Environment = dict[str, str]
 
-# As JAX's own libtpu set-up knows them.
+# The identifiers that JAX's libtpu set-up uses.
 GOOGLE = "0x1ae0"
 TPU_CHIPS = ("0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 
@@ -17,7 +17,7 @@ def gpus() -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         return [name for name in given.split(",") if name.strip()]
-    # CUDA counts those that are here: in a container that was given the fourth of a host, that is number 0.
+    # CUDA counts the visible ones: in a container with the fourth GPU of a host, that is number 0.
     return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 

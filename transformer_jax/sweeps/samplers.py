@@ -10,7 +10,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.definition import Sweep
 
 MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
-    # Its trials are given beforehand.
+    # Its trials are listed.
     "grid": RandomSampler,
     "random": RandomSampler,
     # Several workers choose at the same time: what others are still trying counts as poor, so that they try something else.

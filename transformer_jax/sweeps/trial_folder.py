@@ -22,7 +22,7 @@ def validations(metrics: Path) -> dict[int, dict[str, float]]:
 
 
 def minutes_spent(goodput: Path) -> float | None:
-    """All the time that the starts of a run took together, in minutes; None where there is no account of it."""
+    """Total wall time of the starts of a run, in minutes; None where it was not recorded."""
     if not goodput.is_file():
         return None
     return sum(json.loads(goodput.read_text(encoding="utf-8"))["seconds"].values()) / 60
