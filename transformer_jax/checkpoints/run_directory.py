@@ -57,12 +57,12 @@ class RunDirectory:
 
     @property
     def metrics(self) -> Path:
-        """One JSON object a line: what was measured at which update."""
+        """Metrics by update, one JSON object a line."""
         return self._own / "metrics.jsonl"
 
     @property
     def curves(self) -> Path:
-        """A picture of the metrics."""
+        """Plot of the metrics."""
         return self._own / "curves.png"
 
     @property
@@ -86,11 +86,11 @@ class RunDirectory:
         return self._own / "data.json"
 
     def has_checkpoints(self) -> bool:
-        """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
+        """Whether there is a checkpoint; without one a folder holds nothing that cannot be made again."""
         return bool(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> list[int]:
-        """The steps of the checkpoints that are complete, oldest first, as they are at this moment."""
+        """The steps of the checkpoints that are complete, oldest first, read now."""
         return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if entry.name.isdigit())
 
     def watched(self, split: str) -> Path:
@@ -99,7 +99,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Raises RunIsBusy, with ``refusal``, while another process trains here: each would take the other's files away."""
+        """Raises RunIsBusy, with ``refusal``, while another process trains here; they would overwrite each other."""
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
@@ -116,7 +116,7 @@ class RunDirectory:
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Appends to ``run.json`` who started what, where: one entry for each start of the run.
+        """Appends user, command and host to ``run.json``: one entry for each start of the run.
 
         ``origin``: where its parameters come from, if not from its own run.
         """

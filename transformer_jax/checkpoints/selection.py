@@ -38,13 +38,13 @@ def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
-    """The step of the one with the best score, of equals the newest; None when none was scored."""
+    """The step with the best score, of equals the newest; None when none was scored."""
     scores = {each.step: each.score for each in stored if each.score is not None}
     return selection.best_step(scores) if scores else None
 
 
 def chosen_step(run: RunDirectory, which: str) -> int:
-    """The step that ``best``, ``last`` or a number means; where no checkpoint was scored the best is the last.
+    """The step of ``best``, ``last`` or a number; where no checkpoint was scored the best is the last.
 
     Raises CheckpointError when there is none.
     """

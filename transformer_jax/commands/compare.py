@@ -32,9 +32,13 @@ def define_flags(values: flags.FlagValues) -> None:
     meaning = "of runs: train, validation, test, or a name that the data has; files know theirs"
     flags.DEFINE_string("split", "test", meaning, flag_values=values)
     flags.DEFINE_string("checkpoint", "best", f"of runs: {CHECKPOINT_MEANING}", flag_values=values)
-    flags.DEFINE_integer("examples", 10, "how many sentences in favor of each", flag_values=values, lower_bound=0)
-    flags.DEFINE_integer("resamples", 1000, "how often sentences are drawn", flag_values=values, lower_bound=100)
-    flags.DEFINE_integer("seed", 12345, "of the drawing; this is sacreBLEU's", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer(
+        "examples", 10, "number of sentences to show in favor of each", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_integer("resamples", 1000, "number of bootstrap resamples", flag_values=values, lower_bound=100)
+    flags.DEFINE_integer(
+        "seed", 12345, "seed of the resampling; the default is sacreBLEU's", flag_values=values, lower_bound=0
+    )
     flags.DEFINE_string("output", "compare", "folder for the report", flag_values=values)
     define_override_flag(values)
 
@@ -100,5 +104,7 @@ def _two_paths(values: flags.FlagValues) -> list[Path]:
     searched = [key for key, _ in overrides_of(values) if key.startswith("decoding.")]
     files = [path for path in paths if path.is_file()]
     if searched and files:
-        raise ConfigError(f"--config.{searched[0]}: {files[0]} was translated before; give its run directory instead")
+        raise ConfigError(
+            f"--config.{searched[0]}: {files[0]} was translated with other settings; give its run directory instead"
+        )
     return paths

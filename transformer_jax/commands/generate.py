@@ -32,9 +32,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("prompts", None, "file of prompts, one a line, plain or .gz", flag_values=values)
     flags.DEFINE_integer("max_new_tokens", None, "most tokens of a continuation", flag_values=values)
     flags.DEFINE_float("temperature", None, "divides the logits; 0 is greedy", flag_values=values)
-    flags.DEFINE_integer("top_k", None, "draw from so many most probable tokens; 0: from all", flag_values=values)
+    flags.DEFINE_integer("top_k", None, "sample from the k most probable tokens; 0: from all", flag_values=values)
     flags.DEFINE_float(
-        "top_p", None, "draw from the fewest tokens of this probability; 1: from all", flag_values=values
+        "top_p", None, "sample from the fewest tokens with this total probability; 1: from all", flag_values=values
     )
     flags.DEFINE_integer("beam_width", None, "above 1: beam search instead of sampling", flag_values=values)
     flags.DEFINE_integer("seed", 0, "what is drawn", flag_values=values, lower_bound=0)

@@ -1,4 +1,4 @@
-"""Every command by its name, with the line that ``transformer-jax`` alone prints; nothing is imported until it is used."""
+"""Commands by name, with their summaries; a module is imported when its command is used."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Python files that state something, such as recipes: read by calling a function in them; mistakes become one line."""
+"""Python files with settings, such as recipes: read by calling a function in them; errors become one line."""
 
 import inspect
 import runpy
@@ -21,7 +21,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
     """
     spec = f"{path}:{argument}" if argument else str(path)
     with _sibling_imports(path.parent), _told_in_one_line(spec, path):
-        # Under a name of its own: run_path puts the module where a file called copy.py would hide the real copy.
+        # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
         namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
         called = namespace.get(function)
         if not callable(called):

@@ -72,7 +72,7 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     """
     source = RunDirectory(init.run)
     source.require_run("init.run")
-    # Of several processes one looks: a run may be adding checkpoints.
+    # One process chooses for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint))
     with closing(_checkpoints(init)) as checkpoints:
         saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}

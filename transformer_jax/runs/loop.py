@@ -40,7 +40,7 @@ def train_loop(
     clock: Clock,
     profiler: Profiler,
 ) -> int:
-    """Trains to the end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
+    """Trains until the last update, the end of patience, or SIGINT or SIGTERM; then everything is on disk.
 
     Update n is dispatched before the metrics of update n - 1 are read, so that the device never waits for the host.
     ``batches``: those after an update, from its number. Returns the number of the last update.

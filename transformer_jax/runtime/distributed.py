@@ -1,4 +1,4 @@
-"""Several processes that train as one: how they join, what they agree on, and who goes first."""
+"""Training with several processes: initialization, broadcasts from process 0, agreement."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
 
-# A process that says nothing for so long is dead, and all others end; JAX's own default, 100 s, wastes a pod for longer.
+# Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = 30
 Json = TypeVar("Json")
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
 def join_processes() -> None:
-    """Makes this process one of several that run the same command; before JAX does anything else.
+    """Connects this process to the others that run the same command; call before any other use of JAX.
 
     SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods are recognized by JAX. Elsewhere three variables of
     the environment say it, as torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
@@ -39,7 +39,7 @@ def join_processes() -> None:
         ) from error
     if jax.process_count() > 1:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
-        advice = "should one die, the others end within a minute, and the same command on all of them resumes"
+        advice = "if one dies, the others end within a minute; the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
 
 

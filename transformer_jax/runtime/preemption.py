@@ -15,7 +15,7 @@ ECHO_SECONDS = 1.0
 
 
 class Interruption:
-    """Whether a signal asked this process to stop; a second signal, not the first one's echo, ends it at once.
+    """Records a signal that asks this process to stop; a second one, except an echo of the first, ends it at once.
 
     A context manager.
     """
@@ -47,7 +47,7 @@ class Interruption:
 
 
 class AgreedInterruption:
-    """The same for several processes, which stop after the same update when one of them is asked. A context manager.
+    """The same for several processes, which stop after the same update when one gets a signal. A context manager.
 
     JAX notices SIGTERM and finds that update (its preemption service), once in the life of a process; SIGINT is turned into
     SIGTERM, and a second SIGINT ends its process at once.

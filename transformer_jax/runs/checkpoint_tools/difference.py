@@ -47,7 +47,7 @@ def compare_parameters(left: Arrays, right: Arrays) -> ParameterDifference:
         )
         for name in same
     ]
-    # What is not a number comes first, where it is seen.
+    # NaN comes first, where it is seen.
     distances.sort(key=lambda each: (not math.isnan(each.relative), -each.relative, each.name))
     return ParameterDifference(
         only_left=[name for name in left if name not in right],
@@ -79,7 +79,7 @@ def require_same_kind(left: RunDirectory, right: RunDirectory) -> None:
 
 
 def difference_table(difference: ParameterDifference, left: str, right: str) -> str:
-    """The same for a reader."""
+    """The difference as text."""
     lines = [f"only in {left}: {name}" for name in difference.only_left]
     lines += [f"only in {right}: {name}" for name in difference.only_right]
     lines += [
