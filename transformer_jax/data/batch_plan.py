@@ -194,7 +194,7 @@ def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     """A permutation of ``number`` things that depends on nothing else, the version of numpy included.
 
     Raw output of a counter-based generator (Salmon et al. 2011, Philox), which numpy guarantees, is sorted;
-    ``Generator.permutation`` may change between versions. ``stream`` tells the orders of one epoch apart.
+    ``Generator.permutation`` may change between versions. ``stream`` separates the orders of one epoch.
     """
     generator = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64))
     return np.argsort(generator.random_raw(number), kind="stable")

@@ -33,7 +33,7 @@ class DocumentSource(Protocol):
         ...
 
     def count_bytes(self, split: str) -> int:
-        """About how many bytes a split has: for showing progress."""
+        """Approximate size of a split in bytes, for showing progress."""
         ...
 
     def fingerprint(self, split: str) -> str:

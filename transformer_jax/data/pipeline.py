@@ -1,4 +1,4 @@
-"""Batches for training, served by tf.data: read ahead, while the device computes."""
+"""Training batches from tf.data, prefetched while the device computes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

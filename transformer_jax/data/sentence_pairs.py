@@ -35,7 +35,7 @@ class Corpus(Protocol):
         ...
 
     def count(self, split: str) -> int:
-        """About how many pairs a split has, found fast: for showing progress."""
+        """Approximate number of pairs of a split, found fast, for showing progress."""
         ...
 
     def fingerprint(self, split: str) -> str:

@@ -186,7 +186,7 @@ def _choosable_log_probs(
 def _expand(
     alive: Alive, log_probs: Float[Array, "B W V"], position: Int[Array, ""]
 ) -> tuple[Alive, Int[Array, "B C"]]:
-    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
+    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them continue.
 
     (Each beam has one EOS, so at most W of 2 W continuations end.)
     """

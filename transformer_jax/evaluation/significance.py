@@ -1,4 +1,4 @@
-"""Is one system better than another, or did these sentences happen to suit it? Paired bootstrap resampling."""
+"""Significance of the difference between two systems: paired bootstrap resampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SEED = 12345
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score on all sentences, and between which bounds 95 % of its resamples lie."""
+    """A score on all sentences, and the bounds of 95 % of its resamples."""
 
     value: float
     lower: float

@@ -1,4 +1,4 @@
-"""Attention whose memory grows with the length and not with its square.
+"""Blockwise attention: memory linear in the length, not quadratic.
 
 The softmax is taken over blocks of keys with a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021,
 section 2), and the backward pass makes each block of weights again from the saved logarithm of that sum (Dao et al. 2022,

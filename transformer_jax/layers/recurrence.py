@@ -1,4 +1,4 @@
-"""A recurrence over time as one scan, with a backward pass of its own that leaves large products out of its loop."""
+"""A recurrence over time as one scan, with a custom backward pass that keeps large products out of its loop."""
 
 from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable

@@ -102,7 +102,7 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Float[Array, "B L N"], PyTree]:
         """Hidden states of every position, and the state [B, N] after the last one (backward: after the first).
 
-        Starts from zeros. A position that is no token leaves the state as it is.
+        Starts from zeros. Padding leaves the state unchanged.
         """
         start = self.cell.start(jnp.zeros((inputs_BLD.shape[0], self.hidden_size), jnp.float32))
         return self.over_time(self.project(inputs_BLD), start, is_token_BL, backward=backward)

@@ -59,7 +59,7 @@ class Bridge(nn.Module):
 
 
 class LastStates(nn.Module):
-    """The encoder's last states as they are, layer by layer (Sutskever et al. 2014, section 2)."""
+    """The encoder's last states, layer by layer (Sutskever et al. 2014, section 2)."""
 
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         """``encoded``."""
@@ -67,14 +67,14 @@ class LastStates(nn.Module):
 
 
 class ZeroStates(nn.Module):
-    """Nothing of the encoder but what attention finds."""
+    """Zeros: the decoder reads the encoder by attention alone."""
 
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         """``like``, which is zeros."""
         return like
 
 
-# What the decoder reads while it learns: the reference, or now and then its own words.
+# Decoder inputs in training: the reference, or sometimes the model's own words.
 
 
 @dataclass(frozen=True)

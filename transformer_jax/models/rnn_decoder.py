@@ -161,7 +161,7 @@ class InputFeedingDecoder(LuongDecoder):
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state, and output and weights, which cannot wait."""
+        """The new state, and output and weights, which depend on the token before."""
         top, layers = self.stack(read + self.stack.read_rest(state.feed), state.layers, train=train)
         found = self.cross_attention(top, positions, prepared, state.attention)
         output = self._combined(found.context, top, train=train)
@@ -174,7 +174,7 @@ class InputFeedingDecoder(LuongDecoder):
         return _token_by_token(self, read, positions, state, prepared, train=train)
 
     def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
-        """Output of ``advance``, as it is."""
+        """Output of ``advance``."""
         return Written(*left)
 
 

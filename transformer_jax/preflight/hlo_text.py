@@ -1,4 +1,4 @@
-"""A compiled program as its compiler writes it down: its computations, how often each runs, and the arrays of a line."""
+"""The text of a compiled program: its computations, how often each runs, and the arrays of a line."""
 
 import math
 import re

@@ -45,7 +45,7 @@ class TrainingProgress:
 
     def warn_of_unplanned_shape(self, compiled: CompiledStep, batch: PyTree, number: int) -> None:
         """Says so when the step has to be compiled once more, for a batch of a shape that was not planned."""
-        if not compiled.is_announced(batch):
+        if not compiled.is_planned(batch):
             shapes = " and ".join(str(shape) for shape in dict.fromkeys(leaf.shape for leaf in jax.tree.leaves(batch)))
             self.say(f"update {number}: compiling once more, for a batch of {shapes} that was not planned")
 

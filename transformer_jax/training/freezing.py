@@ -1,4 +1,4 @@
-"""Parameters that stay as they are while others are trained, chosen by their paths."""
+"""Frozen parameters, chosen by their paths."""
 
 import re
 from collections.abc import Callable

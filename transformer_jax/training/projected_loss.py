@@ -1,4 +1,4 @@
-"""Cross entropy over a large vocabulary without its logits: they are made, used and dropped a few columns at a time."""
+"""Cross entropy over a large vocabulary that never stores all logits: they are computed a few columns at a time."""
 
 import math
 from functools import partial

@@ -55,14 +55,14 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
 
 
 def row_groups(mesh: Mesh) -> int:
-    """Into how many parts the rows of a batch are split."""
+    """The number of parts that the rows of a batch are split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the leaf at ``path``; factored or scalar statistics of a parameter are replicated.
 
-    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a line of its own.
+    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a new line.
     """
     for pattern, spec in RULES:
         if re.search(pattern, path):
@@ -76,7 +76,7 @@ def path_of(key_path: tuple) -> str:
 
 
 def placed_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
-    """Shapes and types of the leaves of a state, together with where each lives."""
+    """Shapes, types and shardings of the leaves of a state."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         shapes,
@@ -129,7 +129,7 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """``function`` run by each device on its own rows with all parameters, and its results added up.
 
     For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Each device draws random numbers of its own. Nothing is split over ``tensor``.
+    would do both at every step. Each device draws its own random numbers. Nothing is split over ``tensor``.
     """
     axes = "data", "fsdp"
 
@@ -156,7 +156,7 @@ def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
 
 
 def everywhere(mesh: Mesh) -> NamedSharding:
-    """Whole on every device, so that every process can read it."""
+    """Replicated on every device, so that every process can read it."""
     return NamedSharding(mesh, P())
 
 
@@ -185,7 +185,7 @@ def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
 
 
 def put_hyperparameters(hyperparameters: PyTree, mesh: Mesh) -> PyTree:
-    """Float32 scalars, whole on every device."""
+    """Float32 scalars, replicated on every device."""
     scalars = jax.tree.map(np.float32, hyperparameters)
     return jax.tree.map(lambda scalar: jax.make_array_from_callback((), everywhere(mesh), lambda _: scalar), scalars)
 

@@ -1,4 +1,4 @@
-"""Everything that a training step changes."""
+"""State of the training: parameters, optimizer state, step and key."""
 
 from typing import NamedTuple
 

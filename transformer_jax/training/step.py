@@ -129,7 +129,7 @@ def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax
 def make_initial_state(
     init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> Callable[[int], TrainState]:
-    """From a seed to the state before the first update, every leaf born where it will live; compiled once for all seeds."""
+    """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
     create = partial(_create, init_params, optimizer)
     shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
     compiled = jax.jit(create, in_shardings=everywhere(mesh), out_shardings=shardings)

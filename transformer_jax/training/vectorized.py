@@ -1,4 +1,4 @@
-"""Updates of several runs as one program: the same model many times, with other hyperparameters and random keys."""
+"""Vectorized updates of several runs in one program: one model many times, with different hyperparameters and keys."""
 
 from collections.abc import Sequence
 
@@ -53,7 +53,7 @@ class VectorizedUpdate:
     """The update of ``count`` runs, each on one device; the runs of one device are vectorized.
 
     All take the same batch. Their leaves are those of a single run, stacked; where they do not divide over the devices
-    the last is made more than once.
+    the last is repeated.
     """
 
     def __init__(self, update: Update, count: int, devices: Sequence[jax.Device]) -> None:

@@ -1,4 +1,4 @@
-"""The look that every picture shares, and writing it as PNG without matplotlib's global state."""
+"""The common style of all plots, and writing PNG without matplotlib's global state."""
 
 import functools
 import warnings

@@ -65,7 +65,7 @@ class Tokenizer(Protocol):
         ...
 
     def to_bytes(self) -> bytes:
-        """Everything needed to make the tokenizer again, together with its ``kind``."""
+        """Everything needed, with its ``kind``, to make the tokenizer again."""
         ...
 
 

@@ -93,7 +93,7 @@ class WordTokenizer(ListedTokenizer):
 
         "Ein Hund, der  bellt"  ->  [" Ein", " Hund", ",", " der", " ", " bellt"]
 
-    A word is a run of letters, digits and underscores, in any script; every other character is a unit by itself, a white
+    A word is a run of letters, digits and underscores, in any script; every other character is its own unit, a white
     space that is not the one space before a word or mark included. The text is split as if a space stood before it, so that
     its first word is the same unit as elsewhere. An unknown word decodes to ``<unk>``: only known words survive.
     """

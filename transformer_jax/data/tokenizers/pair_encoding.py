@@ -102,7 +102,7 @@ def encoded_chunks(
 def _encoded_by_workers(
     chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None, num_workers: int
 ) -> Iterator[EncodedChunk]:
-    """Hands the chunks round; each worker has one at a time, so that neither end of a pipe waits for the other.
+    """Distributes the chunks; each worker has one at a time, so that neither end of a pipe waits for the other.
 
     Not a ProcessPoolExecutor, whose processes outlive a parent that was killed, and wait for ever in a script without a
     guarded main; these end with the pipe.
@@ -143,8 +143,8 @@ def _start_worker(context: SpawnContext) -> Connection:
 
 
 def _work(connection: Connection) -> None:
-    """A worker's life: learns what to encode with, then encodes what comes, until the pipe is closed."""
-    # Ctrl-C is for the parent, which then closes the pipe.
+    """Main function of a worker: receives the encoder, then encodes chunks until the pipe is closed."""
+    # The parent handles Ctrl-C and then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, ConnectionError):
         described, filtering = connection.recv()
@@ -160,7 +160,7 @@ def available_cores() -> int:
 
 
 def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
-    """Consecutive pairs, at most ``CHUNK_PAIRS`` together and not many more than ``CHUNK_CHARACTERS``."""
+    """Consecutive pairs, at most ``CHUNK_PAIRS`` in total and not many more than ``CHUNK_CHARACTERS``."""
     chunk: list[SentencePair] = []
     characters = 0
     for pair in pairs:
