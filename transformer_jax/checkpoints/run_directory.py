@@ -141,7 +141,7 @@ class RunDirectory:
 
 
 class ChosenRun(NamedTuple):
-    """A trained model that a command names: its folder, its settings as they are used, and ``best``, ``last`` or an update."""
+    """A trained model named by a command: its folder, its settings with overrides, and ``best``, ``last`` or an update."""
 
     workdir: str
     config: ExperimentConfig
@@ -179,7 +179,7 @@ def _starts(path: Path) -> list[dict[str, Any]]:
 def _git_commit() -> str:
     """The commit of this source tree, with ``-dirty`` when it was changed since; empty where there is no git."""
     if not (Path(__file__).parents[2] / "pyproject.toml").is_file():
-        # Installed, perhaps inside somebody else's repository.
+        # Installed, perhaps inside another repository.
         return ""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
     try:

@@ -5,7 +5,7 @@ Example:
     transformer-jax compare runs/small/evaluation-test-900.txt runs/small/evaluation-test-1800.txt
 
 A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations that evaluate made before
-are taken as they are; a run without them is evaluated now. Both must have the same references. Prints BLEU and chrF with
+are reused; a run without them is evaluated now. Both must have the same references. Prints BLEU and chrF with
 95 % confidence intervals, and p from paired bootstrap resampling (Koehn 2004): how likely so large a difference is between
 systems that are equally good, whichever is ahead. (sacrebleu --paired-bs finds the same intervals, but a p of half of this
 or less.) Then the sentences that differ most by sentence chrF, in favor of each. Writes compare.md, compare.html,

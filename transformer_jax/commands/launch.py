@@ -33,7 +33,7 @@ from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
 from transformer_jax.launching.workload import Sweep, Training
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.sweeps.definition import load_sweep, require_alike
+from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
 
 # Flags of sweep that are passed on to its workers.
 SWEEP_FLAGS = "study", "grace_seconds", "vectorize"
@@ -140,7 +140,7 @@ def workload_of(command: list[str]) -> Training | Sweep:
             raise ConfigError("--retry_failed: every worker would retry them; run sweep with it first, then launch")
         stated = load_sweep(values.sweep, overrides_of(values), values.rows)
         if values.vectorize > 1:
-            require_alike(stated)
+            require_vectorizable(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += tuple(sweep.flags_of_trials(values))
         return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)

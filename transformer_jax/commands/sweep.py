@@ -95,17 +95,17 @@ def run(values: flags.FlagValues) -> int:
     """Trains all trials; 0 when all have ended, though some failed, 1 when some have not, 130 when it was stopped."""
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install 'transformer_jax[sweep]'")
-    from transformer_jax.sweeps.definition import load_sweep, require_alike
-    from transformer_jax.sweeps.devices import environments, gpus, has_tpu, workers_that_fit
+    from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
+    from transformer_jax.sweeps.devices import default_workers, environments, gpus, has_tpu
     from transformer_jax.sweeps.storage import open_storage, storage_url
     from transformer_jax.sweeps.study import SharedStudy
 
     number = os.environ.get(WORKER)
     sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
     if values.vectorize > 1:
-        require_alike(sweep)
+        require_vectorizable(sweep)
     workdir = Path(values.workdir).expanduser().absolute()
-    workers = values.workers or workers_that_fit()
+    workers = values.workers or default_workers()
     if workers > 1 and has_tpu():
         raise ConfigError(f"--workers: {workers}, but a TPU host has one process; use 1 here and other hosts beside it")
     worker_environments = environments(workers, gpus() if number is None else [])

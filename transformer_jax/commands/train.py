@@ -72,7 +72,7 @@ def run(values: flags.FlagValues) -> int:
     config = resolve_config(values)
     config = replace(config, init=config.init.absolute())
     require_same_run(config, values.workdir)
-    config = with_own_beginning(config, values.workdir)
+    config = with_recorded_init(config, values.workdir)
     from transformer_jax.runs.profiler import ProfiledSteps
     from transformer_jax.runs.train import train
 
@@ -114,7 +114,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         )
 
 
-def with_own_beginning(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
+def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
     """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
     from transformer_jax.checkpoints.run_directory import RunDirectory
 

@@ -20,7 +20,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
     is not one of those it lists in ``VARIANTS``.
     """
     spec = f"{path}:{argument}" if argument else str(path)
-    with _sibling_imports(path.parent), _told_in_one_line(spec, path):
+    with _sibling_imports(path.parent), _as_config_error(spec, path):
         # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
         namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
         called = namespace.get(function)
@@ -64,7 +64,7 @@ def _sibling_imports(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_in_one_line(spec: str, path: Path) -> Iterator[None]:
+def _as_config_error(spec: str, path: Path) -> Iterator[None]:
     """Turns whatever the file raises into one ConfigError with the file and the line in it."""
     try:
         yield

@@ -11,7 +11,7 @@ from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, rows_of
 from transformer_jax.data.packing import pack_rows
 
-# Updates that are looked at for the order in which shapes are needed; what comes later is compiled in time anyway.
+# Updates scanned for the order in which shapes are needed; later shapes are compiled in time anyway.
 SHAPES_LOOKED_FOR = 100
 
 Shape = tuple[int, int, int]

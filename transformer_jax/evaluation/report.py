@@ -38,7 +38,7 @@ class EvaluationReport:
     decoding: DecodingConfig
 
     def to_json(self) -> dict[str, object]:
-        """Returns the fields, nested as they are, as what ``json.dumps`` takes; a number that is not finite becomes null."""
+        """Returns the nested fields in types that ``json.dumps`` accepts; a number that is not finite becomes null."""
         fields = asdict(self)
         return fields | {
             name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)

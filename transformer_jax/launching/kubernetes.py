@@ -166,7 +166,7 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, command: list[str]) -> 
         "parallelism": hosts.number,
         # One pod that fails fails the Job, and the JobSet starts all of them again.
         "backoffLimit": 0,
-        "template": _pod(settings, hosts, command, _who_is_who(settings, hosts)),
+        "template": _pod(settings, hosts, command, _process_environment(settings, hosts)),
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -196,7 +196,7 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
     }
 
 
-def _who_is_who(settings: KubernetesSettings, hosts: Hosts) -> list[Manifest]:
+def _process_environment(settings: KubernetesSettings, hosts: Hosts) -> list[Manifest]:
     if hosts.number == 1 or settings.tpu is not None:
         return []
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

@@ -180,7 +180,7 @@ class GeneralScore(nn.Module):
 class AdditiveScore(nn.Module):
     """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2), which is also ``concat`` (Luong et al. 2015, section 3.1).
 
-    With ``is_normalized`` v has a gain of its own and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
+    With ``is_normalized`` v has a gain and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
     [D, A], ``memory_kernel`` [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
     """
 

@@ -20,7 +20,7 @@ class Training(Protocol):
         """Dispatches update ``number``, then reads and logs ``unread``, the metrics of the update before, if any.
 
         Returns the next state, and metrics that are still being computed. Raises TrainingDiverged where ``unread`` are not
-        finite and no other run goes on.
+        finite and no other run continues.
         """
 
     def is_boundary(self, number: int) -> bool:

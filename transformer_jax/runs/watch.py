@@ -38,7 +38,7 @@ def watch(
     what is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the run deletes before
     or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps decoding otherwise.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
-    decoding settings, or somebody else is writing them.
+    decoding settings, or another process is writing them.
     """
     # Fails on the first pair if the split does not exist.
     TASKS[config.task].require_split(config, split)
@@ -92,7 +92,7 @@ class Watcher:
         self._log.write(step, {f"{self._split}/{name}": value for name, value in found.metrics.items()})
         self._log.sync()
         self._found[step] = found.metrics[self._selection.name]
-        self._say(f"update {step}: {self._split} {found.summary} ({self._standing(step)})")
+        self._say(f"update {step}: {self._split} {found.summary} ({self._remark(step)})")
         return True
 
     def _params(self, step: int) -> PyTree | None:
@@ -108,7 +108,7 @@ class Watcher:
                 self._say(f"update {step}: left out: {error}")
             return None
 
-    def _standing(self, step: int) -> str:
+    def _remark(self, step: int) -> str:
         """Remark: whether it is the best so far, or which one is and whether that is kept."""
         best = self._selection.best_step({step: value for step, value in self._found.items() if value is not None})
         if best == step:

@@ -10,7 +10,7 @@ import jax
 from jax.experimental import multihost_utils
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
-# Whoever stops a whole tree of processes reaches some twice: directly, and through the parent that passes it on.
+# A signal to a whole tree of processes reaches some twice: directly, and through the parent that passes it on.
 ECHO_SECONDS = 1.0
 
 
@@ -55,7 +55,7 @@ class AgreedInterruption:
 
     def __init__(self) -> None:
         self._has_asked = False
-        # Whoever asks after the last update finds the run ended.
+        # Never set here: processes agree on the last update in ``stops_after``.
         self.is_asked = False
 
     def __enter__(self) -> "AgreedInterruption":

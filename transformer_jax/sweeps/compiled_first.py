@@ -1,4 +1,4 @@
-"""Order of the trials of a worker: begun ones, then those that run what it compiled last, then those nobody else compiles."""
+"""Order of the trials of a worker: begun ones, those of its last compiled program, those no other worker compiles."""
 
 from collections.abc import Callable
 

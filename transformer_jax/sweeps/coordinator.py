@@ -14,7 +14,7 @@ from typing import IO
 
 from transformer_jax.sweeps.devices import Environment
 
-SECONDS_BETWEEN_LOOKS = 1.0
+POLL_SECONDS = 1.0
 STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # Of prctl(2).
 PR_SET_PDEATHSIG = 1
@@ -45,7 +45,7 @@ def run_workers(
             try:
                 while any(worker.poll() is None for worker in workers):
                     look()
-                    time.sleep(SECONDS_BETWEEN_LOOKS)
+                    time.sleep(POLL_SECONDS)
             finally:
                 for worker in workers:
                     worker.terminate()

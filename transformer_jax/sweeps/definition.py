@@ -74,7 +74,7 @@ class Sweep:
         if self.sampler == "cma-es" and (
             len(self.space) < 2 or any(isinstance(each, Choice) for each in self.space.values())
         ):
-            raise ConfigError("sampler=cma-es: searches two or more ranges of numbers, no Choice; use tpe")
+            raise ConfigError("sampler=cma-es: needs two or more ranges of numbers and no Choice; use tpe")
 
     @property
     def is_listed(self) -> bool:
@@ -186,7 +186,7 @@ def check(sweep: Sweep) -> None:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
 
 
-def require_alike(sweep: Sweep) -> None:
+def require_vectorizable(sweep: Sweep) -> None:
     """Raises ConfigError when no two of the listed trials could train as one program, each on one device."""
     configs = [sweep.settings(point) for point in sweep.points()]
     mesh_sizes(configs[0].mesh, 1, "that each model has with --vectorize")

@@ -30,7 +30,7 @@ def has_tpu() -> bool:
     return False
 
 
-def workers_that_fit() -> int:
+def default_workers() -> int:
     """Default number of workers of a host: one per GPU, else one."""
     return max(len(gpus()), 1)
 

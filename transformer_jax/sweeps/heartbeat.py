@@ -12,7 +12,7 @@ from optuna.trial import Trial
 from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import HEARTBEAT
 
-BEATS_A_GRACE = 6
+HEARTBEATS_PER_GRACE = 6
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def heartbeat(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
     over, lost = threading.Event(), threading.Event()
 
     def beat() -> None:
-        while not over.wait(grace_seconds / BEATS_A_GRACE) and not lost.is_set():
+        while not over.wait(grace_seconds / HEARTBEATS_PER_GRACE) and not lost.is_set():
             try:
                 trial.set_user_attr(HEARTBEAT, time.time())
             except UpdateFinishedTrialError:
@@ -30,7 +30,7 @@ def heartbeat(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
             except UNREACHABLE as error:
                 print(f"the study cannot be reached: {error}", file=sys.stderr)
 
-    thread = threading.Thread(target=beat, name="alive", daemon=True)
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
     try:
         yield lost

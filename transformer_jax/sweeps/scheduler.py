@@ -54,12 +54,12 @@ class Scheduler:
             self._preference.note(first.config)
             unlike = self._preference.unlike(first.config) if self._vectorize > 1 else set()
             # A sampler may choose settings of another program every time.
-            while len(held) + len(passed) < self._vectorize and not self._is_for_itself(first):
+            while len(held) + len(passed) < self._vectorize and not self._trains_alone(first):
                 trial = self._claim(self._busy_now() | self._alone | unlike | passed, fail)
                 if trial is None:
                     break
                 held.append(trial)
-                if self._is_for_itself(trial) or not _are_alike(first, trial):
+                if self._trains_alone(trial) or not _can_be_vectorized(first, trial):
                     self._study.put_back(trial.trial)
                     passed.add(held.pop().number)
         except BaseException:
@@ -79,7 +79,7 @@ class Scheduler:
         """Trains these trials one at a time from now on: one of them fails, and alone it shows which."""
         self._alone.update(numbers)
 
-    def _is_for_itself(self, claimed: Claimed) -> bool:
+    def _trains_alone(self, claimed: Claimed) -> bool:
         return claimed.number in self._alone or IS_RETRY in claimed.trial.user_attrs
 
     def _put_back(self, trials: Iterable[Trial]) -> None:
@@ -106,7 +106,7 @@ class Scheduler:
         return None
 
 
-def _are_alike(one: Claimed, other: Claimed) -> bool:
+def _can_be_vectorized(one: Claimed, other: Claimed) -> bool:
     """Whether they differ in hyperparameters alone, and are at the same update."""
     behind = [RunDirectory(each.folder).checkpoint_steps()[-1:] for each in (one, other)]
     return structure_of(one.config) == structure_of(other.config) and behind[0] == behind[1]

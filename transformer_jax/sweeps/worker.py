@@ -15,7 +15,7 @@ from optuna.trial import Trial, TrialState
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
-from transformer_jax.sweeps.heartbeat import BEATS_A_GRACE, heartbeat
+from transformer_jax.sweeps.heartbeat import HEARTBEATS_PER_GRACE, heartbeat
 from transformer_jax.sweeps.scheduler import Claimed, Scheduler
 from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
@@ -24,7 +24,7 @@ from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 if TYPE_CHECKING:
     from transformer_jax.runs.record import ShouldStop
 
-SECONDS_BETWEEN_LOOKS = 1.0
+POLL_SECONDS = 1.0
 FAILURES_IN_A_ROW = 3
 
 Train = Callable[..., Any]
@@ -38,7 +38,7 @@ RunEnd = Any
 """An Outcome, or the exception that ended a run."""
 
 
-class NothingFound(RuntimeError):
+class NoMetricValue(RuntimeError):
     """A run ended without a value of the metric."""
 
 
@@ -72,7 +72,7 @@ class Worker:
             if claimed:
                 self._run(claimed)
             else:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(POLL_SECONDS)
 
     def _run(self, claimed: Sequence[Claimed]) -> None:
         """Trains these trials until they end."""
@@ -143,7 +143,7 @@ class Worker:
         found = validations(run.metrics)
         values = {step: each[study.sweep.metric] for step, each in found.items() if study.sweep.metric in each}
         if not values:
-            self._fail(trial, NothingFound(f"no validation found a finite {study.sweep.metric}"))
+            self._fail(trial, NoMetricValue(f"no validation found a finite {study.sweep.metric}"))
             return
         step, value = best_of(values, study.sweep.direction)
         state = TrialState.PRUNED if outcome.reason == "stopped" else TrialState.COMPLETE
@@ -195,12 +195,12 @@ class Worker:
 
     def _wait_for_study(self, error: Exception) -> None:
         say(f"the study cannot be reached: {error}")
-        time.sleep(self._study.grace_seconds / BEATS_A_GRACE)
+        time.sleep(self._study.grace_seconds / HEARTBEATS_PER_GRACE)
 
 
 def _is_specific_to_trial(error: Exception) -> bool:
     """Whether the failure is specific to its trial: a rate that was too high, settings that exclude each other."""
-    return isinstance(error, ConfigError | NothingFound) or type(error).__name__ == "TrainingDiverged"
+    return isinstance(error, ConfigError | NoMetricValue) or type(error).__name__ == "TrainingDiverged"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

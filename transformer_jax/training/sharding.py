@@ -133,11 +133,11 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """
     axes = "data", "fsdp"
 
-    def on_my_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
+    def on_local_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
         return lax.psum(function(params, rows, jax.random.fold_in(key, lax.axis_index(axes)), hyperparameters), axes)
 
     specs = P(), BATCH_ROWS, P(), P()
-    return jax.shard_map(on_my_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+    return jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
 def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
@@ -146,13 +146,13 @@ def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
     Left to itself the compiler gathers the whole table on every device.
     """
 
-    def of_my_part(table: Array, token_ids: Array) -> Array:
+    def of_local_part(table: Array, token_ids: Array) -> Array:
         places = token_ids - lax.axis_index("tensor") * len(table)
         is_mine = (places >= 0) & (places < len(table))
         rows = table[jnp.clip(places, 0, len(table) - 1)]
         return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
 
-    return jax.shard_map(of_my_part, mesh=mesh, in_specs=(P("tensor", None), BATCH_ROWS), out_specs=BATCH_ROWS)
+    return jax.shard_map(of_local_part, mesh=mesh, in_specs=(P("tensor", None), BATCH_ROWS), out_specs=BATCH_ROWS)
 
 
 def everywhere(mesh: Mesh) -> NamedSharding:

@@ -144,7 +144,7 @@ def _lay_out(
     title: str,
     repeats_columns: bool,
 ) -> Layout:
-    # a big grid is looked at from farther away, or shrunk: its headings grow with it, the token labels with the cells
+    # a big grid is shown at a smaller scale: headings grow with the grid, token labels with the cells
     most_rows = max(len(pieces) for pieces in rows.values())
     most_columns = max(len(pieces) for pieces in columns.values())
     num_columns = max(len(row) for row in panels.values())

@@ -85,7 +85,7 @@ def encoded_chunks(
     """Encodes a stream of pairs, chunk after chunk in order; memory holds a few chunks, whatever the corpus.
 
     The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core, to a limit). Whatever
-    ``pairs`` raises comes out; raises DataError when a worker dies.
+    ``pairs`` raises is raised; raises DataError when a worker dies.
     """
     chunks = _chunks(pairs)
     encode = PairEncoder(tokenizers, filtering)
