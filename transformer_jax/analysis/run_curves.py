@@ -1,4 +1,4 @@
-"""The learning curves of several runs as one picture."""
+"""The learning curves of several runs in one plot."""
 
 from collections.abc import Sequence
 from pathlib import Path

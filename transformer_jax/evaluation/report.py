@@ -45,7 +45,7 @@ class EvaluationReport:
         }
 
     def headline(self) -> dict[str, float]:
-        """Returns the numbers that belong into a log."""
+        """Returns the metrics for the log."""
         return {
             "bleu": self.scores.bleu,
             "chrf": self.scores.chrf,
@@ -56,7 +56,7 @@ class EvaluationReport:
         }
 
     def line(self) -> str:
-        """Returns the numbers that belong into a line."""
+        """Returns the metrics for a one-line summary."""
         return f"BLEU {self.scores.bleu:.2f}, perplexity {self.perplexity:.3f}"
 
     def rows(self) -> list[tuple[str, str, str]]:

@@ -58,7 +58,7 @@ def attention_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> Att
 
 
 def device_of(mesh: Mesh) -> jax.Device:
-    """The first, for all are of one kind."""
+    """The first device: all are of one kind."""
     return mesh.devices.flat[0]
 
 

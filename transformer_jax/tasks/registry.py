@@ -1,4 +1,4 @@
-"""The tasks by name: what builds one from the settings of a run, and what its tokenizers are trained on."""
+"""Registry of the tasks: how each is built from the settings of a run, and how its tokenizers are trained."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
@@ -91,7 +91,7 @@ TASKS: dict[str, TaskBuilder] = {
 
 
 def build_task(config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> Task:
-    """The task of a run; no data is read before it is used."""
+    """Builds the task of a run; data is read on first use."""
     return TASKS[config.task].build(config, tokenizers, mesh)
 
 

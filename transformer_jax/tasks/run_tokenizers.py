@@ -57,7 +57,7 @@ def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
-    """The tokenizers that the run has, put back from its newest checkpoint if they are missing or damaged.
+    """The tokenizers of the run, restored from its newest checkpoint if they are missing or damaged.
 
     Raises DataError where there is no checkpoint that has them.
     """
@@ -84,7 +84,7 @@ def _tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
 
 
 def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
-    """The files of the tokenizers in base 64, by name: what a checkpoint holds of them."""
+    """The tokenizer files in base 64, by name, for a checkpoint."""
     return {name: base64.b64encode(data).decode() for name, data in tokenizer_files(tokenizers).items()}
 
 

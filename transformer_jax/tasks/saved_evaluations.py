@@ -19,7 +19,7 @@ PREFIX = "evaluation-"
 
 @dataclass(frozen=True)
 class ScoredCheckpoint:
-    """An evaluation, and the parameters that it is of.
+    """An evaluation and its parameters.
 
     ``step`` is the update of the checkpoint, the last of ``averaged`` whose mean was taken. ``ensemble`` names the other
     models, as ``RUN:UPDATE``, whose probabilities were averaged with those of this one.
@@ -31,7 +31,7 @@ class ScoredCheckpoint:
     ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, the metrics by name, and all of the evaluation, as what ``json.dumps`` takes."""
+        """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
         metrics = {name: value if math.isfinite(value) else None for name, value in self.evaluation.metrics.items()}
         return {**which, "metrics": metrics, **self.evaluation.to_json()}
@@ -80,7 +80,7 @@ def _name(run: Path, beside: Path) -> str:
 
 
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
-    """Writes the scores, and the outputs if there are any; ``stem`` is their path without the ending."""
+    """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
     report, outputs = scored.to_json(), scored.evaluation.outputs
     write_json(_file(stem, "json"), report)
     if outputs is not None:
@@ -147,8 +147,8 @@ def _metrics_of_older(report: dict[str, Any]) -> dict[str, float | None]:
     return {name: report[name] for name in ("bits_per_byte", "loss", "perplexity")}
 
 
-def _file(stem: Path, ending: str) -> Path:
-    return stem.with_name(f"{stem.name}.{ending}")
+def _file(stem: Path, suffix: str) -> Path:
+    return stem.with_name(f"{stem.name}.{suffix}")
 
 
 def _read_report(file: Path) -> dict[str, Any]:

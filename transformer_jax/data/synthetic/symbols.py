@@ -1,4 +1,4 @@
-"""Corpora of random symbols, for watching a model learn in seconds: copy a sequence, or reverse it."""
+"""Corpora of random symbols, for training in seconds: copy a sequence, or reverse it."""
 
 import random
 import zlib

@@ -1,4 +1,4 @@
-"""Prompts in, continuations out: tokenizer, model and decoding bound together."""
+"""Continuation of prompts: tokenizer, model and decoding."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -132,7 +132,7 @@ class Generator:
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]
 
     def _width(self, longest: int) -> int:
-        """Few widths, and never more than positions that the model has."""
+        """Rounds a width up to one of few, at most the positions of the model."""
         return min(padded_width(longest), self._context_length - self._config.max_new_tokens + 1)
 
 

@@ -49,12 +49,12 @@ class TranslationEvaluation(NamedTuple):
 
     @property
     def split(self) -> str:
-        """The split, by the name that the data has for it."""
+        """Name of the split in the data."""
         return self.report.split
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers that belong into a log."""
+        """Metrics for the log."""
         return self.report.headline()
 
     @property
