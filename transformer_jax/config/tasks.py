@@ -1,4 +1,4 @@
-"""Which settings each task has: the types of the blocks that depend on the task."""
+"""Types of the blocks of settings that depend on the task."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -40,7 +40,7 @@ class TaskBlocks(NamedTuple):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What a run of the task reports at every validation."""
+        """Metrics that a run of the task reports at every validation."""
         return (self.selection, *self.others)
 
 

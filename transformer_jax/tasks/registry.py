@@ -1,4 +1,4 @@
-"""The tasks by name: what builds one from the settings of a run, and what its tokenizers are trained on."""
+"""Registry of the tasks: how each is built from the settings of a run, and how its tokenizers are trained."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
 
 class TaskBuilder(NamedTuple):
-    """How a task is made.
+    """Constructors and facts of a task.
 
     ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``open_trained`` restores
     the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises
@@ -91,7 +91,7 @@ TASKS: dict[str, TaskBuilder] = {
 
 
 def build_task(config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> Task:
-    """The task of a run; no data is read before it is used."""
+    """Builds the task of a run; data is read on first use."""
     return TASKS[config.task].build(config, tokenizers, mesh)
 
 

@@ -1,4 +1,4 @@
-"""A trained language model from its run directory, and nothing but its run directory."""
+"""A trained language model, restored from its run directory alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
