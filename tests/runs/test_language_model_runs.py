@@ -1,6 +1,7 @@
 """The loop trains a language model with nothing that is special to it: checkpoints, resume, vectorized runs, evaluation."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import jax
@@ -91,7 +92,11 @@ def test_the_same_command_resumes_a_run_on_a_file(cache, tmp_path, monkeypatch):
         require_same_run(replace(stated, data=replace(stated.data, held_out=0.2)), str(tmp_path / "run"))
 
 
-def test_commands_of_translation_refuse_it_at_once(whole, capsys):
-    for command in (["compare", str(whole), str(whole)], ["evaluate", f"--workdir={whole}", f"--ensemble={whole}"]):
+def test_commands_of_translation_refuse_it_at_once(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "other")
+    for command in (
+        ["compare", str(whole), str(tmp_path / "other")],
+        ["evaluate", f"--workdir={whole}", f"--ensemble={whole}"],
+    ):
         assert main(command) == 2
         assert "translation" in capsys.readouterr().err
