@@ -1,4 +1,4 @@
-"""The learning curves of several runs as one picture."""
+"""The learning curves of several runs in one plot."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,5 +44,5 @@ def _default_curves(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def _names(file: Path) -> set[str]:
-    """What was measured at all."""
+    """Names of the metrics that have at least one value."""
     return {name for record in read_metrics(file) for name, value in record.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The report of several runs: what they reached, their curves, in what they differ, their best checkpoints."""
+"""The report of several runs: results, curves, differing settings, best checkpoints."""
 
 from collections.abc import Callable, Sequence
 
@@ -88,7 +88,9 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
 
 
 def different_text(runs: Sequence[RunSummary]) -> list[str]:
-    """A sentence, unless all runs were scored on the same text, as far as their settings tell."""
+    """A warning, unless all runs were scored on the same text according to their settings."""
+    if len({run.config.task for run in runs}) > 1:
+        return ["The runs are of different tasks: their scores do not compare; each task is listed for itself."]
     differ = [key for key in differing_settings([run.config for run in runs]) if key in SCORED_TEXT]
     if not differ:
         return []
@@ -98,7 +100,7 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def damage(runs: Sequence[RunSummary]) -> list[str]:
-    """A sentence about each checkpoint whose score cannot be read, so that nobody knows whether it is the best."""
+    """A warning about each checkpoint whose score cannot be read: it may be the best."""
     return [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
 
 

@@ -1,4 +1,4 @@
-"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be in progress."""
+"""Results and cost of one run, read from its folder; nothing is loaded, and the run may still be in progress."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -126,7 +126,7 @@ def _parameters(folder: Path) -> int | None:
 
 
 def _seconds(file: Path) -> float | None:
-    """None where the time sheet does not know the updates: it was begun after they were made."""
+    """None where ``goodput.json`` was begun after the updates."""
     sheet = _json(file)
     if sheet is None or not sheet["seconds"]["step"]:
         return None

@@ -26,7 +26,7 @@ def define_run_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", None, "folder of the run", flag_values=values, required=True)
     flags.DEFINE_string("checkpoint", "best", CHECKPOINT_MEANING, flag_values=values)
     flags.DEFINE_integer(
-        "average", 1, "average the parameters of so many checkpoints", flag_values=values, lower_bound=1
+        "average", 1, "number of checkpoints whose parameters are averaged", flag_values=values, lower_bound=1
     )
     define_override_flag(values)
 
@@ -74,12 +74,26 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
         folder, checkpoint = split_checkpoint(text, "--ensemble")
         RunDirectory(folder).require_run("--ensemble")
         own = _on_any_devices(load_run_config(folder))
+        if own.task != config.task:
+            raise ConfigError(
+                f"--ensemble: {folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
+            )
         try:
             own = replace(own, decoding=config.decoding, mesh=config.mesh)
         except ConfigError as error:
             raise ConfigError(f"--ensemble: {folder}: {error}") from None
         chosen.append(ChosenRun(folder, own, checkpoint or values.checkpoint))
     return chosen
+
+
+def require_task(workdir: str, task: str) -> None:
+    """Raises ConfigError unless ``workdir`` is a run of this task."""
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+
+    RunDirectory(workdir).require_run()
+    found = load_run_config(workdir).task
+    if found != task:
+        raise ConfigError(f"--workdir: {workdir} is a run of task={found}; this command takes task={task}")
 
 
 def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ BATCHINGS = ("buckets", "packed")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where sentence pairs come from, and which of them are trained on.
+    """Source of the sentence pairs, and the filters of the training split.
 
     ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``; ``tfds`` reads the data set
     ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated:
@@ -42,7 +42,7 @@ class DataConfig:
         return replace(self, directory=str(Path(self.directory).expanduser().absolute())) if self.directory else self
 
     def split_name(self, split: str) -> str:
-        """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""
+        """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
         return {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}.get(
             split, split
         )
@@ -73,7 +73,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """How text becomes token ids. ``joint``: one vocabulary learned on both languages (needed to tie embeddings)."""
+    """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings)."""
 
     kind: str = "bpe"
     vocabulary_size: int = 8000
@@ -89,7 +89,7 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class BatchingConfig:
-    """How sentence pairs become batches of a handful of static shapes.
+    """Batching of sentence pairs, in a few static shapes.
 
     ``tokens_per_update``: token positions on each side in one optimizer update, padding included, over all devices.
     ``row_multiple``: the number of rows of every batch is a multiple of it; devices and accumulation must divide it, so

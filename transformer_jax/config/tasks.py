@@ -1,4 +1,4 @@
-"""Which settings each task has: the types of the blocks that depend on the task."""
+"""Types of the blocks of settings that depend on the task."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -40,11 +40,14 @@ class TaskBlocks(NamedTuple):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What a run of the task reports at every validation."""
+        """Metrics that a run of the task reports at every validation."""
         return (self.selection, *self.others)
 
 
-LOSSES = (Metric("loss", "minimize"), Metric("perplexity", "minimize"))
+LOSSES = (
+    Metric("loss", "minimize", is_independent_of_tokenizer=False),
+    Metric("perplexity", "minimize", digits=3, is_independent_of_tokenizer=False),
+)
 
 TASKS = {
     "translation": TaskBlocks(
@@ -52,8 +55,12 @@ TASKS = {
         BatchingConfig,
         {"transformer": TransformerConfig, "rnn": RnnConfig},
         DecodingConfig,
-        Metric("bleu", "maximize"),
-        (Metric("chrf", "maximize"), Metric("bleu_lowercase", "maximize"), *LOSSES),
+        Metric("bleu", "maximize", "BLEU", digits=2),
+        (
+            Metric("chrf", "maximize", "chrF", digits=2),
+            Metric("bleu_lowercase", "maximize", "BLEU lower-case", digits=2),
+            *LOSSES,
+        ),
         check_translation,
     ),
     "language_model": TaskBlocks(

@@ -1,4 +1,4 @@
-"""Which training pairs are left out, and why: counted, never silent. Validation and test have no filters."""
+"""Filters of training pairs: dropped pairs are counted by reason. Validation and test have no filters."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from transformer_jax.config import DataConfig
 
 # A line of a megabyte is not a sentence: it is counted without being tokenized.
 MAX_LINE_BYTES = 1_000_000
-# In these the target may well be the source.
+# Sources where the target may equal the source.
 GENERATED = ("grammar", "copy", "reverse")
 
 
@@ -47,7 +47,7 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
 
 
 def filter_settings(config: DataConfig) -> list[int | float | bool]:
-    """Whatever in ``config`` decides which pairs are kept."""
+    """The settings in ``config`` that determine which pairs are kept."""
     identical_allowed = config.source in GENERATED
     return [
         config.max_source_tokens,

@@ -146,6 +146,6 @@ def sample(
 
 
 def _is_among(index: Int[Array, "B K"], size: int) -> Bool[Array, "B V"]:
-    """Which of ``size`` columns ``index`` names."""
+    """Mask of the columns, of ``size``, that ``index`` names."""
     rows = jnp.arange(index.shape[0])[:, None]
     return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(True)

@@ -38,14 +38,14 @@ class EvaluationReport:
     decoding: DecodingConfig
 
     def to_json(self) -> dict[str, object]:
-        """Returns the fields, nested as they are, as what ``json.dumps`` takes; a number that is not finite becomes null."""
+        """Returns the nested fields in types that ``json.dumps`` accepts; a number that is not finite becomes null."""
         fields = asdict(self)
         return fields | {
             name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
         }
 
     def headline(self) -> dict[str, float]:
-        """Returns the numbers that belong into a log."""
+        """Returns the metrics for the log."""
         return {
             "bleu": self.scores.bleu,
             "chrf": self.scores.chrf,
@@ -56,7 +56,7 @@ class EvaluationReport:
         }
 
     def line(self) -> str:
-        """Returns the numbers that belong into a line."""
+        """Returns the metrics for a one-line summary."""
         return f"BLEU {self.scores.bleu:.2f}, perplexity {self.perplexity:.3f}"
 
     def rows(self) -> list[tuple[str, str, str]]:

@@ -34,7 +34,7 @@ class PerBeam(NamedTuple):
 
 
 class PerSentence(NamedTuple):
-    """What all beams of a sentence share: projected source keys and values, leaves [B, H, S, ...], and its segments [B, S]."""
+    """State shared by the beams of a sentence: source keys and values, leaves [B, H, S, ...], and source segments [B, S]."""
 
     cross_attention: tuple[KeysAndValues, ...]
     source_segments: TokenIds

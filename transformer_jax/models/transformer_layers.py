@@ -29,7 +29,7 @@ class KeysAndValues(NamedTuple):
     """Projected keys [..., H, M, K] and values [..., H, M, U] of one attention.
 
     Heads come before positions: a step of decoding multiplies along the positions of one head, and the other order would be
-    transposed anew at every step (on a CPU that made the scores thirty times slower).
+    transposed at every step (on a CPU that made the scores thirty times slower).
     """
 
     keys: Array

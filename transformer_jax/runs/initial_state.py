@@ -1,4 +1,4 @@
-"""How a run begins: with randomly initialized parameters, or partly another run's; and which of them are trained."""
+"""Initial state of a run: randomly initialized parameters, or partly another run's; and which of them are trained."""
 
 from typing import Any
 
@@ -31,10 +31,10 @@ class InitialState:
         return state._replace(params=self._initial.put_into(state.params)) if self._initial else state
 
     def notes(self) -> list[str]:
-        """What a reader should know of the parameters: where they come from, and how many of them train."""
+        """Notes for the log: the origin of the parameters, and how many of them train."""
         notes = [self._initial.report()] if self._initial else []
         return [*notes, trained_share(self._shapes, self._freeze)] if self._freeze else notes
 
     def origin(self) -> dict[str, Any]:
-        """What ``run.json`` says about where the parameters come from; empty where they are randomly initialized."""
+        """Origin of the parameters for ``run.json``; empty where they are randomly initialized."""
         return {"initial_parameters": self._initial.to_json()} if self._initial else {}

@@ -1,6 +1,7 @@
-"""What runs in one process share when only their hyperparameters differ: tokenizers, prepared data, compiled programs."""
+"""Tokenizers, prepared data and compiled programs shared by runs of one process that differ only in hyperparameters."""
 
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import TypeVar
 
 from jax.sharding import Mesh
@@ -26,13 +27,11 @@ class TrainingProgram:
         self.task = task
         self.update = Update(task.config, task.loss, task.init_params, mesh)
         self._updates: dict[int, SingleUpdate | VectorizedUpdate] = {}
-        self._data: TrainingData | None = None
 
+    @cached_property
     def training_data(self) -> TrainingData:
-        """The training data, tokenized and planned by the first run that asks."""
-        if self._data is None:
-            self._data = self.task.training_data()
-        return self._data
+        """Tokenized and planned by the first run that asks."""
+        return self.task.training_data()
 
     def update_of(self, runs: int) -> SingleUpdate | VectorizedUpdate:
         """The update of so many runs at once: always the same object, so that nothing is compiled again."""
@@ -65,7 +64,7 @@ class SharedPrograms:
 
 
 def _kept(here: dict[Hashable, Made], key: Hashable, make: Callable[[], Made]) -> Made:
-    """What is here under ``key``, or what is made now; of more than ``KEPT`` the least recently used goes."""
+    """The cached value of ``key``, made if missing; beyond ``KEPT`` the least recently used is dropped."""
     here[key] = here.pop(key) if key in here else make()
     while len(here) > KEPT:
         del here[next(iter(here))]

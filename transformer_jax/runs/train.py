@@ -96,7 +96,7 @@ def run_training(
             tokenizers = shared.tokenizers_of(config, directory)
             program = shared.program_of(config, tokenizers, mesh)
             with prepare_run(config, directory, program.task, program.update) as prepared:
-                data = training_data(program)
+                data = checked_training_data(program)
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
                 finally:
@@ -151,7 +151,7 @@ def train_vectorized(
         # Only now: runs that are refused leave what is written of them as it was.
         require_together([run for run, _ in runs])
         (_, program), *_ = runs
-        data = training_data(program)
+        data = checked_training_data(program)
         records = [
             stack.enter_context(open_record(run, data, clock)) for stack, (run, _) in zip(each_held, runs, strict=True)
         ]
@@ -186,7 +186,7 @@ def train_vectorized(
 def _prepared_in(
     config: ExperimentConfig, directory: RunDirectory, mesh: Mesh, shared: SharedPrograms, should_stop: ShouldStop
 ) -> Iterator[tuple[PreparedRun, TrainingProgram]]:
-    """A run that can begin, in a folder that is nobody else's until the end, and the program that trains it."""
+    """A run that can begin, in a folder locked until the end, and the program that trains it."""
     config = run_config(config, directory, mesh)
     with locked_directory(directory):
         program = shared.program_of(config, shared.tokenizers_of(config, directory), mesh)
@@ -208,7 +208,7 @@ def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) ->
 
 @contextmanager
 def locked_directory(directory: RunDirectory) -> Iterator[None]:
-    """The folder of a run, writable, seen by all processes, and nobody else's until the end."""
+    """The folder of a run: writable, seen by all processes, and locked until the end."""
     with ExitStack() as lock:
         with first_goes_first():
             require_writable(directory.path, "--workdir")
@@ -217,12 +217,12 @@ def locked_directory(directory: RunDirectory) -> Iterator[None]:
         yield
 
 
-def training_data(program: TrainingProgram) -> TrainingData:
+def checked_training_data(program: TrainingProgram) -> TrainingData:
     """Tokenizes the training split, plans the batches, and prints what they are.
 
     Raises ConfigError unless all processes read the same.
     """
-    data = program.training_data()
+    data = program.training_data
     same = dict(program.task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(0)]
     require_same(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
@@ -256,7 +256,7 @@ def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
-    """What happened, where the run is, what to try next."""
+    """Summary of a run: its outcome, its folder, commands to try next."""
     selection = config.selection
     best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
     reason = {

@@ -1,4 +1,4 @@
-"""The tasks by name: what builds one from the settings of a run, and what its tokenizers are trained on."""
+"""Registry of the tasks: how each is built from the settings of a run, and how its tokenizers are trained."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
 
 class TaskBuilder(NamedTuple):
-    """How a task is made.
+    """Constructors and facts of a task.
 
     ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``open_trained`` restores
     the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises
@@ -48,7 +48,7 @@ def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
 
 
 def _require_pairs(config: ExperimentConfig, split: str) -> None:
-    # Reading one pair tells.
+    # Reading one pair is enough to find out.
     next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
 
 
@@ -64,34 +64,37 @@ def _require_documents(config: ExperimentConfig, split: str) -> None:
 
 TASKS: dict[str, TaskBuilder] = {
     "translation": TaskBuilder(
-        TranslationTask,
-        open_corpus,
-        _new_translation_tokenizers,
-        lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
-        open_ensemble,
-        _require_pairs,
-        lambda rows, width: batch_shape(rows, width, width),
-        _longest_pair,
-        ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
-        ("translate --workdir={workdir}",),
+        build=TranslationTask,
+        open_source=open_corpus,
+        new_tokenizers=_new_translation_tokenizers,
+        objective=lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
+        open_trained=open_ensemble,
+        require_split=_require_pairs,
+        batch_shape=lambda rows, width: batch_shape(rows, width, width),
+        longest_row=_longest_pair,
+        next_commands=("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
+        commands_of_trained=("translate --workdir={workdir}",),
     ),
     "language_model": TaskBuilder(
-        lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
-        open_documents,
-        new_text_tokenizer,
-        LanguageModelObjective,
-        open_single_language_model,
-        _require_documents,
-        lambda rows, width: batch_shape(rows, width, width).target,
-        lambda config: config.batching.context_length,
-        ("evaluate --workdir={workdir} --split=validation", "generate --workdir={workdir} --prompt='The '"),
-        ("generate --workdir={workdir} --prompt='The '",),
+        build=lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
+        open_source=open_documents,
+        new_tokenizers=new_text_tokenizer,
+        objective=LanguageModelObjective,
+        open_trained=open_single_language_model,
+        require_split=_require_documents,
+        batch_shape=lambda rows, width: batch_shape(rows, width, width).target,
+        longest_row=lambda config: config.batching.context_length,
+        next_commands=(
+            "evaluate --workdir={workdir} --split=validation",
+            "generate --workdir={workdir} --prompt='The '",
+        ),
+        commands_of_trained=("generate --workdir={workdir} --prompt='The '",),
     ),
 }
 
 
 def build_task(config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> Task:
-    """The task of a run; no data is read before it is used."""
+    """Builds the task of a run; data is read on first use."""
     return TASKS[config.task].build(config, tokenizers, mesh)
 
 

@@ -19,7 +19,7 @@ PREFIX = "evaluation-"
 
 @dataclass(frozen=True)
 class ScoredCheckpoint:
-    """An evaluation, and the parameters that it is of.
+    """An evaluation and its parameters.
 
     ``step`` is the update of the checkpoint, the last of ``averaged`` whose mean was taken. ``ensemble`` names the other
     models, as ``RUN:UPDATE``, whose probabilities were averaged with those of this one.
@@ -31,7 +31,7 @@ class ScoredCheckpoint:
     ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, the metrics by name, and all of the evaluation, as what ``json.dumps`` takes."""
+        """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
         metrics = {name: value if math.isfinite(value) else None for name, value in self.evaluation.metrics.items()}
         return {**which, "metrics": metrics, **self.evaluation.to_json()}
@@ -65,7 +65,7 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
 
 
 def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
-    """What the names of results in ``workdir`` end with: ``-ensemble+b-2434+c-4000``; nothing where there are no others.
+    """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty where there are no others.
 
     A run that does not lie beside ``workdir`` gets a digest of its path, ``+b~0f3a9c21-2434``: another may be called so too.
     """
@@ -80,7 +80,7 @@ def _name(run: Path, beside: Path) -> str:
 
 
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
-    """Writes the scores, and the outputs if there are any; ``stem`` is their path without the ending."""
+    """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
     report, outputs = scored.to_json(), scored.evaluation.outputs
     write_json(_file(stem, "json"), report)
     if outputs is not None:
@@ -126,7 +126,7 @@ def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def whose_parameters(report: dict[str, Any]) -> str:
-    """Which checkpoint a report is of, averaged or with whom: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
+    """Checkpoints that a report is of: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Reports of older versions are never of several runs.
     members = report.get("ensemble")
@@ -147,8 +147,8 @@ def _metrics_of_older(report: dict[str, Any]) -> dict[str, float | None]:
     return {name: report[name] for name in ("bits_per_byte", "loss", "perplexity")}
 
 
-def _file(stem: Path, ending: str) -> Path:
-    return stem.with_name(f"{stem.name}.{ending}")
+def _file(stem: Path, suffix: str) -> Path:
+    return stem.with_name(f"{stem.name}.{suffix}")
 
 
 def _read_report(file: Path) -> dict[str, Any]:

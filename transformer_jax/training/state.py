@@ -1,4 +1,4 @@
-"""Everything that a training step changes."""
+"""State of the training: parameters, optimizer state, step and key."""
 
 from typing import NamedTuple
 
@@ -36,5 +36,5 @@ def create_state(params: PyTree, optimizer: optax.GradientTransformation, seed: 
 
 
 def count_parameters(params: PyTree) -> int:
-    """How many numbers the parameters hold; works on shapes too."""
+    """Number of parameters (scalars); works on shapes too."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -24,7 +24,7 @@ from transformer_jax.training.step import (
 
 
 class Update:
-    """What one update does, on the devices of ``mesh``, in every run with the structure of ``config``.
+    """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
     The hyperparameters of a run are an argument of its step, its seed one of its first state.
     """

@@ -39,7 +39,7 @@ class LanguageModelEvaluation:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers that belong into a log."""
+        """Metrics for the log."""
         return {
             "loss": self.loss,
             "perplexity": perplexity(self.nll, self.tokens),
@@ -53,7 +53,7 @@ class LanguageModelEvaluation:
 
     @property
     def summary(self) -> str:
-        """The numbers that belong into a line."""
+        """Metrics for a one-line summary."""
         return f"{self.bits_per_byte:.4f} bits per byte, perplexity {self.metrics['perplexity']:.3f}"
 
     def to_json(self) -> dict[str, object]:

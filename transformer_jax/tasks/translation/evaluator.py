@@ -34,7 +34,7 @@ class Scored(Protocol):
 
     @property
     def model(self) -> Module:
-        """What is decoded with."""
+        """Model used for decoding."""
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy of a batch."""
@@ -49,12 +49,12 @@ class TranslationEvaluation(NamedTuple):
 
     @property
     def split(self) -> str:
-        """The split, by the name that the data has for it."""
+        """Name of the split in the data."""
         return self.report.split
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers that belong into a log."""
+        """Metrics for the log."""
         return self.report.headline()
 
     @property

@@ -1,4 +1,4 @@
-"""Several trained models that translate together, each from its run directory."""
+"""Ensembles of trained models, each from its run directory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from transformer_jax.tasks.translation.trained_run import TrainedRun, open_train
 
 
 def open_ensemble(chosen: Sequence[ChosenRun], average: int = 1) -> TrainedRun:
-    """The run, or one model that answers with the mean of the probabilities of several; in all else it is the first of them.
+    """The run, or an ensemble that averages the probabilities of several; everything else is that of the first run.
 
     Restores of each the checkpoint chosen, or the mean of the last ``average`` up to it.
 

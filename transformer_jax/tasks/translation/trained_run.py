@@ -1,4 +1,4 @@
-"""A trained model from its run directory, and nothing but its run directory."""
+"""A trained model, restored from its run directory alone."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,6 +1,5 @@
-"""Text in, translations out: tokenizer, model and beam search bound together."""
+"""Translation of text: tokenizer, model and beam search."""
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID, PAD_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, DecodingConfig
+from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, Rules
 from transformer_jax.decoding.segmented_search import SegmentedSearch
@@ -17,8 +17,6 @@ from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
-
-LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 class Translation(NamedTuple):
@@ -96,7 +94,7 @@ class Translator:
             if length:
                 tokens = np.asarray(ids[:length]).tolist()
                 # A tokenizer that falls back to bytes can spell a line break; a translation is one line.
-                text = LINE_BREAKS.sub(" ", self._tokenizers.target.decode(tokens))
+                text = as_one_line(self._tokenizers.target.decode(tokens))
                 translations.append(Translation(text, float(score), tokens))
         # Search finds nothing where no probability is a number; the line must still be there.
         return translations or [NOTHING]
@@ -106,7 +104,7 @@ NOTHING = Translation("", 0.0, [])
 
 
 class SentenceTooLong(DataError):
-    """A sentence has more tokens than memory suffices for; ``index`` is its place in the list, from 0."""
+    """A sentence has more tokens than allowed; ``index`` is its place in the list, from 0."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
