@@ -4,9 +4,9 @@ from transformer_jax.decoding.source_batches import padded_width, source_batches
 
 
 def test_literal_batch():
-    (batch,) = source_batches([[5, 2], [6, 7, 2]], batch_tokens=16)
+    (batch,) = source_batches([[5, 2], [6, 7, 2]], batch_tokens=32)
     assert batch.indices.tolist() == [1, 0]
-    assert batch.ids.tolist() == [[6, 7, 2, 0, 0, 0, 0, 0], [5, 2, 0, 0, 0, 0, 0, 0]]
+    assert batch.ids.tolist() == [[6, 7, 2] + [0] * 13, [5, 2] + [0] * 14]
 
 
 def test_every_sentence_comes_once_and_whole():
@@ -33,9 +33,10 @@ def test_shapes_are_few():
 
 def test_one_sentence_is_one_row():
     (batch,) = source_batches([[9, 9, 2]], batch_tokens=4096)
-    assert batch.ids.shape == (1, 8)
+    assert batch.ids.shape == (1, 16)
     assert list(source_batches([], batch_tokens=4096)) == []
 
 
 def test_widths_hold_their_sentences():
-    assert all(length <= padded_width(length) <= max(length * 1.25 + 8, 8) for length in range(500))
+    assert all(length <= padded_width(length) <= max(length * 1.5, 16) for length in range(500))
+    assert sorted({padded_width(length) for length in range(130)}) == [16, 24, 32, 48, 64, 96, 128, 192]

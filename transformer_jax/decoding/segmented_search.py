@@ -18,10 +18,11 @@ from transformer_jax.decoding.beam_search import (
 from transformer_jax.sequence_types import DecodeCache
 
 SEGMENT = 8
-FIRST_ROOM = 16
+FIRST_ROOM = 32
 ROOM_GROWTH = 2
-# Fewer rows are another program to compile, which has to be worth it.
+# Each number of rows and each room is a program to compile, which has to be worth it.
 SHRINK = 4
+FEWEST_ROWS = 8
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 """The state of a model before the first token, from parameters and inputs, with room for so many tokens."""
@@ -34,7 +35,7 @@ class SegmentedSearch:
     """Beam search over batches of one model; compiled programs are kept, few shapes in all.
 
     Every ``SEGMENT`` tokens the host reads which sentences are done. Their hypotheses are final; once they are three quarters
-    of a batch, it shrinks to a quarter of its rows. Arrays have room for 16, 32, 64, ... tokens. So a search costs what its
+    of a batch, it shrinks to a quarter of its rows. Arrays have room for 32, 64, 128, ... tokens. So a search costs what its
     unfinished sentences cost so far, and not what the longest of them may come to.
 
     ``row_multiple`` divides the rows of every batch; ``whole`` is the sharding of what the host reads.
@@ -64,12 +65,12 @@ class SegmentedSearch:
 
         ``limits`` int32 [B]: the most tokens of each row, EOS included, none of them above ``most``.
         """
-        position, room = 0, min(FIRST_ROOM, most)
+        position, room = 0, _room(FIRST_ROOM, most)
         state = self._start(params, inputs, limits, room=room)
         rows, is_waiting = np.arange(len(limits)), limits > 0
         while is_waiting.any():
             position = min(position + SEGMENT, most)
-            room = room if position <= room else min(room * ROOM_GROWTH, most)
+            room = room if position <= room else _room(room * ROOM_GROWTH, most)
             state = self._advance(params, state, position, shapes=self._shapes_for(params, inputs, room))
             is_done, finished = jax.device_get(self._read(state))
             newly = is_waiting & (is_done | (position == most))
@@ -83,7 +84,8 @@ class SegmentedSearch:
 
     def _fewest_rows(self, left: int, rows: int) -> int:
         """``rows``, a quarter of them, a sixteenth ...: the fewest that hold ``left`` and divide over the devices."""
-        while left <= rows // SHRINK and rows % (SHRINK * self._row_multiple) == 0:
+        fewest = max(left, FEWEST_ROWS)
+        while fewest <= rows // SHRINK and rows % (SHRINK * self._row_multiple) == 0:
             rows //= SHRINK
         return rows
 
@@ -94,6 +96,11 @@ class SegmentedSearch:
             cache = jax.eval_shape(lambda params, inputs: self._init_cache(params, inputs, room), params, inputs)
             self._shapes[key] = (room, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
         return self._shapes[key]
+
+
+def _room(wanted: int, most: int) -> int:
+    """Room for ``wanted`` tokens, or for all of ``most`` where that is less than twice as many."""
+    return wanted if wanted * ROOM_GROWTH < most else most
 
 
 def _grown(state: BeamState, shapes: tuple) -> BeamState:

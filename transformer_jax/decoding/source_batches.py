@@ -7,8 +7,7 @@ import numpy as np
 
 from transformer_jax.array_types import PAD_ID
 
-WIDTH_STEP = 8
-WIDTH_GROWTH = 1.25
+FEWEST_COLUMNS = 16
 
 
 class SourceBatch(NamedTuple):
@@ -28,11 +27,8 @@ def source_batches(
 
     A batch has at most ``batch_tokens`` token positions, padding included, but at least ``row_multiple`` rows: a power of
     two times it. There are few shapes: widths are rounded up in growing steps, free rows are filled with shorter sentences,
-    and only the last batch may have fewer rows. For ``[[5,
-    2], [6, 7, 2]]`` and 16 tokens::
-
-        indices [1, 0]
-        ids     [[6, 7, 2, 0, 0, 0, 0, 0], [5, 2, 0, 0, 0, 0, 0, 0]]
+    and only the last batch may have fewer rows. For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows
+    of 16 ids, ``[6, 7, 2, 0, ...]`` and ``[5, 2, 0, ...]``.
     """
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index]), index))
     start = 0
@@ -50,11 +46,9 @@ def source_batches(
 
 
 def padded_width(length: int) -> int:
-    """Returns the smallest of the widths 8, 16, 24, ..., 64, 80, 96, 120, 144, ... that holds ``length`` tokens."""
-    width = WIDTH_STEP
-    while width < length:
-        width = max(width + WIDTH_STEP, int(width * WIDTH_GROWTH) // WIDTH_STEP * WIDTH_STEP)
-    return width
+    """Returns the smallest of the widths 16, 24, 32, 48, 64, 96, 128, 192, ... that holds ``length`` tokens."""
+    power = max(next_power_of_two(max(length, 1)), FEWEST_COLUMNS)
+    return power * 3 // 4 if power > FEWEST_COLUMNS and length <= power * 3 // 4 else power
 
 
 def next_power_of_two(number: int) -> int:

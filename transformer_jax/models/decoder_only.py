@@ -21,7 +21,7 @@ from transformer_jax.models.transformer_layers import (
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
-class GeneratedSoFar(NamedTuple):
+class DecoderOnlyPerBeam(NamedTuple):
     """The slots that hold the prompt and the continuation of a beam [B, W, P + T W], and the length of continuations.
 
     Slots, leaves [B, H, P + T W, ...], stay where they were written: first the prompt, which all beams share, then token ``t``
@@ -128,7 +128,7 @@ class DecoderOnly(nn.Module):
                 )
             slots = tuple(filled)
         visible = jnp.zeros((rows, beam_width, count), bool).at[:, :, :width].set(is_filled[:, None])
-        return DecodeCache(GeneratedSoFar(visible, jnp.zeros((), jnp.int32)), Prompt(is_filled), slots)
+        return DecodeCache(DecoderOnlyPerBeam(visible, jnp.zeros((), jnp.int32)), Prompt(is_filled), slots)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
@@ -146,7 +146,7 @@ class DecoderOnly(nn.Module):
             hidden, own = layer.step(hidden, own, first, visible)
             slots.append(own)
         logits = self.projection.logits(self.decoder_norm(hidden))
-        return logits, DecodeCache(GeneratedSoFar(visible, beams.length + 1), prompt, tuple(slots))
+        return logits, DecodeCache(DecoderOnlyPerBeam(visible, beams.length + 1), prompt, tuple(slots))
 
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4 of Vaswani et al. 2017; all positions are below ``length``."""
