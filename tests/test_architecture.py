@@ -60,6 +60,7 @@ DOORS: dict[str, set[str]] = {
     "yaml": {"launching"},
     "sklearn": {"word_vectors.vectorizers", "word_vectors.projection"},
     "scipy": {"word_vectors"},
+    "threadpoolctl": {"word_vectors.projection"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataError
+from transformer_jax.visualization import canvas
 from transformer_jax.visualization.analogy_picture import draw_analogy
 from transformer_jax.visualization.heat_map import draw_heat_map
 from transformer_jax.visualization.word_map import draw_word_map
@@ -27,6 +28,24 @@ def test_pictures_are_written_the_same_bytes_for_the_same_words(tmp_path):
     first, second = list(draw(tmp_path / "a")), list(draw(tmp_path / "b"))
     assert [path.read_bytes()[:4] for path in first] == [PNG] * 3
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(canvas, "write_png", lambda figure, path: drawn.append(figure))
+    return drawn
+
+
+def test_names_are_left_out_only_where_they_would_cover_one_before(figures, tmp_path):
+    far = np.array([[x, y] for x in range(5) for y in range(6)], float)
+    draw_word_map([f"word{number}" for number in range(30)], far, tmp_path / "map.png")
+    close = np.concatenate([[[0, 0], [9, 9], [9, 0]], far[3:] * 1e-6])
+    draw_word_map([f"word{number}" for number in range(30)], close, tmp_path / "map.png")
+    spread, crowded = ([text.get_text() for text in figure.axes[0].texts] for figure in figures)
+    assert spread == [f"word{number}" for number in range(30)]
+    assert crowded[:3] == ["word0", "word1", "word2"]
+    assert 3 < len(crowded) <= 6  # of those in one place there is room for one on each side
 
 
 def test_a_heat_map_that_nobody_could_read_is_refused(tmp_path):

@@ -49,7 +49,7 @@ def draw_heat_map(
     for spine in axes.spines.values():
         spine.set_color(HAIRLINE)
     for row, column in zip(*np.nonzero(matrix), strict=True):
-        color = "white" if matrix[row, column] > 0.55 * highest else INK
+        color = "white" if matrix[row, column] > 0.45 * highest else INK
         text = axes.text(column, row, texts[row][column], ha="center", va="center", color=color)
         text.set_fontproperties(font(NUMBER_POINTS))
     if title:

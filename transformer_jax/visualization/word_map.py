@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Annotation
 
 from transformer_jax.visualization import canvas
 from transformer_jax.visualization.canvas import HAIRLINE, INK, font
@@ -13,6 +14,13 @@ from transformer_jax.visualization.canvas import HAIRLINE, INK, font
 WIDTH, HEIGHT, MARGIN, TOP = 10.0, 7.5, 0.25, 0.5
 POINT_COLOR = "#1b5a8a"
 LABEL_POINTS = 7.5
+SIDES = (
+    ((4, 0), "left", "center"),
+    ((-4, 0), "right", "center"),
+    ((0, 4), "center", "bottom"),
+    ((0, -4), "center", "top"),
+)
+"""Where a name may stand: how far from its point, in points, and how it is aligned there; the best first."""
 
 
 def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *, title: str = "") -> Path:
@@ -35,24 +43,36 @@ def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *,
 
 
 def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
-    """Adds the names in their order, each right of its point or, where that is taken, left, above or below."""
+    """Adds the names in their order, each beside its point where it covers no other name and, if it can be, no other point."""
+    axes.autoscale_view()  # else places are those of an empty panel
     renderer = FigureCanvasAgg(axes.figure).get_renderer()  # type: ignore[arg-type]
-    placed = np.zeros((0, 4))
-    sides = {"right": (4, 0, "left", "center"), "left": (-4, 0, "right", "center")}
-    sides |= {"above": (0, 4, "center", "bottom"), "below": (0, -4, "center", "top")}
     frame = axes.get_window_extent(renderer)
-    for word, point in zip(words, points.tolist(), strict=True):
-        for right, up, horizontal, vertical in sides.values():
+    dots = np.tile(axes.transData.transform(points), 2)
+    names = np.zeros((0, 4))
+    for number, word in enumerate(words):
+        others = np.delete(dots, number, axis=0)
+        boxes: list[tuple[bool, int, np.ndarray, Annotation]] = []
+        for offset, horizontal, vertical in SIDES:
             label = axes.annotate(
-                word, tuple(point), (right, up), textcoords="offset points", ha=horizontal, va=vertical, color=INK
+                word, tuple(points[number]), offset, textcoords="offset points", ha=horizontal, va=vertical, color=INK
             )
-            label.set_fontproperties(font(LABEL_POINTS))
             label.set_parse_math(False)
-            box = label.get_window_extent(renderer)
-            apart = (
-                (placed[:, 0] > box.x1) | (placed[:, 2] < box.x0) | (placed[:, 1] > box.y1) | (placed[:, 3] < box.y0)
-            )
-            if apart.all() and frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1:
-                placed = np.concatenate([placed, [[box.x0, box.y0, box.x1, box.y1]]])
-                break
+            label.set_fontproperties(font(LABEL_POINTS))
+            extent = label.get_window_extent(renderer)
+            box = np.array([extent.x0, extent.y0, extent.x1, extent.y1])
+            inside = frame.x0 <= box[0] and box[2] <= frame.x1 and frame.y0 <= box[1] and box[3] <= frame.y1
+            if inside and not _overlaps(box, names):
+                boxes.append((_overlaps(box, others), len(boxes), box, label))
+            else:
+                label.remove()
+        boxes.sort(key=lambda each: each[:2])
+        if boxes:
+            names = np.concatenate([names, [boxes[0][2]]])
+        for *_, label in boxes[1:]:
             label.remove()
+
+
+def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
+    """Whether a box (left, bottom, right, top) meets one of ``others [N, 4]``."""
+    apart = (others[:, 0] > box[2]) | (others[:, 2] < box[0]) | (others[:, 1] > box[3]) | (others[:, 3] < box[1])
+    return not bool(apart.all())

@@ -20,12 +20,17 @@ def pca(matrix: np.ndarray, seed: int) -> np.ndarray:
 
 
 def tsne(matrix: np.ndarray, seed: int) -> np.ndarray:
-    """t-SNE (van der Maaten and Hinton 2008) of cosine distances, started at the principal components."""
+    """t-SNE (van der Maaten and Hinton 2008) of cosine distances, started at the principal components.
+
+    On one thread: the same points whatever the number of cores, and OpenMP's threads wait for each other by spinning.
+    """
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)
     options = {"perplexity": perplexity, "metric": "cosine", "init": "pca", "random_state": seed, "n_jobs": 1}
-    return np.asarray(TSNE(n_components=2, **options).fit_transform(matrix))
+    with threadpool_limits(1, user_api="openmp"):
+        return np.asarray(TSNE(n_components=2, **options).fit_transform(matrix))
 
 
 METHODS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"pca": pca, "tsne": tsne}
