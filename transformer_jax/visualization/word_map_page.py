@@ -39,7 +39,7 @@ const canvas = document.querySelector("canvas"), card = document.getElementById(
 const search = document.querySelector("input"), said = document.getElementById("said");
 const context = canvas.getContext("2d");
 const LABEL = 12, REACH = 18, PAD = 40;
-let view, found = new Set(), chosen = -1, width = 0, height = 0;
+let view, found = new Set(), chosen = -1, width = 0, height = 0, isWhole = true;
 
 const bounds = [0, 1].map((axis) => {
   const values = points.map((point) => point[axis]);
@@ -116,6 +116,7 @@ function nearestTo(x, y) {
 }
 
 function zoom(factor, x, y) {
+  isWhole = false;
   view = { scale: view.scale * factor, x: x + (view.x - x) * factor, y: y + (view.y - y) * factor };
   show(-1);
 }
@@ -154,6 +155,7 @@ canvas.addEventListener("pointermove", (event) => {
     moved = true;
   } else if (moved || Math.hypot(x - before[0], y - before[1]) > 3) {
     moved = true;
+    isWhole = false;
     view.x += x - before[0];
     view.y += y - before[1];
     show(-1);
@@ -173,13 +175,14 @@ canvas.addEventListener("wheel", (event) => {
   zoom(Math.exp(-event.deltaY * 0.0015), ...at(event));
 }, { passive: false });
 search.addEventListener("input", () => look(search.value));
-document.querySelector("button").addEventListener("click", () => { fit(); show(-1); });
+document.querySelector("button").addEventListener("click", () => { isWhole = true; fit(); show(-1); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 new ResizeObserver(() => {
   const ratio = window.devicePixelRatio || 1;
   [width, height] = [canvas.clientWidth, canvas.clientHeight];
   [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
-  fit();
+  // A keyboard that opens on a phone must not undo a zoom.
+  if (isWhole) fit();
   show(chosen);
 }).observe(canvas);
 if (location.hash) { search.value = decodeURIComponent(location.hash.slice(1)); fit(); look(search.value); }
