@@ -76,6 +76,7 @@ def test_characters_case_and_selection():
     found, matrix = counted("bag_of_words", max_terms=3)
     assert found.terms == ("hope", "i", "you")  # of those with two each the first by name
     assert matrix.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 1]]
+    assert counted("bag_of_words", ["x x x x", "a b", "a b"], max_terms=1)[0].terms == ("x",)
 
 
 def test_hashing_needs_no_terms_and_keeps_counts():
