@@ -14,7 +14,8 @@ Words are looked up as written, else in lower case. Every vector counts by its d
 
 evaluate: analogies ("a is to b as c is to d", d the word nearest to b - a + c, the other three left out) by section,
 semantic and syntactic (sections gram...), and Spearman's rank correlation with judged similarity; how much of each set is
-covered. neighbors: the words nearest to each WORD.
+covered.
+neighbors: the words nearest to each WORD.
 analogy: A B C are added as A - B + C: king - man + woman.
 convert: --output=FILE.npz, .bin, .txt (word2vec); --output_format=glove, or projector: a folder for TensorBoard's projector.
 map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
