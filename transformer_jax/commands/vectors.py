@@ -31,7 +31,7 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.names import nearest
 
 if TYPE_CHECKING:
@@ -193,16 +193,20 @@ def _picture(values: flags.FlagValues, words: list[str]) -> None:
 
     vectors = _load(values)
     plus, minus, also, *answer = words
-    best = analogy(vectors, minus, plus, also, 1)[0].word
-    shown = [minus, plus, also, answer[0] if answer else best]
+    best = [found.word for found in analogy(vectors, minus, plus, also, 1)]
+    if not best:
+        raise DataError(f"{plus} - {minus} + {also}: no other word has a vector; a picture takes four words")
+    shown = [minus, plus, also, *(answer or best)]
     points, target = analogy_plane(vectors.matrix[[vectors.row(word) for word in shown]])
-    print(f"{plus} - {minus} + {also}: {best}")
+    print(f"{plus} - {minus} + {also}: {best[0]}")
     print(draw_analogy(shown, points, target, values.output))
 
 
 def _listed(found: "list[Neighbor]") -> str:
     from transformer_jax.evaluation.text_table import aligned_table
 
+    if not found:
+        return "  no other word has a vector"
     return aligned_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")
 
 
