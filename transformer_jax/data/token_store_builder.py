@@ -54,7 +54,7 @@ class SideWriter:
 
 
 class TokenizingProgress:
-    """A live bar on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager.
+    """Progress: a live bar on a terminal, else a plain line now and then; nothing if quick. A context manager.
 
     ``total`` 0: not known.
     """

@@ -1,4 +1,4 @@
-"""How a run begins: with random parameters, partly another run's, or word vectors; and which of them are trained."""
+"""Initial state of a run: random parameters, partly another run's, or word vectors; and which of them are trained."""
 
 from typing import Any
 
