@@ -6,7 +6,7 @@ from pathlib import Path
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
-TOKENIZERS = ("bpe", "unigram", "word", "character", "byte")
+TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte")
 BATCHINGS = ("buckets", "packed")
 
 

@@ -113,6 +113,28 @@ class WordTokenizer(ListedTokenizer):
         return "".join(units).removeprefix(" ")
 
 
+class LowerWordTokenizer(ListedTokenizer):
+    """Words alone, in lower case, as vectors of words are trained on: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
+
+    A word is a run of letters, digits and underscores, in any script; marks and white space are left out, so that decoding
+    gives the words with a space between them.
+    """
+
+    kind = "lower_word"
+    unknown = "<unk>"
+    _UNIT = re.compile(r"\w+")
+
+    @staticmethod
+    def split(text: str) -> Sequence[str]:
+        """The words of a text."""
+        return LowerWordTokenizer._UNIT.findall(text.lower())
+
+    @staticmethod
+    def join(units: Iterable[str]) -> str:
+        """Words with spaces between them."""
+        return " ".join(units)
+
+
 class CharacterTokenizer(ListedTokenizer):
     """Unicode code points. A character that is not listed decodes to U+FFFD."""
 
