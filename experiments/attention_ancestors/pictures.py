@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from transformer_jax.tasks.soft_alignment import SoftAlignment
+from transformer_jax.tasks.translation.soft_alignment import SoftAlignment
 from transformer_jax.visualization import canvas
 from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 from transformer_jax.visualization.curves import LINE_COLORS

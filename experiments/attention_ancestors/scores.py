@@ -9,8 +9,8 @@ import numpy as np
 from transformer_jax.config import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.evaluation.scores import score_translations
-from transformer_jax.tasks.soft_alignment import SoftAlignment, soft_alignments
-from transformer_jax.tasks.trained_run import open_trained_run
+from transformer_jax.tasks.translation.soft_alignment import SoftAlignment, soft_alignments
+from transformer_jax.tasks.translation.trained_run import open_trained_run
 
 # A sentence of the test split whose German order differs from the English one; source and reference.
 EXAMPLE = (

@@ -41,7 +41,7 @@ def step_cost(
     from transformer_jax.preflight.chips import Topology
     from transformer_jax.preflight.program import model_flops
     from transformer_jax.sequence_types import Batch, Tokens
-    from transformer_jax.tasks.objective import TranslationObjective
+    from transformer_jax.tasks.translation.objective import TranslationObjective
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
     from transformer_jax.training.update import Update
 

@@ -19,8 +19,8 @@ import numpy as np
 from transformer_jax.config import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.synthetic.symbols import SYMBOLS
-from transformer_jax.tasks.soft_alignment import SoftAlignment, soft_alignments
-from transformer_jax.tasks.trained_run import TrainedRun, open_trained_run
+from transformer_jax.tasks.translation.soft_alignment import SoftAlignment, soft_alignments
+from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
 from transformer_jax.visualization.attention_maps import draw_attention
 
 HERE = Path(__file__).resolve().parent

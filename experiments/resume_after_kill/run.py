@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from transformer_jax.config import load_run_config
-from transformer_jax.tasks.trained_run import open_trained_run
+from transformer_jax.tasks.translation.trained_run import open_trained_run
 
 ROOT = Path(__file__).resolve().parents[2]
 # Short enough to repeat, with a checkpoint so seldom that most kills cost updates.

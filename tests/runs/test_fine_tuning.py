@@ -30,7 +30,7 @@ def source(cache, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "run"
     config = replace(tiny_config(cache), seed=1)
     with prepared(config, folder) as run:
-        _describe_run(run, run.task.prepare_data())
+        _describe_run(run, run.task.training_data().report)
         run.checkpoints.save(run.initial.state(), _progress(run))
     return folder
 

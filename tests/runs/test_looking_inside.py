@@ -9,15 +9,15 @@ from run_settings import tiny_config
 from run_steps import program_of, train
 
 from transformer_jax.runs.profiler import ProfiledSteps
-from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.tasks.translation.task import TranslationData
 
 
 @pytest.mark.slow
 def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_path, monkeypatch, capfd):
-    planned = TranslationTask.batch_shapes
-    monkeypatch.setattr(TranslationTask, "batch_shapes", lambda self, first: planned(self, first)[:1])
+    planned = TranslationData.batch_shapes
+    monkeypatch.setattr(TranslationData, "batch_shapes", lambda self, first: planned(self, first)[:1])
     config = tiny_config(cache, num_updates=4, evaluate_every=0)
-    shapes = {shape.target.ids.shape for shape in planned(program_of(config, tmp_path).task, 0)}
+    shapes = {shape.target.ids.shape for shape in planned(program_of(config, tmp_path).training_data(), 0)}
     assert len(shapes) == 2
     train(config, tmp_path, profiled=ProfiledSteps(2, 3))
     (told,) = re.findall(

@@ -21,9 +21,9 @@ from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.storage import open_storage
 from transformer_jax.sweeps.study import SharedStudy
 from transformer_jax.sweeps.worker import Worker
-from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"

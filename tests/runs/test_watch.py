@@ -17,9 +17,9 @@ from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.watch import LOOKS, watch
-from transformer_jax.tasks.evaluator import TranslationEvaluation
-from transformer_jax.tasks.trained_run import open_trained_run
-from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
+from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.trained_run import open_trained_run
 
 
 @pytest.fixture(scope="module")

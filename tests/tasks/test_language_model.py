@@ -46,7 +46,7 @@ def trained(task, updates):
         update.initial_state(config.seed),
     )
     losses = []
-    for batch, _ in zip(task.batches(0), range(updates), strict=False):
+    for batch, _ in zip(task.training_data().batches(0), range(updates), strict=False):
         state, metrics = update.jitted(state, put_batch(batch, update.mesh), hyperparameters)
         assert metrics.finite
         losses.append(float(metrics.sums.nll / metrics.sums.tokens))
@@ -64,11 +64,12 @@ def test_the_loss_falls_and_the_evaluation_sees_it(task, params):
 
 
 def test_batches_are_a_function_of_the_update(task):
-    (shape,) = task.batch_shapes(0)
-    first = [batch for batch, _ in zip(task.batches(0), range(task.plan.updates_per_epoch + 3), strict=False)]
+    data = task.training_data()
+    (shape,) = data.batch_shapes(0)
+    first = [batch for batch, _ in zip(data.batches(0), range(data.plan.updates_per_epoch + 3), strict=False)]
     assert all(leaf.shape == like.shape for leaf, like in zip(first[0], shape, strict=True))
-    for start in (1, task.plan.updates_per_epoch + 1):
-        again = next(task_of(task.config).batches(start))
+    for start in (1, data.plan.updates_per_epoch + 1):
+        again = next(task_of(task.config).training_data().batches(start))
         jax.tree.map(np.testing.assert_array_equal, again, first[start])
     assert not np.array_equal(first[0].ids, first[1].ids)
 
@@ -143,7 +144,7 @@ def test_identity_follows_text_and_tokenizer(cache):
 def test_bad_data_is_named_before_anything_is_compiled(cache, tmp_path):
     data = {"source": "text", "file": str(tmp_path / "nowhere.txt")}
     with pytest.raises(DataError, match="data.file: .*nowhere.txt' is not a file"):
-        task_of(language_model_config(cache, data=data)).batches(0)
+        task_of(language_model_config(cache, data=data)).training_data()
     config = language_model_config(cache, batching={"row_multiple": 2, "tokens_per_update": 64}, mesh={"data": -1})
     with pytest.raises(ConfigError, match="batching.row_multiple: batches of 2 rows do not divide into 8 parts"):
-        LanguageModelTask(config, ByteTokenizer(), make_mesh(config.mesh)).batches(0)
+        LanguageModelTask(config, ByteTokenizer(), make_mesh(config.mesh)).training_data().batches(0)

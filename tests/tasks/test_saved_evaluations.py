@@ -15,7 +15,7 @@ from transformer_jax.tasks.saved_evaluations import (
     stem_of,
     whose_parameters,
 )
-from transformer_jax.tasks.trained_ensemble import ensemble_ending
+from transformer_jax.tasks.translation.trained_ensemble import ensemble_ending
 
 # Only "\n" ends a line.
 LINES = ["a b\rc", "", "d\u2028e"]

@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import train_tokenizers
-from transformer_jax.tasks.soft_alignment import words_of_pieces
+from transformer_jax.tasks.translation.soft_alignment import words_of_pieces
 
 SENTENCES = ["a dog goes home .", "two dogs went homewards .", "the house of dogs and the home of goats"] * 4
 

@@ -18,7 +18,7 @@ from transformer_jax.tasks.saved_evaluations import (
     stem_of,
     whose_parameters,
 )
-from transformer_jax.tasks.trained_run import open_trained_run
+from transformer_jax.tasks.translation.trained_run import open_trained_run
 
 # Two scores of the same translations and references agree far closer, whatever the version of sacreBLEU.
 SAME_SCORE = 0.01

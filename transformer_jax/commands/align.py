@@ -52,8 +52,8 @@ def run(values: flags.FlagValues) -> int:
     )
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.soft_alignment import soft_alignments
-    from transformer_jax.tasks.trained_run import open_trained_run
+    from transformer_jax.tasks.translation.soft_alignment import soft_alignments
+    from transformer_jax.tasks.translation.trained_run import open_trained_run
 
     sources, targets = (list(read_lines(Path(name))) for name in (values.source, values.target))
     gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word) if values.gold else None

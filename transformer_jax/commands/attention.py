@@ -42,8 +42,8 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(f"--output: {path} is not the name of a picture that this command writes; end it in .png")
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.alignment import attention_of_pair
-    from transformer_jax.tasks.trained_run import open_trained_run
+    from transformer_jax.tasks.translation.alignment import attention_of_pair
+    from transformer_jax.tasks.translation.trained_run import open_trained_run
     from transformer_jax.visualization.attention_maps import draw_attention
 
     require_writable(path.parent, "--output" if values.output else "--workdir")

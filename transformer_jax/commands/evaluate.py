@@ -62,7 +62,12 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.tasks.saved_evaluations import evaluation_stem, save_evaluation
-    from transformer_jax.tasks.trained_ensemble import ensemble_ending, ensemble_of, open_chosen_runs, other_members
+    from transformer_jax.tasks.translation.trained_ensemble import (
+        ensemble_ending,
+        ensemble_of,
+        open_chosen_runs,
+        other_members,
+    )
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
     if values.distributed:

@@ -54,7 +54,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.language_model.trained import open_trained_language_model
-    from transformer_jax.tasks.translator import LINE_BREAKS
+    from transformer_jax.tasks.translation.translator import LINE_BREAKS
 
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:

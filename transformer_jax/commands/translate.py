@@ -27,7 +27,7 @@ from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag
 from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from transformer_jax.tasks.translator import SentenceTooLong, Translation
+    from transformer_jax.tasks.translation.translator import SentenceTooLong, Translation
 
 
 BYTES_AT_ONCE = 1 << 16
@@ -54,7 +54,7 @@ def run(values: flags.FlagValues) -> int:
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.trained_ensemble import ensemble_of, open_chosen_runs
+    from transformer_jax.tasks.translation.trained_ensemble import ensemble_of, open_chosen_runs
 
     start_jax(config.data.cache_directory)
     trained = ensemble_of(open_chosen_runs(runs, values.average))
@@ -87,7 +87,7 @@ def _translated(
     translate: "Callable[..., list[list[Translation]]]", lines: list[str], name: str, first: int
 ) -> "tuple[list[list[Translation]], SentenceTooLong | None]":
     """The translations of the lines; of those before the first that is too long, and the error that says which that is."""
-    from transformer_jax.tasks.translator import SentenceTooLong
+    from transformer_jax.tasks.translation.translator import SentenceTooLong
 
     try:
         return translate(lines, name=name, first=first), None

@@ -16,20 +16,18 @@ class Training(Protocol):
     def begin(self) -> tuple[int, PyTree]:
         """The number of updates made so far, and the state after them, on its devices."""
 
-    def is_ready(self, batch: PyTree) -> bool:
-        """Whether the step for batches of this shape is compiled."""
+    def step(self, number: int, state: PyTree, batch: PyTree, unread: Any) -> tuple[PyTree, Any]:
+        """Dispatches update ``number``, then reads and logs ``unread``, the metrics of the update before, if any.
 
-    def step(self, number: int, state: PyTree, batch: PyTree) -> tuple[PyTree, Any]:
-        """Dispatches update ``number``: the next state, and metrics that are still being computed."""
-
-    def report(self, number: int, state: PyTree, metrics: Any) -> None:
-        """Waits for the metrics of update ``number``, checks that they are finite, and logs them; ``state`` is the newest."""
+        Returns the next state, and metrics that are still being computed. Raises TrainingDiverged where ``unread`` are not
+        finite and no other run goes on.
+        """
 
     def is_boundary(self, number: int) -> bool:
         """Whether update ``number`` ends with a validation or a checkpoint, or is the last."""
 
-    def at_boundary(self, number: int, state: PyTree, *, is_interrupted: bool) -> PyTree:
-        """Validates and saves; the state to train on."""
+    def at_boundary(self, number: int, state: PyTree, unread: Any, *, is_interrupted: bool) -> PyTree:
+        """Reads and logs the metrics of update ``number``, validates and saves; the state to train on."""
 
     def reason_to_end(self, number: int) -> str | None:
         """Why no update follows update ``number``, None where one does."""
@@ -52,26 +50,17 @@ def train_loop(
     number, state = training.begin()
     if training.reason_to_end(number):
         return number
-    rows, unread = batches(number), None
+    rows, metrics = batches(number), None
     clock.turn_to("step")
     while not training.reason_to_end(number):
         with clock.spend("data_wait"):
             batch = next(rows)
-        if unread is not None and not training.is_ready(batch):
-            # Compiling may take minutes: first log what is known.
-            training.report(number, state, unread)
-            unread = None
-            if training.reason_to_end(number):
-                break
-        profiler.before(number + 1)
-        state, metrics = training.step(number + 1, state, batch)
-        if unread is not None:
-            training.report(number, state, unread)
-        number, unread = number + 1, metrics
+        number += 1
+        profiler.before(number)
+        state, metrics = training.step(number, state, batch, metrics)
         profiler.after(number, metrics)
         is_interrupted = interruption.stops_after(number)
         if is_interrupted or training.is_boundary(number):
-            training.report(number, state, metrics)
-            unread = None
-            state = training.at_boundary(number, state, is_interrupted=is_interrupted)
+            state = training.at_boundary(number, state, metrics, is_interrupted=is_interrupted)
+            metrics = None
     return number

@@ -18,7 +18,7 @@ from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
 from transformer_jax.runtime.distributed import first_goes_first
-from transformer_jax.tasks.protocol import DataReport, Evaluation, Task
+from transformer_jax.tasks.protocol import DataReport, Evaluation, Task, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
@@ -102,22 +102,22 @@ def prepare_run(
 
 
 @contextmanager
-def open_record(run: PreparedRun, data: DataReport, clock: Clock) -> Iterator["RunRecord"]:
+def open_record(run: PreparedRun, data: TrainingData, clock: Clock) -> Iterator["RunRecord"]:
     """Writes what the run is, and opens its log."""
     with first_goes_first():
         goodput = Goodput(run.directory.goodput, run.first_update, clock)
-        _describe_run(run, data)
+        _describe_run(run, data.report)
         log = MetricsLog(run.directory.metrics, run.first_update)
     with closing(log):
-        yield RunRecord(run, log, goodput, clock)
+        yield RunRecord(run, data, log, goodput, clock)
 
 
 class RunRecord:
     """The record of a run: logs updates, validates, saves, and knows when the run ends."""
 
-    def __init__(self, run: PreparedRun, log: MetricsLog, goodput: Goodput, clock: Clock) -> None:
+    def __init__(self, run: PreparedRun, data: TrainingData, log: MetricsLog, goodput: Goodput, clock: Clock) -> None:
         self.config, self.directory, self.task, self.update = run.config, run.directory, run.task, run.update
-        self.first_update = run.first_update
+        self.first_update, self.data = run.first_update, data
         self._run, self._log, self._goodput, self._clock = run, log, goodput, clock
         self._checkpoints, self._counters = run.checkpoints, run.counters
         self._schedule = run.update.schedule(hyperparameters_of(run.config))
@@ -241,7 +241,7 @@ class RunRecord:
     def _explain_divergence(self, number: int, metrics: StepMetrics, state: TrainState) -> None:
         """Repeats update ``number``, whose batch and key follow from its number, and says where it went wrong."""
         mesh = self.update.mesh
-        batch = put_batch(next(self.task.batches(number - 1)), mesh)
+        batch = put_batch(next(self.data.batches(number - 1)), mesh)
         key = state._replace(step=jnp.asarray(number - 1, state.step.dtype)).dropout_key()
         hyperparameters = put_hyperparameters(hyperparameters_of(self.config), mesh)
         where = find_nonfinite(self.task, state.params, batch, key, hyperparameters)
@@ -257,13 +257,13 @@ class RunRecord:
         )
 
 
-def _describe_run(run: PreparedRun, data: DataReport) -> None:
+def _describe_run(run: PreparedRun, report: DataReport) -> None:
     """Writes settings, tokenizers, a report on the data, and who started the run where."""
     directory = run.directory
     directory.outcome.unlink(missing_ok=True)
     write_json(directory.config, to_json(run.config))
     save_tokenizers(run.task.tokenizers, directory.tokenizer)
-    write_json(directory.data_report, data.content)
+    write_json(directory.data_report, report.content)
     devices = [str(device) for device in run.update.mesh.devices.flat]
     parameters = count_parameters(run.update.state_shapes.params)
     directory.write_run(devices, run.config.seed, parameters, **run.initial.origin())

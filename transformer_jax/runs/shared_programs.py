@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, structure_of
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.tasks.protocol import Task
+from transformer_jax.tasks.protocol import Task, TrainingData
 from transformer_jax.tasks.registry import build_task, new_tokenizers, tokenizer_inputs
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.training.update import Update
@@ -20,12 +20,19 @@ Made = TypeVar("Made")
 
 
 class TrainingProgram:
-    """A task and its update, of one run or of several at once; JAX keeps what was compiled of them."""
+    """A task, its training data, and its update, of one run or of several at once; JAX keeps what was compiled of them."""
 
     def __init__(self, task: Task, mesh: Mesh) -> None:
         self.task = task
         self.update = Update(task.config, task.loss, task.init_params, mesh)
         self._updates: dict[int, SingleUpdate | VectorizedUpdate] = {}
+        self._data: TrainingData | None = None
+
+    def training_data(self) -> TrainingData:
+        """The training data, tokenized and planned by the first run that asks."""
+        if self._data is None:
+            self._data = self.task.training_data()
+        return self._data
 
     def update_of(self, runs: int) -> SingleUpdate | VectorizedUpdate:
         """The update of so many runs at once: always the same object, so that nothing is compiled again."""

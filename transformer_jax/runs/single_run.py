@@ -1,7 +1,5 @@
 """One run, as the loop drives it."""
 
-from typing import Any
-
 import jax
 
 from transformer_jax.array_types import PyTree
@@ -28,34 +26,48 @@ class SingleRun:
         """Restores or initializes the state; a new run is dry-run once."""
         return self._record.first_update, self._record.initial_state(self._progress.say)
 
-    def is_ready(self, batch: PyTree) -> bool:
-        """True of several processes: what one reads early the others must too, in case the run diverged."""
-        return not self._is_alone or self._compiled.is_ready(batch)
+    def step(
+        self, number: int, state: TrainState, batch: PyTree, unread: StepMetrics | None
+    ) -> tuple[TrainState, StepMetrics]:
+        """Dispatches update ``number``, then logs the one before; before a step that must be compiled, which takes minutes.
 
-    def step(self, number: int, state: TrainState, batch: PyTree) -> tuple[TrainState, StepMetrics]:
-        """Compiles the step for batches of this shape if need be, and dispatches it."""
+        Several processes log at the same point, compiled or not: if the run diverged, all must end there.
+        """
+        if self._is_alone and not self._compiled.is_ready(batch):
+            self._log(number - 1, state, unread)
+            unread = None
         batch = put_batch(batch, self._mesh)
         with self._clock.spend("compile"):
             self._progress.warn_of_unplanned_shape(self._compiled, batch, number)
             step = self._compiled.for_batch(batch)
-        return step(state, batch, self._hyperparameters)
-
-    def report(self, number: int, state: TrainState, metrics: Any) -> None:
-        """Logs; raises TrainingDiverged, which says where, when the loss or the gradient is not finite."""
-        line = self._record.log(number, jax.device_get(metrics), lambda: state)
-        self._progress.advance(number)
-        if line:
-            self._progress.show(number, *line)
+        state, metrics = step(state, batch, self._hyperparameters)
+        self._log(number - 1, state, unread)
+        return state, metrics
 
     def is_boundary(self, number: int) -> bool:
         """Whether a validation or a checkpoint is due, or the last update is made."""
         return self._record.is_boundary(number)
 
-    def at_boundary(self, number: int, state: TrainState, *, is_interrupted: bool) -> TrainState:
-        """Validates and saves."""
+    def at_boundary(
+        self, number: int, state: TrainState, unread: StepMetrics | None, *, is_interrupted: bool
+    ) -> TrainState:
+        """Logs, validates and saves."""
+        self._log(number, state, unread)
         self._record.at_boundary(number, state, self._progress.say, is_interrupted=is_interrupted)
         return state
 
     def reason_to_end(self, number: int) -> str | None:
         """``finished``, ``patience``, ``stopped`` or ``interrupted``."""
         return self._record.reason_to_end(number)
+
+    def _log(self, number: int, state: TrainState, unread: StepMetrics | None) -> None:
+        """Waits for the metrics of update ``number``, unless they were read, and logs them; ``state`` is the newest.
+
+        Raises TrainingDiverged, which says where, when the loss or the gradient is not finite.
+        """
+        if unread is None:
+            return
+        line = self._record.log(number, jax.device_get(unread), lambda: state)
+        self._progress.advance(number)
+        if line:
+            self._progress.show(number, *line)

@@ -39,7 +39,7 @@ from transformer_jax.runtime.distributed import (
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.runtime.program_name import program_name
-from transformer_jax.tasks.protocol import DataReport
+from transformer_jax.tasks.protocol import TrainingData
 from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
@@ -96,7 +96,7 @@ def run_training(
             tokenizers = shared.tokenizers_of(config, directory)
             program = shared.program_of(config, tokenizers, mesh)
             with prepare_run(config, directory, program.task, program.update) as prepared:
-                data = prepare_data(program)
+                data = training_data(program)
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
                 finally:
@@ -104,7 +104,7 @@ def run_training(
 
 
 def _train_one(
-    run: PreparedRun, program: TrainingProgram, data: DataReport, clock: Clock, profiled: ProfiledSteps | None
+    run: PreparedRun, program: TrainingProgram, data: TrainingData, clock: Clock, profiled: ProfiledSteps | None
 ) -> Outcome:
     """The loop of one run, inside all that it needs."""
     profiler = Profiler(profiled if is_first() else None, run.directory.profile)
@@ -114,9 +114,9 @@ def _train_one(
             progress.say(note)
         if record.reason_to_end(run.first_update):
             return record.conclude(run.first_update)
-        with closing(CompiledStep(program.update.lower, program.task.batch_shapes(run.first_update))) as compiled:
+        with closing(CompiledStep(program.update.lower, data.batch_shapes(run.first_update))) as compiled:
             training = SingleRun(record, compiled, progress, clock)
-            number = train_loop(training, program.task.batches, interrupted, clock, profiler)
+            number = train_loop(training, data.batches, interrupted, clock, profiler)
         return record.conclude(number)
 
 
@@ -151,7 +151,7 @@ def train_vectorized(
         # Only now: runs that are refused leave what is written of them as it was.
         require_together([run for run, _ in runs])
         (_, program), *_ = runs
-        data = prepare_data(program)
+        data = training_data(program)
         records = [
             stack.enter_context(open_record(run, data, clock)) for stack, (run, _) in zip(each_held, runs, strict=True)
         ]
@@ -172,7 +172,7 @@ def train_vectorized(
                 for record in records:
                     for note in record.notes():
                         training.say_of(record, note)
-                train_loop(training, program.task.batches, interrupted, clock, profiler)
+                train_loop(training, data.batches, interrupted, clock, profiler)
         finally:
             for record in records:
                 _draw_curves(record.directory, record.config)
@@ -217,18 +217,18 @@ def locked_directory(directory: RunDirectory) -> Iterator[None]:
         yield
 
 
-def prepare_data(program: TrainingProgram) -> DataReport:
+def training_data(program: TrainingProgram) -> TrainingData:
     """Tokenizes the training split, plans the batches, and prints what they are.
 
     Raises ConfigError unless all processes read the same.
     """
-    report = program.task.prepare_data()
-    same = dict(program.task.identity), [jax.tree.leaves(shape) for shape in program.task.batch_shapes(0)]
+    data = program.training_data()
+    same = dict(program.task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(0)]
     require_same(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"
     )
-    say(report.text, file=sys.stderr)
-    return report
+    say(data.report.text, file=sys.stderr)
+    return data
 
 
 def _draw_curves(directory: RunDirectory, config: ExperimentConfig) -> None:

@@ -66,39 +66,33 @@ class VectorizedRuns:
         states = [self._records[place].initial_state(self._say(place)) for place in live]
         return first, self._group.update.join(states)
 
-    def is_ready(self, batch: PyTree) -> bool:
-        """Whether the step for batches of this shape is compiled."""
-        return self._group.compiled.is_ready(batch)
+    def step(
+        self, number: int, state: PyTree, batch: PyTree, unread: StepMetrics | None
+    ) -> tuple[PyTree, StepMetrics | None]:
+        """Dispatches one update of every run of the group, then logs the one before; before a step that must be compiled.
 
-    def step(self, number: int, state: PyTree, batch: PyTree) -> tuple[PyTree, StepMetrics]:
-        """Dispatches one update of every run of the group."""
+        Where the last runs turn out to have diverged, nothing is dispatched.
+        """
+        if not self._group.compiled.is_ready(batch):
+            self._log(number - 1, state, unread)
+            unread = None
+            if not self._live():
+                return state, None
         batch = self._group.update.put_batch(batch)
         with self._clock.spend("compile"):
             self._progress.warn_of_unplanned_shape(self._group.compiled, batch, number)
             step = self._group.compiled.for_batch(batch)
-        return step(state, batch, self._group.hyperparameters)
-
-    def report(self, number: int, state: PyTree, metrics: StepMetrics) -> None:
-        """Logs every run; one that diverged ends, and the others go on."""
-        metrics = jax.device_get(metrics)
-        lines = []
-        for place in self._live():
-            index = self._group.places.index(place)
-            of_one = self._group.update.report_of(metrics, index)
-            with self._ending_if_diverged(place):
-                line = self._records[place].log(number, of_one, partial(self._state_of, state, index))
-                lines += [line] if line else []
-        self._progress.advance(number)
-        if lines:
-            losses, rates = zip(*lines, strict=True)
-            self._progress.show(number, sum(losses) / len(lines), sum(rates))
+        state, metrics = step(state, batch, self._group.hyperparameters)
+        self._log(number - 1, state, unread)
+        return state, metrics
 
     def is_boundary(self, number: int) -> bool:
         """Whether it is one for any run that has not ended."""
         return any(self._records[place].is_boundary(number) for place in self._live())
 
-    def at_boundary(self, number: int, state: PyTree, *, is_interrupted: bool) -> PyTree:
-        """Validates and saves the runs for which it is time; the state of those that go on."""
+    def at_boundary(self, number: int, state: PyTree, unread: StepMetrics | None, *, is_interrupted: bool) -> PyTree:
+        """Logs, validates and saves the runs for which it is time; the state of those that go on."""
+        self._log(number, state, unread)
         for place in self._live():
             record = self._records[place]
             if is_interrupted or record.is_boundary(number):
@@ -122,9 +116,26 @@ class VectorizedRuns:
         """Cancels what is not compiled yet."""
         self._group.compiled.close()
 
+    def _log(self, number: int, state: PyTree, unread: StepMetrics | None) -> None:
+        """Logs every run, unless that was done; one that diverged ends, and the others go on."""
+        if unread is None:
+            return
+        metrics = jax.device_get(unread)
+        lines = []
+        for place in self._live():
+            index = self._group.places.index(place)
+            of_one = self._group.update.report_of(metrics, index)
+            with self._ending_if_diverged(place):
+                line = self._records[place].log(number, of_one, partial(self._state_of, state, index))
+                lines += [line] if line else []
+        self._progress.advance(number)
+        if lines:
+            losses, rates = zip(*lines, strict=True)
+            self._progress.show(number, sum(losses) / len(lines), sum(rates))
+
     def _group_of(self, places: list[int], number: int) -> Group:
         update = self._program.update_of(len(places))
-        compiled = CompiledStep(update.lower, self._program.task.batch_shapes(number))
+        compiled = CompiledStep(update.lower, self._records[0].data.batch_shapes(number))
         hyperparameters = [hyperparameters_of(self._records[place].config) for place in places]
         return Group(places, update, compiled, update.put_hyperparameters(hyperparameters))
 

@@ -1,4 +1,4 @@
-"""Which attention runs where: by the devices of the mesh, the settings of the model, and what was asked for."""
+"""How a model runs on the devices of a mesh: its attention backend, its placement, the size of a block of logits."""
 
 from typing import Any
 
@@ -14,7 +14,26 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
-from transformer_jax.training.sharding import BATCH_ROWS
+from transformer_jax.models.build import Devices
+from transformer_jax.training.sharding import BATCH_ROWS, lookup_in_split_table, rows_in_place
+
+# Logits of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
+LOGITS_AT_ONCE = {"cpu": 2**21}
+LOGITS_ON_ACCELERATOR = 2**26
+
+
+def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> Devices:
+    """Attention, hidden states and tables of a model on ``mesh``.
+
+    Raises ConfigError when ``model.attention_backend`` cannot run there.
+    """
+    on = Devices(attention_of(config, mesh), rows_in_place(mesh))
+    return on._replace(lookup=lookup_in_split_table(mesh)) if mesh.shape["tensor"] > 1 else on
+
+
+def logits_at_once(mesh: Mesh) -> int:
+    """Logits of the loss that exist at a time on a device of ``mesh``."""
+    return LOGITS_AT_ONCE.get(device_of(mesh).platform, LOGITS_ON_ACCELERATOR)
 
 
 def attention_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:

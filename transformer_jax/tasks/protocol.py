@@ -40,6 +40,21 @@ class DataReport(NamedTuple):
 
 
 @runtime_checkable
+class TrainingData(Protocol):
+    """The tokenized training split, and which of its examples go into which update."""
+
+    @property
+    def report(self) -> DataReport:
+        """Counts of the data and of its batches."""
+
+    def batch_shapes(self, first_update: int) -> list[PyTree]:
+        """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
+
+    def batches(self, first_update: int) -> Iterator[PyTree]:
+        """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
+
+
+@runtime_checkable
 class Task(Protocol):
     """Data, model, loss and evaluation of a run.
 
@@ -53,7 +68,7 @@ class Task(Protocol):
     def identity(self) -> Mapping[str, str]:
         """Digests of what the training reads, by name: another one is another run."""
 
-    def prepare_data(self) -> DataReport:
+    def training_data(self) -> TrainingData:
         """Tokenizes the training split, unless that was done before, and plans the batches."""
 
     def init_params(self, key: Array) -> PyTree:
@@ -64,12 +79,6 @@ class Task(Protocol):
 
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """Everything that the modules return in a training pass, for finding what is not finite."""
-
-    def batch_shapes(self, first_update: int) -> list[PyTree]:
-        """The shapes of all batches, in the order in which the updates after ``first_update`` need them."""
-
-    def batches(self, first_update: int) -> Iterator[PyTree]:
-        """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
         """Scores ``params`` on ``train``, ``validation``, ``test`` or another split, or on its first ``limit`` examples."""

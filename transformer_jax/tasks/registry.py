@@ -13,9 +13,9 @@ from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
-from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.protocol import Task
-from transformer_jax.tasks.translation import TranslationTask
+from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.task import TranslationTask
 
 
 class TaskBuilder(NamedTuple):

@@ -7,16 +7,14 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, Float, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
-from transformer_jax.models.build import Devices
 from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.attention_choice import attention_of
-from transformer_jax.tasks.objective import LOGITS_AT_ONCE, LOGITS_ON_ACCELERATOR
+from transformer_jax.tasks.attention_choice import devices_of, logits_at_once
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
-from transformer_jax.training.sharding import lookup_in_split_table, row_groups, rows_in_place
+from transformer_jax.training.sharding import row_groups
 
 
 class LanguageModelObjective:
@@ -27,13 +25,11 @@ class LanguageModelObjective:
 
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
         self.config = config
-        self._on = Devices(attention_of(config.model, mesh), rows_in_place(mesh))
-        if mesh.shape["tensor"] > 1:
-            self._on = self._on._replace(lookup=lookup_in_split_table(mesh))
+        self._on = devices_of(config.model, mesh)
         self._build = partial(build_decoder_only, config.model, vocabulary)
         self.model = self._build(self._on)
         self._groups = row_groups(mesh)
-        self._logits_at_once = LOGITS_AT_ONCE.get(mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR)
+        self._logits_at_once = logits_at_once(mesh)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""

@@ -1,6 +1,7 @@
-"""Language modeling: what the loop trains on, minimizes, and measures."""
+"""Language modeling as a task: its training data, its objective, its evaluation."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import jax
@@ -32,6 +33,54 @@ def new_text_tokenizer(config: ExperimentConfig) -> TokenizerPair:
     return TokenizerPair(tokenizer, tokenizer)
 
 
+@dataclass(frozen=True)
+class LanguageModelData:
+    """The tokenized training split as rows of ``width`` tokens, and which rows go into which update."""
+
+    split: str
+    store: DocumentStore
+    rows: TextRows
+    plan: RowPlan
+    width: int
+    mesh: Mesh
+
+    @property
+    def report(self) -> DataReport:
+        """Counts and padding."""
+        store, plan = self.store, self.plan
+        padding = 1 - store.num_tokens / (plan.updates_per_epoch * plan.rows_per_update * self.width)
+        rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
+        text = (
+            f"{self.split}: {store.num_documents:,} documents, {store.num_tokens:,} tokens\n"
+            f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of {self.width} tokens each; "
+            f"padding {padding:.1%}"
+        )
+        return DataReport({"training": store.to_json(), "batches": rows}, text)
+
+    def batch_shapes(self, first_update: int) -> list[Tokens]:
+        """The one shape of all batches, over all processes."""
+        del first_update
+        return [batch_shape(self.plan.rows_per_update, self.width, self.width).target]
+
+    def batches(self, first_update: int) -> Iterator[Tokens]:
+        """The batches of the updates after ``first_update``, forever; each process reads only its rows.
+
+        Raises ConfigError, at once and not with the first batch, when the rows do not divide over the devices.
+        """
+        parts, count = parts_of_rows(self.mesh)
+        rows = self.plan.rows_per_update
+        if rows % count:
+            problem = f"batches of {rows} rows do not divide into {count} parts for the devices"
+            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {count}")
+        return self._read(first_update, parts, count)
+
+    def _read(self, update: int, parts: tuple[int, ...], count: int) -> Iterator[Tokens]:
+        while True:
+            whole = self.plan.rows(update).reshape(count, -1)
+            yield self.rows.tokens(whole[list(parts)].reshape(-1))
+            update += 1
+
+
 class LanguageModelTask:
     """Data, model, loss and evaluation, made from the settings of a run and its tokenizer.
 
@@ -54,17 +103,6 @@ class LanguageModelTask:
         fingerprint = self.source.fingerprint(self.config.data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
-    @cached_property
-    def rows(self) -> TextRows:
-        """The rows of the training split."""
-        store = self._store(self.config.data.train_split)
-        return rows_of_store(store, self.config.batching, self.config.data_seed)
-
-    @cached_property
-    def plan(self) -> RowPlan:
-        """Which rows go into which update."""
-        return plan_rows(self.rows.num_rows, self.config.batching, self.config.data_seed)
-
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
         return self.objective.init_params(key)
@@ -81,42 +119,13 @@ class LanguageModelTask:
         )
         return sown["intermediates"]
 
-    def prepare_data(self) -> DataReport:
+    def training_data(self) -> LanguageModelData:
         """Tokenizes the training split, unless that was done before, and plans the rows."""
-        store, plan = self._store(self.config.data.train_split), self.plan
-        positions = plan.updates_per_epoch * plan.rows_per_update * self.config.batching.context_length
-        padding = 1 - store.num_tokens / positions
-        rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
-        text = (
-            f"{self.config.data.train_split}: {store.num_documents:,} documents, {store.num_tokens:,} tokens\n"
-            f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of "
-            f"{self.config.batching.context_length} tokens each; padding {padding:.1%}"
-        )
-        return DataReport({"training": store.to_json(), "batches": rows}, text)
-
-    def batch_shapes(self, first_update: int) -> list[Tokens]:
-        """The one shape of all training batches, over all processes."""
-        del first_update
-        width = self.config.batching.context_length
-        return [batch_shape(self.plan.rows_per_update, width, width).target]
-
-    def batches(self, first_update: int) -> Iterator[Tokens]:
-        """Batches from ``first_update`` on, for ever; each process reads only its rows.
-
-        Raises ConfigError, at once and not with the first batch, when the rows do not divide over the devices.
-        """
-        parts, count = parts_of_rows(self._mesh)
-        rows = self.plan.rows_per_update
-        if rows % count:
-            problem = f"batches of {rows} rows do not divide into {count} parts for the devices"
-            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {count}")
-        return self._read(first_update, parts, count)
-
-    def _read(self, update: int, parts: tuple[int, ...], count: int) -> Iterator[Tokens]:
-        while True:
-            whole = self.plan.rows(update).reshape(count, -1)
-            yield self.rows.tokens(whole[list(parts)].reshape(-1))
-            update += 1
+        split, batching, seed = self.config.data.train_split, self.config.batching, self.config.data_seed
+        store = self._store(split)
+        rows = rows_of_store(store, batching, seed)
+        plan = plan_rows(rows.num_rows, batching, seed)
+        return LanguageModelData(split, store, rows, plan, batching.context_length, self._mesh)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.

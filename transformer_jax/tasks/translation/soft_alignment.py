@@ -16,8 +16,8 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.trained_run import TrainedRun
-from transformer_jax.tasks.translator import require_translatable
+from transformer_jax.tasks.translation.trained_run import TrainedRun
+from transformer_jax.tasks.translation.translator import require_translatable
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 BATCH_TOKENS = 4096

@@ -9,7 +9,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError
 from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tasks.translation.trained_run import TrainedRun
 
 Pieces = list[str]
 

@@ -11,11 +11,11 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
-from transformer_jax.tasks.evaluator import Evaluator, Scored
-from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tasks.translator import Translator
+from transformer_jax.tasks.translation.evaluator import Evaluator, Scored
+from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.sharding import make_mesh
 
 

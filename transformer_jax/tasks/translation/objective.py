@@ -9,23 +9,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
-from transformer_jax.models.build import Devices, build_model
+from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import attention_of
+from transformer_jax.tasks.attention_choice import devices_of, logits_at_once
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
-from transformer_jax.training.sharding import (
-    SumFunction,
-    lookup_in_split_table,
-    row_groups,
-    rows_in_place,
-    summed_over_rows,
-)
-
-# Logits of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
-LOGITS_AT_ONCE = {"cpu": 2**21}
-LOGITS_ON_ACCELERATOR = 2**26
+from transformer_jax.training.sharding import SumFunction, row_groups, summed_over_rows
 
 
 class TranslationObjective:
@@ -36,19 +26,16 @@ class TranslationObjective:
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
         self.config = config
-        on = Devices(attention_of(config.model, mesh), rows_in_place(mesh))
-        if mesh.shape["tensor"] > 1:
-            on = on._replace(lookup=lookup_in_split_table(mesh))
+        self._on = devices_of(config.model, mesh)
         self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
-        self._on = on
-        self.model = self._build(on)
+        self.model = self._build(self._on)
         # Parameters are made from a single row, which is not split.
         self._anywhere = self._build()
         self._groups = row_groups(mesh)
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
         if config.model.is_recurrent and mesh.size > 1:
             self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), 1
-        self._logits_at_once = LOGITS_AT_ONCE.get(mesh.devices.flat[0].platform, LOGITS_ON_ACCELERATOR)
+        self._logits_at_once = logits_at_once(mesh)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""

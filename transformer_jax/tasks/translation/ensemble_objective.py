@@ -10,7 +10,7 @@ from transformer_jax.mixed_precision import contract
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.objective import TranslationObjective
+from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 
 

@@ -8,9 +8,9 @@ from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.models.ensemble import joined_params
-from transformer_jax.tasks.ensemble_objective import EnsembleObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tasks.trained_run import TrainedRun, open_trained_run
+from transformer_jax.tasks.translation.ensemble_objective import EnsembleObjective
+from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
 
 
 def open_chosen_runs(chosen: Sequence[ChosenRun], average: int = 1) -> list[TrainedRun]:

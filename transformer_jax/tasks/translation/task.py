@@ -1,6 +1,7 @@
-"""Translation: what the loop trains on, minimizes, and measures."""
+"""Translation as a task: its training data, its objective, its evaluator."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 from jax.sharding import Mesh
@@ -13,11 +14,40 @@ from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
-from transformer_jax.tasks.evaluator import Evaluator, TranslationEvaluation
-from transformer_jax.tasks.objective import TranslationObjective
 from transformer_jax.tasks.protocol import DataReport
+from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
+from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows
+
+
+@dataclass(frozen=True)
+class TranslationData:
+    """The training split, tokenized and filtered, and which pairs go into which update; ``prefetch`` batches are read ahead."""
+
+    store: TokenStore
+    plan: BatchPlan
+    mesh: Mesh
+    prefetch: int
+
+    @property
+    def report(self) -> DataReport:
+        """Lengths, coverage of the vocabulary, and padding."""
+        statistics = self.store.statistics
+        content = {"training": statistics.to_json(), "batches": self.plan.to_json()}
+        return DataReport(content, f"{statistics.table()}\n{self.plan.table()}")
+
+    def batch_shapes(self, first_update: int) -> list[Batch]:
+        """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
+        return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
+
+    def batches(self, first_update: int) -> Iterator[Batch]:
+        """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
+        # Imported here because it opens the door to TensorFlow, which only feeding data needs.
+        from transformer_jax.data.pipeline import training_batches
+
+        parts = parts_of_rows(self.mesh)
+        return training_batches(self.store, self.plan, start_update=first_update, parts=parts, prefetch=self.prefetch)
 
 
 class TranslationTask:
@@ -42,24 +72,13 @@ class TranslationTask:
             "target tokenizer": self.tokenizers.target.fingerprint(),
         }
 
-    @cached_property
-    def training_store(self) -> TokenStore:
-        """The training split, tokenized and filtered."""
-        data = self.config.data
-        with first_goes_first():
-            return open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
-
-    @cached_property
-    def plan(self) -> BatchPlan:
-        """Which pairs go into which update."""
-        store = self.training_store
-        return plan_batches(store.source_lengths, store.target_lengths, self.config.batching, self.config.data_seed)
-
-    def prepare_data(self) -> DataReport:
+    def training_data(self) -> TranslationData:
         """Tokenizes the training split, unless that was done before, and plans the batches."""
-        statistics, plan = self.training_store.statistics, self.plan
-        content = {"training": statistics.to_json(), "batches": plan.to_json()}
-        return DataReport(content, f"{statistics.table()}\n{plan.table()}")
+        data, batching = self.config.data, self.config.batching
+        with first_goes_first():
+            store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
+        plan = plan_batches(store.source_lengths, store.target_lengths, batching, self.config.data_seed)
+        return TranslationData(store, plan, self._mesh, batching.prefetch_batches)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -81,23 +100,6 @@ class TranslationTask:
             mutable=["intermediates"],
         )
         return sown["intermediates"]
-
-    def batch_shapes(self, first_update: int) -> list[Batch]:
-        """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
-        return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
-
-    def batches(self, first_update: int) -> Iterator[Batch]:
-        """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
-        # Imported here because it opens the door to TensorFlow, which only feeding data needs.
-        from transformer_jax.data.pipeline import training_batches
-
-        return training_batches(
-            self.training_store,
-            self.plan,
-            start_update=first_update,
-            parts=parts_of_rows(self._mesh),
-            prefetch=self.config.batching.prefetch_batches,
-        )
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translates and scores a split; see ``Evaluator``."""
