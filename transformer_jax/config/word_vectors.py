@@ -15,21 +15,18 @@ DTYPES = ("float32", "bfloat16", "auto")
 
 @dataclass(frozen=True)
 class WordTextConfig(TextDataConfig):
-    """Where text comes from, as for language models, which of its words get vectors, and what the vectors are tested on.
+    """Where text comes from, as for language models, which of its words are left out, and what the vectors are tested on.
 
-    ``min_count``: rarer words are left out of the text, and out of the vocabulary where the tokenizer is one of words.
     ``subsample``: t of Mikolov et al. 2013b, section 2.3; words that are more frequent are left out at random; 0, none are.
     ``test_sets``: a folder with files of analogies and of rated pairs of words, scored at every validation.
     """
 
     held_out: float = 0.005
-    min_count: int = 5
     subsample: float = 1e-3
     test_sets: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive("data", self, "min_count")
         require(self.subsample >= 0, "data.subsample", f"{self.subsample} must not be negative; 0 turns it off")
 
     def absolute(self) -> "WordTextConfig":

@@ -16,6 +16,9 @@ from transformer_jax.tasks.language_model.task import LanguageModelTask, new_tex
 from transformer_jax.tasks.protocol import Task
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
+from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.training.step import UpdateRule
 
 
 class TaskBuilder(NamedTuple):
@@ -23,7 +26,8 @@ class TaskBuilder(NamedTuple):
 
     ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``require_split`` raises
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
-    most positions of a row; ``next_commands`` are what to try after a run.
+    most positions of a row; ``next_commands`` are what to try after a run; ``update_rule`` is that of an objective, or a task, whose
+    updates are not those of a dense gradient.
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
@@ -34,6 +38,7 @@ class TaskBuilder(NamedTuple):
     batch_shape: Callable[[int, int], PyTree]
     longest_row: Callable[[ExperimentConfig], int]
     next_commands: tuple[str, ...]
+    update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
 
 
 def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -76,6 +81,17 @@ TASKS: dict[str, TaskBuilder] = {
         lambda rows, width: batch_shape(rows, width, width).target,
         lambda config: config.batching.context_length,
         ("evaluate --workdir={workdir} --split=validation", "generate --workdir={workdir} --prompt='The '"),
+    ),
+    "word_vectors": TaskBuilder(
+        lambda config, tokenizers, mesh: WordVectorTask(config, tokenizers.source, mesh),
+        open_documents,
+        new_word_tokenizer,
+        WordVectorObjective,
+        _require_documents,
+        lambda rows, width: batch_shape(rows, width, width).target,
+        lambda config: config.batching.row_length,
+        ("evaluate --workdir={workdir} --split=validation", "vectors neighbors WORD --workdir={workdir}"),
+        lambda objective: objective.rule(),
     ),
 }
 

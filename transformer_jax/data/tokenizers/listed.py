@@ -27,10 +27,14 @@ class ListedTokenizer:
         self._ids = {unit: NUM_SPECIAL_IDS + index for index, unit in enumerate(self._units)}
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocabulary_size: int) -> "ListedTokenizer":
-        """Lists the most frequent units, ties in code point order; fewer than ``vocabulary_size`` if there are fewer."""
+    def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 1) -> "ListedTokenizer":
+        """Lists the most frequent units, ties in code point order; fewer than ``vocabulary_size`` if there are fewer.
+
+        None that occurs less than ``min_count`` times is listed.
+        """
         counts = Counter(unit for sentence in sentences for unit in cls.split(sentence))
-        by_frequency = sorted(counts, key=lambda unit: (-counts[unit], unit))
+        enough = (unit for unit, count in counts.items() if count >= min_count)
+        by_frequency = sorted(enough, key=lambda unit: (-counts[unit], unit))
         return cls(by_frequency[: vocabulary_size - NUM_SPECIAL_IDS])
 
     @classmethod
