@@ -30,7 +30,13 @@ from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
 from transformer_jax.config.rnn import RnnConfig
 from transformer_jax.config.saved import from_json, load_run_config, resolve, to_json
-from transformer_jax.config.word_vectors import BlockConfig, GloveConfig, NeighborsConfig, Word2vecConfig, WordTextConfig
+from transformer_jax.config.word_vectors import (
+    BlockConfig,
+    GloveConfig,
+    NeighborsConfig,
+    Word2vecConfig,
+    WordTextConfig,
+)
 
 __all__ = [
     "BatchingConfig",

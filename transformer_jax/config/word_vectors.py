@@ -31,10 +31,9 @@ class WordTextConfig(TextDataConfig):
 
     def absolute(self) -> "WordTextConfig":
         """The same, with files and folders written out in full."""
-        whole = super().absolute()
-        if not self.test_sets:
-            return whole
-        return replace(whole, test_sets=str(Path(self.test_sets).expanduser().absolute()))
+        text = super().absolute()
+        sets = str(Path(self.test_sets).expanduser().absolute()) if self.test_sets else ""
+        return replace(self, file=text.file, directory=text.directory, test_sets=sets)
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ class BlockConfig:
 class Word2vecConfig:
     """Skip-gram or CBOW (Mikolov et al. 2013a) with negative sampling (2013b) or hierarchical softmax.
 
-    ``window``: the most words on each side; how many it is for a word is drawn from 1 to ``window``. ``negatives``: of each pair
-    of words; they are shared by all pairs of a row, of which there are ``shared_negatives``, weighted accordingly.
+    ``window``: the most words on each side; how many it is for a word is drawn from 1 to ``window``. ``negatives``: of each
+    pair of words; all pairs of a row share ``shared_negatives``, weighted accordingly.
     """
 
     kind: str = "skip_gram"
@@ -92,8 +91,8 @@ class Word2vecConfig:
 
     @property
     def is_recurrent(self) -> bool:
-        """Nothing is repeated over time."""
-        return False
+        """As recurrent models it has no attention to choose, and nothing to rematerialize."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,8 @@ class GloveConfig:
 
     @property
     def is_recurrent(self) -> bool:
-        """Nothing is repeated over time."""
-        return False
+        """As recurrent models it has no attention to choose, and nothing to rematerialize."""
+        return True
 
 
 @dataclass(frozen=True)

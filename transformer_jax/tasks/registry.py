@@ -26,8 +26,8 @@ class TaskBuilder(NamedTuple):
 
     ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``require_split`` raises
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
-    most positions of a row; ``next_commands`` are what to try after a run; ``update_rule`` is that of an objective, or a task, whose
-    updates are not those of a dense gradient.
+    most positions of a row; ``next_commands`` are what to try after a run; ``update_rule`` is that of an objective, or a task,
+    whose updates are not those of a dense gradient.
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]

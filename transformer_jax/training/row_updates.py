@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.schedules import make_schedule
@@ -16,10 +16,14 @@ from transformer_jax.training.step import StepMetrics, UpdateRule, interleaved
 
 
 class Lookup(NamedTuple):
-    """Rows ``ids`` of the parameter ``table``, a key of the parameters and one of the module below it."""
+    """Rows ``ids`` of the parameter ``table``, a key of the parameters and one of the module below it.
+
+    ``scale`` multiplies their gradients; it broadcasts against ``ids``.
+    """
 
     table: tuple[str, str]
-    ids: Array
+    ids: AnyArray
+    scale: Array | None = None
 
 
 Lookups = Callable[[PyTree], Mapping[str, Lookup]]
@@ -56,12 +60,13 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -
             square = sum((jnp.vdot(leaf, leaf) for leaf in gradients.values()), jnp.zeros((), jnp.float32))
             finite &= jnp.isfinite(block_sums.loss) & jnp.isfinite(square)
             for name, lookup in found.items():
-                gradient = jnp.where(finite, gradients[name], 0.0)
+                scale = 1.0 if lookup.scale is None else lookup.scale[..., None]
+                gradient = jnp.where(finite, scale * gradients[name], 0.0)
                 params, memory = apply(params, memory, lookup, gradient, rate)
             return (params, memory, sums + block_sums, squares + square, finite), None
 
         zero = jnp.zeros((), jnp.float32)
-        first = state.params, state.optimizer_state, LossSums.zero(), zero, jnp.asarray(True)  # noqa: FBT003
+        first = state.params, state.optimizer_state, LossSums.zero(), zero, jnp.asarray(True)
         blocks = jax.tree.map(lambda rows: interleaved(rows, blocks_per_update), batch)
         (params, memory, sums, squares, finite), _ = lax.scan(take_block, first, blocks)
         metrics = StepMetrics(sums, jnp.sqrt(squares) / jnp.maximum(sums.tokens, 1.0), finite)
@@ -84,7 +89,10 @@ def _adagrad(params: PyTree, memory: PyTree, lookup: Lookup, gradient: Array, ra
     return _with_table(params, lookup, table), _with_table(memory, lookup, squares)
 
 
-ROW_RULES = {"sgd": (lambda params: {}, _sgd), "adagrad": (lambda params: jax.tree.map(jnp.ones_like, params), _adagrad)}
+ROW_RULES = {
+    "sgd": (lambda params: {}, _sgd),
+    "adagrad": (lambda params: jax.tree.map(jnp.ones_like, params), _adagrad),
+}
 """By ``optimizer.name``: the state before the first update, and what a gradient does to the rows that were read."""
 
 

@@ -143,9 +143,7 @@ def make_initial_state(
     return lambda seed: compiled(np.uint32(seed))
 
 
-def state_shapes(
-    init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh
-) -> TrainState:
+def state_shapes(init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh) -> TrainState:
     """What ``make_initial_state`` would make, without making it: shapes, types and where every leaf lives."""
     return placed_shapes(jax.eval_shape(partial(_create, init_params, optimizer), SEED_SHAPE), mesh)
 

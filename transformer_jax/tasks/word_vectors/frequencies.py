@@ -30,12 +30,15 @@ def counts_of_words(counts: np.ndarray, min_count: int) -> np.ndarray:
     kept[:NUM_SPECIAL_IDS] = 0
     words = int(np.count_nonzero(kept))
     if words == 0:
+        most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
         raise DataError(
-            f"data.min_count: no word occurs {min_count} times; the most frequent one does {int(counts[NUM_SPECIAL_IDS:].max(initial=0)):,} "
-            "times. Lower it, or give more text"
+            f"tokenizer.min_count: no word occurs {min_count} times; the most frequent one does {most:,} times; lower it, or "
+            "give more text"
         )
     if words == 1:
-        raise DataError("data: a single word is left, which has no other to be told from; lower data.min_count or give more text")
+        raise DataError(
+            "data: a single word is left, which has no other to be told from; lower tokenizer.min_count or give more text"
+        )
     return kept
 
 
@@ -53,7 +56,7 @@ def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
 
 
 class AliasTable(NamedTuple):
-    """A distribution that is drawn from in constant time (Walker 1977): ``places`` i, or ``others[i]`` above ``thresholds[i]``."""
+    """A distribution that is drawn from in constant time (Walker 1977): place i, or above its threshold ``others[i]``."""
 
     places: np.ndarray
     thresholds: np.ndarray

@@ -45,7 +45,7 @@ def huffman_tree(counts: np.ndarray) -> HuffmanTree:
 
 
 def _joined(weights: np.ndarray) -> tuple[list[int], list[int]]:
-    """Leaves are 0 to n - 1; the two lightest nodes are joined until one is left. Parent and turn of every node but the root."""
+    """Parent and turn of every node but the root: the two lightest are joined until one is left; leaves are 0 to n - 1."""
     size = len(weights)
     heap = [(int(weight), leaf) for leaf, weight in enumerate(weights)]
     heapq.heapify(heap)

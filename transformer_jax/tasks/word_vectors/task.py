@@ -125,34 +125,34 @@ class WordVectorTask:
     def training_data(self) -> WordVectorData:
         """Tokenizes the training split, unless that was done before, counts its words and plans the blocks."""
         split = self.config.data.train_split
-        counts = self._counts(split, self.config.tokenizer.min_count)
+        words = int(np.count_nonzero(self.counts))
         store = self._store(split)
-        return WordVectorData(split, store, int((counts > 0).sum()), self._blocks(store, counts), self._mesh)
+        return WordVectorData(split, store, words, self._blocks(store), self._mesh)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
-        """The loss on the first blocks of a split, its words subsampled and its negatives drawn as in the first epoch.
+        """The loss on the first blocks of a split, subsampled and with negatives drawn as in training.
 
         ``limit`` is not used: what is scored is little. Raises DataError when the split is empty or unknown.
         """
         del limit
         name = self.config.data.split_name(split)
         store = self._store(name)
-        # Of a short text words that occur once count too.
-        blocks = self._blocks(store, self._counts(name, 1))
+        blocks = self._blocks(store)
         sums = LossSums.zero()
         for update in range(min(VALIDATION_UPDATES, blocks.updates_per_epoch)):
             sums += jax.device_get(self._compiled_loss(params, put_rows(blocks.block(update), self._mesh)))
         examples = max(float(sums.tokens), 1.0)
-        return WordVectorEvaluation(
-            name, float(sums.loss) / examples, float(sums.correct) / examples, int(sums.tokens)
-        )
+        return WordVectorEvaluation(name, float(sums.loss) / examples, float(sums.correct) / examples, int(sums.tokens))
 
-    def _blocks(self, store: DocumentStore, counts: np.ndarray) -> TextBlocks:
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """How often each id is in the training split, 0 for what gets no vector; int64 [V]."""
+        store = self._store(self.config.data.train_split)
+        return counts_of_words(count_ids(store, self.tokenizer.vocabulary_size), self.config.tokenizer.min_count)
+
+    def _blocks(self, store: DocumentStore) -> TextBlocks:
         config = self.config
-        return TextBlocks(store, counts, config.data.subsample, config.batching, config.model, config.data_seed)
-
-    def _counts(self, split: str, min_count: int) -> np.ndarray:
-        return counts_of_words(count_ids(self._store(split), self.tokenizer.vocabulary_size), min_count)
+        return TextBlocks(store, self.counts, config.data.subsample, config.batching, config.model, config.data_seed)
 
     def _store(self, split: str) -> DocumentStore:
         with first_goes_first():

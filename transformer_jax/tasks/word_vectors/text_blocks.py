@@ -13,10 +13,13 @@ from transformer_jax.tasks.word_vectors.frequencies import keep_probabilities, n
 from transformer_jax.tasks.word_vectors.huffman import huffman_tree
 from transformer_jax.tasks.word_vectors.word2vec import TextBlock, TreeBlock
 
-SPAN = 512
-"""Ids of the store that stay together when an epoch is shuffled; windows end there."""
+LONGEST_SPAN = 512
+SPANS_IN_UPDATE = 16
+"""A span are the ids of the store that stay together when an epoch is shuffled; windows end there."""
 
 MARGIN_OF_DEVIATIONS = 4.0
+
+SPANS_AT_ONCE = 4096
 
 KEEPING, WINDOWS, NEGATIVES = range(3)
 """The streams of random numbers of an update."""
@@ -44,7 +47,8 @@ class TextBlocks:
         keep = keep_probabilities(counts, subsample)
         keep[EOS_ID] = 1.0
         self._thresholds = np.ceil(keep * 2.0**32).astype(np.uint64)
-        self.num_spans = -(-self._num_ids // SPAN)
+        self._span = min(LONGEST_SPAN, max(self._rows * self._row_length // SPANS_IN_UPDATE, 1))
+        self.num_spans = -(-self._num_ids // self._span)
         self.words_per_epoch = float(keep @ counts)
         self.spans_per_update = self._fitting_spans(keep)
         self._complete = _completion(counts, model, self._rows)
@@ -72,7 +76,8 @@ class TextBlocks:
         order = _order(self.num_spans, self._seed, epoch)
         spans = order[index * self.spans_per_update : (index + 1) * self.spans_per_update]
         ends_span = np.array([EOS_ID], self._ids.dtype)
-        parts = [part for span in spans for part in (self._ids[span * SPAN : (span + 1) * SPAN], ends_span)]
+        size = self._span
+        parts = [part for span in spans for part in (self._ids[span * size : (span + 1) * size], ends_span)]
         ids = np.concatenate(parts)
         drawn = _uint32(random_bits(self._seed, update, KEEPING), len(ids))
         kept = ids[drawn < self._thresholds[ids]]
@@ -81,25 +86,19 @@ class TextBlocks:
         return kept[~is_needless][: self._rows * self._row_length]
 
     def _fitting_spans(self, keep: np.ndarray) -> int:
-        capacity = self._rows * self._row_length
-        sizes = np.concatenate(
-            [
-                np.add.reduceat(keep[self._ids[start : start + SPANS_AT_ONCE * SPAN]], _starts(start, self._num_ids))
-                for start in range(0, self._num_ids, SPANS_AT_ONCE * SPAN)
-            ]
-        )
-        mean, deviation = sizes.mean() + 1, max(sizes.std(), 1.0) + np.sqrt(sizes.mean())
-        spans = int(capacity // mean)
-        while spans > 1 and spans * mean + MARGIN_OF_DEVIATIONS * deviation * np.sqrt(spans) > capacity:
-            spans -= 1
-        return max(spans, 1)
+        """As many spans as fit into the rows of an update, for the mean and the deviation of what is left of a span."""
+        sizes = np.concatenate([self._kept_of_spans(keep, first) for first in range(0, self.num_spans, SPANS_AT_ONCE)])
+        # A span is followed by an EOS; whether a word stays has a variance of its own.
+        mean = sizes.mean() + 1
+        deviation = np.sqrt(sizes.var() + (1 - sizes.mean() / self._span) * sizes.mean())
+        spans = np.arange(1, self.num_spans + 1)
+        fits = spans * mean + MARGIN_OF_DEVIATIONS * deviation * np.sqrt(spans) <= self._rows * self._row_length
+        return max(int(np.count_nonzero(fits)), 1)
 
-
-SPANS_AT_ONCE = 4096
-
-
-def _starts(start: int, end: int) -> np.ndarray:
-    return np.arange(0, min(SPANS_AT_ONCE * SPAN, end - start), SPAN)
+    def _kept_of_spans(self, keep: np.ndarray, first: int) -> np.ndarray:
+        """How many ids are expected to stay of some spans."""
+        ids = self._ids[first * self._span : (first + SPANS_AT_ONCE) * self._span]
+        return np.add.reduceat(keep[ids], np.arange(0, len(ids), self._span))
 
 
 Complete = Callable[[np.ndarray, np.ndarray, Callable[[int], np.ndarray]], TextBlock | TreeBlock]

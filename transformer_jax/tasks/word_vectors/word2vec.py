@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
+from transformer_jax.array_types import EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.config import Word2vecConfig
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.row_updates import Lookup
@@ -21,9 +21,9 @@ class TextBlock(NamedTuple):
     ``reach`` [R, T]: how many words to each side of a word belong to its window. ``negatives`` [R, K]: words drawn for the row.
     """
 
-    words: Array
-    reach: Array
-    negatives: Array
+    words: AnyArray
+    reach: AnyArray
+    negatives: AnyArray
 
 
 class TreeBlock(NamedTuple):
@@ -32,23 +32,32 @@ class TreeBlock(NamedTuple):
     A turn is 1 to the left, -1 to the right, and 0 behind the end of a shorter way.
     """
 
-    words: Array
-    reach: Array
-    nodes: Array
-    turns: Array
+    words: AnyArray
+    reach: AnyArray
+    nodes: AnyArray
+    turns: AnyArray
 
 
-def pair_mask(words: Int[Array, "R J"], reach: Int[Array, "R T"]) -> Bool[Array, "R T J"]:
+def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[Array, "R T J"]:
     """Which of the words are context of which center; a window ends where its document ends."""
     length = reach.shape[1]
     margin = (words.shape[1] - length) // 2
     document = jnp.cumsum(words == EOS_ID, axis=1)
     is_word = (words != EOS_ID) & (words != PAD_ID)
     center = slice(margin, margin + length)
-    distance = jnp.abs(jnp.arange(words.shape[1]) - margin - jnp.arange(length)[:, None])
+    distance = jnp.abs(jnp.arange(words.shape[1])[None] - margin - jnp.arange(length)[:, None])
     is_near = (distance > 0)[None] & (distance[None] <= reach[:, :, None])
     is_same = document[:, center, None] == document[:, None, :]
     return is_near & is_same & is_word[:, center, None] & is_word[:, None, :]
+
+
+def window_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[Array, "R T O"]:
+    """The same as the 2 W words around each center, from the left to the right, without the center."""
+    length = reach.shape[1]
+    margin = (words.shape[1] - length) // 2
+    places = jnp.array([place for place in range(2 * margin + 1) if place != margin])
+    around = jnp.arange(length)[:, None] + places[None]
+    return jnp.take_along_axis(pair_mask(words, reach), around[None], axis=2)
 
 
 class SkipGramNegative:
@@ -109,24 +118,43 @@ class CbowNegative:
         return liked._replace(loss=liked.loss + unlike, nll=liked.nll + unlike)
 
 
+MOST_STEPS = 32
+"""Steps of a node of the tree that may add up in a block; the gradients of a block are all taken at its start."""
+
+
+def node_scale(block: TreeBlock, examples_per_word: float) -> Float[Array, "1 1 L"]:
+    """What keeps nodes near the root, which are on the way to every word, from making all steps of a block at once.
+
+    A node at depth l is on the way to about one word in 2^l.
+    """
+    depth = jnp.arange(block.nodes.shape[2], dtype=jnp.float32)
+    steps = block.reach.size * examples_per_word * 2.0**-depth
+    return jnp.minimum(MOST_STEPS / steps, 1.0)[None, None]
+
+
 class SkipGramTree:
-    """Skip-gram with hierarchical softmax (Morin and Bengio 2005): a context word is asked for the way to the center."""
+    """Skip-gram with hierarchical softmax (Morin and Bengio 2005): each context word is asked for the way to the center."""
 
     def __init__(self, config: Word2vecConfig) -> None:
-        del config
+        self._window = config.window
 
     def lookups(self, block: TreeBlock) -> dict[str, Lookup]:
         """The rows that a block reads."""
-        return {"context": Lookup(WORDS, block.words), "node": Lookup(OUTPUTS, block.nodes)}
+        # A window reaches (window + 1) / 2 words to each side, on average.
+        scale = node_scale(block, self._window + 1.0)
+        return {"context": Lookup(WORDS, block.words), "node": Lookup(OUTPUTS, block.nodes, scale)}
 
     def loss(self, rows: Mapping[str, Array], block: TreeBlock) -> LossSums:
         """Sums over the pairs of a block."""
-        is_pair = pair_mask(block.words, block.reach)
-        scores = jnp.einsum("rtld,rjd->rtlj", rows["node"], rows["context"])
+        length = block.reach.shape[1]
+        places = [place for place in range(2 * self._window + 1) if place != self._window]
+        is_pair = window_mask(block.words, block.reach)
+        contexts = jnp.stack([rows["context"][:, place : place + length] for place in places], axis=2)
+        scores = jnp.einsum("rtld,rtod->rtlo", rows["node"], contexts)
         turns = jnp.asarray(block.turns, jnp.float32)[..., None]
         weights = jnp.abs(turns) * is_pair[:, :, None]
-        is_asked = weights > 0
-        return _binary_sums(scores, turns, weights, is_asked, turns * scores, jnp.sum(is_pair, dtype=jnp.float32))
+        pairs = jnp.sum(is_pair, dtype=jnp.float32)
+        return _binary_sums(scores, turns, weights, weights > 0, turns * scores, pairs)
 
 
 class CbowTree:
@@ -137,7 +165,7 @@ class CbowTree:
 
     def lookups(self, block: TreeBlock) -> dict[str, Lookup]:
         """The rows that a block reads."""
-        return {"context": Lookup(WORDS, block.words), "node": Lookup(OUTPUTS, block.nodes)}
+        return {"context": Lookup(WORDS, block.words), "node": Lookup(OUTPUTS, block.nodes, node_scale(block, 1.0))}
 
     def loss(self, rows: Mapping[str, Array], block: TreeBlock) -> LossSums:
         """Sums over the centers of a block."""
