@@ -34,6 +34,7 @@ FLOORS: dict[str, set[str]] = {
     "visualization": FOUNDATION,
     "checkpoints": FOUNDATION | {"training.state", "runtime"},
     "launching": {"config"},
+    "word_vectors": FOUNDATION | {"data", "evaluation.text_table"},
 }
 # From here on each floor may use every one below it.
 HIGH = ("tasks", "runs", "analysis", "preflight", "sweeps", "commands")
@@ -57,6 +58,9 @@ DOORS: dict[str, set[str]] = {
     "tensorboardX": {"runs.metrics_log"},
     "absl": {"commands", "__main__"},
     "yaml": {"launching"},
+    "sklearn": {"word_vectors.vectorizers", "word_vectors.projection"},
+    "scipy": {"word_vectors"},
+    "threadpoolctl": {"word_vectors.projection"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.runtime.atomic_files import read_records, write_whole
+from transformer_jax.runtime.atomic_files import appearing_file, read_records, write_whole
 
 
 def test_two_hosts_whose_processes_have_one_number_do_not_meet(tmp_path, monkeypatch):
@@ -22,6 +22,19 @@ def test_two_hosts_whose_processes_have_one_number_do_not_meet(tmp_path, monkeyp
     write_whole(target, "the first\n")
     assert target.read_text() == "the first\n"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_fails_half_way_leaves_the_old_one_and_nothing_else(tmp_path):
+    target = tmp_path / "file"
+    write_whole(target, "old\n")
+    with pytest.raises(ValueError, match="half"), appearing_file(target) as file:
+        file.write(b"new")
+        raise ValueError("half")
+    assert target.read_text() == "old\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    with appearing_file(tmp_path / "folder" / "file") as file:
+        file.write(b"new")
+    assert (tmp_path / "folder" / "file").read_bytes() == b"new"
 
 
 def test_records_up_to_what_a_kill_cut_short(tmp_path):

@@ -35,6 +35,10 @@ COMMANDS = {
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
+    "vectorize": Command(
+        "transformer_jax.commands.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"
+    ),
+    "vectors": Command("transformer_jax.commands.vectors", "evaluate, search, convert and draw word vectors"),
     "report": Command("transformer_jax.commands.report", "compare runs: scores, settings that differ, learning curves"),
     "compare": Command("transformer_jax.commands.compare", "test whether one run translates better than another"),
     "checkpoint": Command(

@@ -25,6 +25,7 @@ Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 from absl import flags
 
@@ -93,6 +94,8 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     if not checkpoints:
         if config.init.run:
             RunDirectory(config.init.run).require_run("init.run")
+        if config.init.embeddings and not Path(config.init.embeddings).is_file():
+            raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
         return
     if not checkpoints[-1].can_be_continued:
         raise ConfigError(
@@ -123,6 +126,9 @@ def with_own_beginning(config: ExperimentConfig, workdir: str) -> ExperimentConf
 
 
 def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
+    if key == "init.embeddings":
+        # Nor at the file of its first embeddings; one that had none cannot get some now.
+        return bool(saved.init.embeddings)
     if key.startswith("init."):
         # A run that resumes no longer looks at the other: that may be gone, or lie elsewhere now.
         return bool(saved.init.run) and (not config.init.run or key == "init.run")

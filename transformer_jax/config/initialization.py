@@ -20,6 +20,7 @@ class InitConfig:
     the other, each as ``re.sub`` does. ``leave_out``: what stays randomly initialized, a regular expression that is found
     in names of this model.
     ``tokenizer``: ``adopt`` those of the other run, or train ``new`` ones, whose embeddings must then be left out.
+    ``embeddings``: a file of word vectors from which the embedding tables start, in place of ``run``; the rest is drawn.
     """
 
     run: str = ""
@@ -27,11 +28,14 @@ class InitConfig:
     rename: str = ""
     leave_out: str = ""
     tokenizer: str = "adopt"
+    embeddings: str = ""
 
     def __post_init__(self) -> None:
         for name in ("rename", "leave_out"):
             problem = "there is nothing to take, since init.run is empty; set it, or --init_from"
             require(bool(self.run) or not getattr(self, name), f"init.{name}", problem)
+        both = "the parameters, the embeddings among them, come from init.run; give one of the two"
+        require(not (self.run and self.embeddings), "init.embeddings", both)
         is_known = self.checkpoint in ("best", "last") or self.checkpoint.isdigit()
         require(is_known, "init.checkpoint", f"{self.checkpoint!r} is not best, last or the number of an update")
         require_choice("init.tokenizer", self.tokenizer, TOKENIZERS_OF_A_START)
@@ -40,7 +44,8 @@ class InitConfig:
 
     def absolute(self) -> "InitConfig":
         """The same from wherever it is read."""
-        return replace(self, run=str(Path(self.run).expanduser().absolute())) if self.run else self
+        paths = {name: getattr(self, name) for name in ("run", "embeddings")}
+        return replace(self, **{name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path})
 
 
 def renamings(text: str) -> list[tuple[re.Pattern[str], str]]:

@@ -54,14 +54,19 @@ class SideWriter:
 
 
 class TokenizingProgress:
-    """A live bar on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager."""
+    """A live bar on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager.
 
-    def __init__(self, split: str, total: int, console: Console | None = None, unit: str = "pairs") -> None:
-        self._unit = unit
+    ``total`` 0: not known.
+    """
+
+    def __init__(
+        self, split: str, total: int, console: Console | None = None, unit: str = "pairs", doing: str = "tokenizing"
+    ) -> None:
+        self._unit, self._doing = unit, doing
         self._split, self._total, self._console = split, total, console or Console(stderr=True)
         columns = BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
         self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
-        self._task = self._bar.add_task("", total=total)
+        self._task = self._bar.add_task("", total=total or None)
         self._pairs = 0
         self._started = time.monotonic()
         self._next_line = self._started + SECONDS_UNTIL_SHOWN
@@ -77,7 +82,8 @@ class TokenizingProgress:
         self._pairs += pairs
         now = time.monotonic()
         rate = self._pairs / max(now - self._started, 1e-9)
-        line = f"tokenizing {self._split}: {self._pairs:,} of {self._total:,} {self._unit}, {rate:,.0f} a second"
+        of_total = f" of {self._total:,}" if self._total else ""
+        line = f"{self._doing} {self._split}: {self._pairs:,}{of_total} {self._unit}, {rate:,.0f} a second"
         self._bar.update(self._task, description=line, completed=self._pairs)
         if now < self._next_line:
             return

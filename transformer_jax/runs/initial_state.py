@@ -1,9 +1,10 @@
-"""How a run begins: with randomly initialized parameters, or partly another run's; and which of them are trained."""
+"""How a run begins: with random parameters, partly another run's, or word vectors; and which of them are trained."""
 
 from typing import Any
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.runs.initial_embeddings import InitialEmbeddings, find_initial_embeddings
 from transformer_jax.runs.initial_parameters import InitialParameters, find_initial_parameters
 from transformer_jax.training.freezing import trained_share
 from transformer_jax.training.state import TrainState
@@ -21,9 +22,11 @@ class InitialState:
     ) -> None:
         self._update, self._seed, self._freeze = update, config.seed, config.optimizer.freeze
         self._shapes = update.state_shapes.params
-        self._initial: InitialParameters | None = None
+        self._initial: InitialParameters | InitialEmbeddings | None = None
         if config.init.run and not is_resumed:
             self._initial = find_initial_parameters(config.init, self._shapes, tokenizers)
+        elif config.init.embeddings and not is_resumed:
+            self._initial = find_initial_embeddings(config.init.embeddings, self._shapes, tokenizers)
 
     def state(self) -> TrainState:
         """Counters and optimizer as of a new run, every leaf where it will live."""

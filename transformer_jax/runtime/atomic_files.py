@@ -1,30 +1,39 @@
 """Files of which nobody ever reads half: written at once, or a line at a time."""
 
+import contextlib
 import json
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file at once: a reader, or whoever comes after a kill, finds the old one or the new one.
+@contextlib.contextmanager
+def appearing_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
 
-    Several processes may do so at once, also on several hosts: the last one wins. Makes the folder if need be. Text is written
-    as UTF-8. The content is on disk before it has the name.
+    A reader, or whoever comes after a kill, finds the old file or the new one. Several processes may do so at once, also
+    on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with partial.open("wb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replaces a file at once, as ``appearing_file`` does; text is written as UTF-8."""
+    with appearing_file(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

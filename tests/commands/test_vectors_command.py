@@ -1,0 +1,131 @@
+"""The commands vectorize and vectors, on small files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.word_vectors.formats import read_vectors
+
+pytest.importorskip("sklearn")
+
+SENTENCES = "I hope you know, I love you\nI hope you know\nI love you\n"
+VECTORS = "man 1 0 0\nwoman 1 1 0\nking 1 0 1\nqueen 1 1 1\napple -1 0 0.1\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "docs.txt").write_text(SENTENCES)
+    (tmp_path / "v.txt").write_text(VECTORS)
+    (tmp_path / "questions.txt").write_text(
+        ": family\nman king woman queen\nman king aunt uncle\n: gram1\nman woman king queen\n"
+    )
+    (tmp_path / "pairs.txt").write_text("man\twoman\t3\nking\tapple\t1\nking\tqueen\t9\n")
+    return tmp_path
+
+
+def said(capsys, *arguments):
+    assert main(list(map(str, arguments))) == 0
+    return capsys.readouterr().out
+
+
+def test_vectorize(files, capsys):
+    flags = [
+        f"--input={files}/docs.txt",
+        f"--output={files}/m",
+        f"--picture={files}/m.png",
+        f"--cooccurrences={files}/c.png",
+    ]
+    out = said(capsys, "vectorize", "--kind=bag_of_words", "--query=love", "--document=2", "--count=3", *flags)
+    lines = [line.split() for line in out.split("\n")]
+    assert ["documents", "3"] in lines
+    assert ["columns", "5", "terms"] in lines
+    assert ["values", "12", "density", "80", "%"] in lines
+    assert "top terms of document 2: I hope you know\n  hope  1\n  i     1\n  know  1\n" in out
+    assert "nearest to 'love'\n  0.5774  3  I love you\n  0.3015  1  I hope" in out
+    assert (files / "m.vocabulary.txt").read_text().split() == ["hope", "i", "know", "love", "you"]
+    assert np.load(files / "m.npz")["data"].tolist() == [1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
+    assert (files / "m.png").read_bytes()[:4] == (files / "c.png").read_bytes()[:4] == b"\x89PNG"
+    hashed = said(capsys, "vectorize", "--kind=tfidf", "--hashing_columns=32", *flags[:2])
+    assert "32  hashed" in hashed
+    assert "  column " in hashed
+    none = said(capsys, "vectorize", "--kind=tfidf", "--query=zebra", "--document=0", *flags[:2])
+    assert "nearest to 'zebra', which has no known term" in none
+
+
+def test_evaluate_and_search(files, capsys):
+    vectors = f"--vectors={files}/v.txt"
+    sets = f"--test_sets={files}/questions.txt,{files}/pairs.txt"
+    out = said(capsys, "vectors", "evaluate", vectors, sets, f"--json={files}/report.json")
+    assert "questions, overall" in out
+    report = json.loads((files / "report.json").read_text())
+    assert report["analogies"][0]["overall"] == {
+        "name": "overall",
+        "correct": 2,
+        "covered": 2,
+        "total": 3,
+        "accuracy": 1.0,
+    }
+    assert report["similarities"][0]["spearman"] == pytest.approx(1.0)
+    out = said(capsys, "vectors", "analogy", "king", "man", "Woman", vectors)
+    assert out.startswith("king - man + Woman\n  queen")
+    out = said(capsys, "vectors", "neighbors", "king", "Queen", "duck", vectors, "--count=1")
+    assert out.split("\n")[:5] == ["king", "  queen  0.8165", "", "Queen", "  woman  0.8165"]
+    assert "1 of 3 words have no vector: duck" in out
+    assert "2 dim" not in out
+    assert "duck" not in said(capsys, "vectors", "neighbors", "man", vectors, "--limit=3")
+
+
+def test_convert_and_draw(files, capsys):
+    vectors = f"--vectors={files}/v.txt"
+    for name, wanted in (("w.bin", ""), ("w.npz", ""), ("w.txt", ""), ("g.txt", "glove")):
+        out = said(capsys, "vectors", "convert", vectors, f"--output={files}/{name}", f"--output_format={wanted}")
+        assert "5 words, 3 dimensions" in out
+        assert list(read_vectors(files / name).words) == ["man", "woman", "king", "queen", "apple"]
+    assert (files / "g.txt").read_text().startswith("man 1.0 0.0 0.0\n")
+    out = said(capsys, "vectors", "convert", vectors, f"--output={files}/show", "--output_format=projector")
+    assert "metadata.tsv" in out
+    out = said(capsys, "vectors", "map", vectors, f"--output={files}/map", "--words=king,queen,man,king,duck")
+    assert "1 of 5 words have no vector: duck" in out
+    assert '"words":["king","queen","man"]' in (files / "map.html").read_text()
+    assert (files / "map.png").is_file()
+    out = said(capsys, "vectors", "picture", "king", "man", "woman", vectors, f"--output={files}/royal.png")
+    assert out.startswith("king - man + woman: queen\n")
+    assert (files / "royal.png").is_file()
+
+
+def test_what_cannot_be_is_told(files, capsys):
+    vectors = f"--vectors={files}/v.txt"
+    cases = [
+        (["vectors"], "'' is not something to do; give one of evaluate, neighbors, analogy"),
+        (["vectors", "neighbours", "king"], "did you mean neighbors?"),
+        (["vectors", "analogy", "king", "man", vectors], "takes three words, such as king man woman, found king man"),
+        (["vectors", "analogy", "king", "man", "woman"], "--vectors: give a file of word vectors, or a run"),
+        (["vectors", "analogy", "king", "man", "woman", vectors, f"--workdir={files}"], "one of the two"),
+        (["vectors", "neighbors", "king", f"--workdir={files}"], f"--workdir: {files}: "),
+        (["vectors", "neighbors", "king", vectors, "--checkpoint=last"], "--checkpoint: is for --workdir"),
+        (["vectors", "neighbors", "quean", vectors], "'quean' is not one of the 5 words; did you mean 'queen'?"),
+        (
+            ["vectors", "neighbors", "king", vectors, "--seed=1"],
+            "--seed: vectors neighbors does not take it; it takes --vec",
+        ),
+        (["vectors", "evaluate", vectors], "--test_sets: is required"),
+        (["vectors", "convert", vectors], "--output: is required"),
+        (["vectors", "convert", vectors, f"--output={files}/w.dat"], "w.dat does not end in"),
+        (
+            ["vectors", "map", vectors, f"--output={files}/map", "--words=king,man"],
+            "three words of two dimensions or more",
+        ),
+        (
+            ["vectorize", "--kind=tfidf", f"--input={files}/docs.txt", f"--output={files}"],
+            "is a folder; give the files a name",
+        ),
+        (
+            ["vectorize", "--kind=one_hot", "--n=2", f"--input={files}/docs.txt", f"--output={files}/m"],
+            "--n: is for ngrams",
+        ),
+    ]
+    for arguments, message in cases:
+        assert main(arguments) == 2, arguments
+        assert message in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""Embedding tables that start from word vectors: the right rows, the right scale, the rest as in any new run."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from run_settings import tiny_settings
+from run_steps import prepared
+
+from transformer_jax.commands.train import require_same_run
+from transformer_jax.config import ConfigError, InitConfig, from_dict
+from transformer_jax.runs.initial_embeddings import row_of_each_piece
+from transformer_jax.runs.record import _describe_run, _progress
+from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.word_vectors.formats import write_vectors
+from transformer_jax.word_vectors.vectors import WordVectors
+
+
+def table(*words, dimension=16):
+    return WordVectors(words, np.random.default_rng(0).normal(0, 7, (len(words), dimension)).astype(np.float32))
+
+
+def test_pieces_that_begin_a_word_find_it_and_those_within_do_not():
+    words = table("the", "ing", ",", "Berlin", "berlin")
+    pieces = ["▁the", "▁The", "ing", "▁ing", ",", "▁Berlin", "▁BERLIN", "▁", "▁x"]
+    assert row_of_each_piece(pieces, words) == [0, 0, None, 1, 2, 3, 4, None, None]
+    assert row_of_each_piece([" the", ",", " The", " x"], words) == [0, 2, 0, None]
+    assert row_of_each_piece(["the", "ing"], words) == [0, 1]
+    assert row_of_each_piece(["▁the", "ing", "the"], table("▁the", "ing")) == [0, 1, None]
+
+
+@pytest.mark.parametrize(("mesh", "devices"), [({}, 1), ({"data": 2, "fsdp": 2, "tensor": 2}, 8)])
+def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path, mesh, devices):
+    vectors = table("a", "b", "d", "nothing")
+    file = str(write_vectors(tmp_path / "v.txt", vectors)[0])
+    settings = tiny_settings(cache) | {"init": {"embeddings": file}}
+    settings["model"] |= {"tying": "none"}
+    config = from_dict(settings | {"mesh": settings["mesh"] | mesh})
+    with prepared(config, tmp_path / "run", devices) as run:
+        drawn = named_leaves(jax.device_get(run.update.initial_state(config.seed).params))
+        state = run.initial.state()
+        tokenizer, note = run.task.tokenizers.source, run.initial.notes()[0]
+        assert jax.tree.map(lambda leaf: leaf.sharding, state) == jax.tree.map(
+            lambda s: s.sharding, run.update.state_shapes
+        )
+    pieces = tokenizer.pieces(range(tokenizer.vocabulary_size))
+    ids = [pieces.index(f" {letter}") for letter in "abd"]
+    changed = {name for name, leaf in named_leaves(state.params).items() if not np.array_equal(leaf, drawn[name])}
+    assert changed == {"source_embedding/table", "target_embedding/table"}
+    for name in changed:
+        now, before = np.asarray(named_leaves(state.params)[name]), drawn[name]
+        scale = np.sqrt((before[ids] ** 2).mean() / (vectors.matrix[:3] ** 2).mean())
+        np.testing.assert_allclose(now[ids], vectors.matrix[:3] * scale, rtol=1e-5)
+        others = np.delete(np.arange(len(now)), ids)
+        np.testing.assert_array_equal(now[others], before[others])
+        assert f"{name}: 3 of {len(pieces) - 4} pieces found, {len(pieces) - 7} missing" in note
+
+
+def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
+    file = write_vectors(tmp_path / "v.txt", table("a", "b"))[0]
+    config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
+    with prepared(config, tmp_path / "run") as run:
+        _describe_run(run, run.task.prepare_data())
+        run.checkpoints.save(run.initial.state(), _progress(run))
+    file.unlink()
+    require_same_run(replace(config, init=InitConfig()), str(tmp_path / "run"))
+    with prepared(config, tmp_path / "run") as run:
+        assert run.initial.origin() == {}
+
+
+def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):
+    cases = [
+        (table("a", dimension=8), "has vectors of dimension 8, .*table of 16; make them the same"),
+        (table("wug", "dax"), "has none of the pieces of this model; it has 'wug', 'dax'"),
+    ]
+    for vectors, message in cases:
+        file = str(write_vectors(tmp_path / "v.npz", vectors)[0])
+        config = from_dict(tiny_settings(cache) | {"init": {"embeddings": file}})
+        with pytest.raises(ConfigError, match=f"init.embeddings: .*{message}"), prepared(config, tmp_path / "run"):
+            pass
+    with pytest.raises(
+        ConfigError, match="init.embeddings: the parameters, the embeddings among them, come from init.run"
+    ):
+        InitConfig(run="runs/a", embeddings="v.txt")

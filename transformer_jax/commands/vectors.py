@@ -1,0 +1,215 @@
+"""Evaluate word vectors, search in them, convert them and draw them.
+
+Example:
+    transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
+    transformer-jax vectors neighbors Berlin Paris --vectors=glove.txt
+    transformer-jax vectors analogy   king man woman --vectors=glove.txt
+    transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
+    transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
+    transformer-jax vectors picture   king man woman queen --vectors=glove.txt --output=royal.png
+
+Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .npz (arrays words and matrix), .bin
+(word2vec's binary), or text, whose first line tells word2vec from GloVe; .bin and text may be .gz. --format says it otherwise.
+Words are looked up as written, else in lower case. Every vector counts by its direction: nearness is the cosine.
+
+evaluate: analogies ("a is to b as c is to d", d the word nearest to b - a + c, the other three left out) by section,
+semantic and syntactic (sections gram...), and Spearman's rank correlation with judged similarity; how much of each set is
+covered. neighbors: the words nearest to each WORD.
+analogy: A B C are added as A - B + C: king - man + woman.
+convert: --output=FILE.npz, .bin, .txt (word2vec); --output_format=glove, or projector: a folder for TensorBoard's projector.
+map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
+picture: the parallelogram of A - B + C and D, the best answer where D is left out.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_arguments
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
+from transformer_jax.config import ConfigError
+from transformer_jax.config.names import nearest
+
+if TYPE_CHECKING:
+    from transformer_jax.word_vectors.neighbors import Neighbor
+    from transformer_jax.word_vectors.vectors import WordVectors
+
+SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
+
+
+class Action(NamedTuple):
+    """What the command does under a name: with which words, least and most, and with which flags beside the source's."""
+
+    do: Callable[[flags.FlagValues, list[str]], None]
+    words: str
+    fewest: int
+    most: int
+    flags: tuple[str, ...]
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_arguments(values, "ACTION WORD ...", f"{', '.join(ACTIONS)}, and the words it takes")
+    flags.DEFINE_string("vectors", None, "file of word vectors", flag_values=values)
+    flags.DEFINE_string("format", "", "of --vectors: word2vec, word2vec_binary, glove or numpy", flag_values=values)
+    flags.DEFINE_string("workdir", None, "instead of --vectors: folder of a run of word vectors", flag_values=values)
+    flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
+    meaning = "take only the first, most frequent, words; 0: all"
+    flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
+    flags.DEFINE_list("test_sets", [], "evaluate: files, or folders of files", flag_values=values)
+    flags.DEFINE_string("json", None, "evaluate: also write the report into this file", flag_values=values)
+    flags.DEFINE_integer("count", 10, "neighbors, analogy: how many", flag_values=values, lower_bound=1)
+    flags.DEFINE_string("output", None, "convert, map, picture: where to write", flag_values=values)
+    flags.DEFINE_string("output_format", "", "convert: as --format, or projector", flag_values=values)
+    flags.DEFINE_enum("method", "pca", ["pca", "tsne"], "map: to two dimensions by", flag_values=values)
+    flags.DEFINE_integer("top", 300, "map: so many first words", flag_values=values, lower_bound=3)
+    flags.DEFINE_list("words", [], "map: these words instead", flag_values=values)
+    flags.DEFINE_integer("seed", 0, "map: of t-SNE", flag_values=values, lower_bound=0)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Does what the first argument says; 0."""
+    name, *words = values.arguments or [""]
+    if name not in ACTIONS:
+        near = nearest(name, ACTIONS, cutoff=0.5)
+        hint = f"did you mean {near}?" if near else f"give one of {', '.join(ACTIONS)}"
+        raise ConfigError(f"vectors: {name!r} is not something to do; {hint}")
+    action = ACTIONS[name]
+    if not action.fewest <= len(words) <= action.most:
+        raise ConfigError(f"vectors {name}: takes {action.words}, found {' '.join(words) or 'none'}")
+    of_others = {flag for other in ACTIONS.values() for flag in other.flags} - set(action.flags)
+    for flag in sorted(of_others):
+        if values[flag].present:
+            takes = ", ".join(f"--{each}" for each in (*SOURCE_FLAGS, *action.flags))
+            raise ConfigError(f"--{flag}: vectors {name} does not take it; it takes {takes}")
+    if "output" in action.flags and not values.output:
+        raise ConfigError("--output: is required; say where to write")
+    action.do(values, words)
+    return 0
+
+
+def vectors_of_run(workdir: str, checkpoint: str) -> "WordVectors":
+    """The vectors that a run of the task word_vectors has learned; raises ConfigError where it is not such a run."""
+    del checkpoint
+    raise ConfigError(f"--workdir: {workdir}: runs of word vectors cannot be read yet; give a file with --vectors")
+
+
+def _load(values: flags.FlagValues) -> "WordVectors":
+    """The vectors of --vectors or --workdir, the first --limit of them."""
+    if bool(values.vectors) == bool(values.workdir):
+        raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")
+    if values.workdir:
+        if values.format:
+            raise ConfigError("--format: is for --vectors; a run knows its own")
+        return vectors_of_run(values.workdir, values.checkpoint).first(values.limit)
+    if values["checkpoint"].present:
+        raise ConfigError("--checkpoint: is for --workdir; a file has one table")
+    from transformer_jax.word_vectors.formats import read_vectors
+
+    return read_vectors(values.vectors, values.format).first(values.limit)
+
+
+def _evaluate(values: flags.FlagValues, words: list[str]) -> None:
+    del words
+    if not values.test_sets:
+        raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
+    from transformer_jax.runtime.atomic_files import write_whole
+    from transformer_jax.word_vectors.evaluation import evaluate_vectors
+    from transformer_jax.word_vectors.test_sets import read_test_sets
+
+    test_sets = read_test_sets(values.test_sets)
+    report = evaluate_vectors(_load(values), test_sets)
+    print(report.table())
+    if values.json:
+        write_whole(Path(values.json).expanduser(), json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
+        print(f"\n{values.json}")
+
+
+def _neighbors(values: flags.FlagValues, words: list[str]) -> None:
+    from transformer_jax.word_vectors.neighbors import nearest_words
+
+    vectors = _load(values)
+    known, unknown = [word for word in words if vectors.find(word) is not None], vectors.lookup(words).unknown
+    if not known:
+        vectors.row(unknown[0])
+    for number, word in enumerate(known):
+        print(("\n" if number else "") + word)
+        print(_listed(nearest_words(vectors, word, values.count)))
+    if unknown:
+        print(f"\n{len(unknown)} of {len(words)} words have no vector: {', '.join(unknown)}")
+
+
+def _analogy(values: flags.FlagValues, words: list[str]) -> None:
+    from transformer_jax.word_vectors.neighbors import analogy
+
+    plus, minus, also = words
+    print(f"{plus} - {minus} + {also}")
+    print(_listed(analogy(_load(values), minus, plus, also, values.count)))
+
+
+def _convert(values: flags.FlagValues, words: list[str]) -> None:
+    del words
+    from transformer_jax.word_vectors.formats import require_format, write_vectors
+
+    require_format(values.output, values.output_format)
+    vectors = _load(values)
+    files = write_vectors(values.output, vectors, values.output_format)
+    print(f"{len(vectors):,} words, {vectors.dimension} dimensions")
+    print("\n".join(map(str, files)))
+
+
+def _map(values: flags.FlagValues, words: list[str]) -> None:
+    del words
+    from transformer_jax.runtime.atomic_files import write_whole
+    from transformer_jax.visualization.word_map import draw_word_map
+    from transformer_jax.visualization.word_map_page import word_map_page
+    from transformer_jax.word_vectors.neighbors import neighbor_table
+    from transformer_jax.word_vectors.projection import project
+
+    vectors = _load(values)
+    found, unknown = vectors.lookup(values.words or vectors.words[: values.top])
+    rows = list(dict.fromkeys(found.tolist()))
+    shown = [vectors.words[row] for row in rows]
+    points = project(vectors.matrix[rows], values.method, values.seed)
+    near = [[vectors.words[row] for row in found] for found in neighbor_table(vectors, rows, 6).tolist()]
+    stem = str(values.output).removesuffix(".png").removesuffix(".html")
+    title = f"{len(shown):,} words, {'t-SNE' if values.method == 'tsne' else 'principal components'}"
+    picture = draw_word_map(shown, points, f"{stem}.png", title=title)
+    page = Path(f"{stem}.html")
+    write_whole(page, word_map_page(shown, points, near, title))
+    if unknown:
+        print(f"{len(unknown)} of {len(values.words)} words have no vector: {', '.join(unknown)}")
+    print(f"{picture}\n{page}")
+
+
+def _picture(values: flags.FlagValues, words: list[str]) -> None:
+    from transformer_jax.visualization.analogy_picture import draw_analogy
+    from transformer_jax.word_vectors.neighbors import analogy
+    from transformer_jax.word_vectors.projection import analogy_plane
+
+    vectors = _load(values)
+    plus, minus, also, *answer = words
+    best = analogy(vectors, minus, plus, also, 1)[0].word
+    shown = [minus, plus, also, answer[0] if answer else best]
+    points, target = analogy_plane(vectors.matrix[[vectors.row(word) for word in shown]])
+    print(f"{plus} - {minus} + {also}: {best}")
+    print(draw_analogy(shown, points, target, values.output))
+
+
+def _listed(found: "list[Neighbor]") -> str:
+    from transformer_jax.evaluation.text_table import aligned_table
+
+    return aligned_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")
+
+
+ACTIONS = {
+    "evaluate": Action(_evaluate, "no words", 0, 0, ("test_sets", "json")),
+    "neighbors": Action(_neighbors, "one word or more", 1, 1_000, ("count",)),
+    "analogy": Action(_analogy, "three words, such as king man woman", 3, 3, ("count",)),
+    "convert": Action(_convert, "no words", 0, 0, ("output", "output_format")),
+    "map": Action(_map, "no words; give --words", 0, 0, ("output", "method", "top", "words", "seed")),
+    "picture": Action(_picture, "three words or four, such as king man woman queen", 3, 4, ("output",)),
+}

@@ -1,0 +1,117 @@
+"""The embedding tables that a new run starts from: rows of a file of word vectors, where a piece has one."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, Float, Int, PyTree
+from transformer_jax.config import ConfigError
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.sharding import path_of
+from transformer_jax.word_vectors.formats import read_vectors
+from transformer_jax.word_vectors.vectors import WordVectors
+
+EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")
+WORD_STARTS = ("\N{LOWER ONE EIGHTH BLOCK}", " ")
+"""How the pieces of subwords, and the units of words, begin where a word does."""
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """The rows of one table, by ``ids [N]``, that start from ``vectors [N, D]``; ``num_pieces`` without the special ones."""
+
+    ids: np.ndarray
+    vectors: np.ndarray
+    num_pieces: int
+
+
+@dataclass(frozen=True)
+class InitialEmbeddings:
+    """What is taken from ``file``: for each table, by its path, the rows that were found."""
+
+    file: str
+    tables: dict[str, FoundRows]
+
+    def put_into(self, params: PyTree) -> PyTree:
+        """``params`` with the rows found, scaled to the root mean square of those that they replace, each where it lives."""
+
+        def replaced(path: tuple, leaf: Any) -> Any:
+            found = self.tables.get(path_of(path))
+            if found is None:
+                return leaf
+            return jax.jit(with_rows, out_shardings=leaf.sharding)(leaf, found.ids, found.vectors)
+
+        return jax.tree_util.tree_map_with_path(replaced, params)
+
+    def report(self) -> str:
+        """How much was found, in a line."""
+        tables = (
+            f"{name}: {len(found.ids):,} of {found.num_pieces:,} pieces found, {found.num_pieces - len(found.ids):,} missing"
+            for name, found in self.tables.items()
+        )
+        return f"embeddings of {self.file}, scaled to those they replace: {'; '.join(tables)}, randomly initialized"
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``run.json``."""
+        tables = {name: {"found": len(each.ids), "pieces": each.num_pieces} for name, each in self.tables.items()}
+        return {"embeddings": self.file, "tables": tables}
+
+
+def with_rows(table: Float[Array, "V D"], ids: Int[Array, " N"], vectors: Float[Array, "N D"]) -> Float[Array, "V D"]:
+    """``table`` with some of its rows replaced by ``vectors``, scaled to the root mean square that these rows had."""
+    scale = jnp.sqrt(jnp.mean(table[ids] ** 2) / jnp.mean(vectors**2))
+    return table.at[ids].set((vectors * scale).astype(table.dtype))
+
+
+def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) -> InitialEmbeddings:
+    """Reads the file and looks up the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
+
+    Raises ConfigError when the file has vectors of another size than a table, when nothing is found, and for a model without
+    embedding tables; DataError when the file is broken.
+    """
+    vectors = read_vectors(file)
+    tables = {}
+    for name, leaf in named_leaves(like).items():
+        match = EMBEDDING_TABLE.search(name)
+        if match is None:
+            continue
+        if leaf.shape[1] != vectors.dimension:
+            raise ConfigError(
+                f"init.embeddings: {file} has vectors of dimension {vectors.dimension}, {name} of {leaf.shape[1]}; make them "
+                "the same, for example by config.model.d_model"
+            )
+        tokenizer = tokenizers.source if match[2].startswith("source") else tokenizers.target
+        tables[name] = _found_rows(tokenizer, vectors)
+    if not any(len(found.ids) for found in tables.values()):
+        some = ", ".join(map(repr, vectors.words[:5]))
+        raise ConfigError(f"init.embeddings: {file} has none of the pieces of this model; it has {some} and so on")
+    return InitialEmbeddings(file, {name: found for name, found in tables.items() if len(found.ids)})
+
+
+def row_of_each_piece(pieces: Sequence[str], vectors: WordVectors) -> list[int | None]:
+    """The row of each piece; None where it has none.
+
+    Vectors of pieces (one of their words begins as a piece does) are found as they are written. Of vectors of words a piece
+    that begins a word finds that word, as written or in lower case. One that continues a word finds none, "ing" being no
+    word in "sleeping", unless no piece of the tokenizer marks the beginning of words.
+    """
+    if any(word.startswith(WORD_STARTS) for word in vectors.words):
+        return [vectors.index.get(piece) for piece in pieces]
+    marks = any(piece.startswith(WORD_STARTS) for piece in pieces)
+    is_whole = [piece.startswith(WORD_STARTS) or not marks or not piece[:1].isalnum() for piece in pieces]
+    texts = [piece.lstrip("".join(WORD_STARTS)) for piece in pieces]
+    return [vectors.find(text) if whole else None for text, whole in zip(texts, is_whole, strict=True)]
+
+
+def _found_rows(tokenizer: Tokenizer, vectors: WordVectors) -> FoundRows:
+    pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
+    rows = row_of_each_piece(pieces, vectors)
+    found = [(NUM_SPECIAL_IDS + number, row) for number, row in enumerate(rows) if row is not None]
+    ids, chosen = np.array(found, np.int32).reshape(-1, 2).T
+    return FoundRows(ids, vectors.matrix[chosen], len(pieces))
