@@ -5,9 +5,9 @@
     transformer-jax train --config=configs/language_model.py:base --config.data.file=text.txt.xz --workdir=runs/lm_base
     transformer-jax generate --workdir=runs/lm_quick --prompt="The old man"
 
-``quick``: generated English paragraphs, two CPU cores, about 2 minutes; not yet run. ``enwiki``: a text of 100 MB with a
-paragraph a line, of which the last 5 % are held out; 3.4 million parameters, sized for 30 minutes of two CPU cores, which is
-two thirds of an epoch; not yet run. ``base``: the size of GPT-2 small (Radford et al. 2019; 124 million parameters) for one
+``quick``: generated English paragraphs, 90 CPU seconds (about 2 minutes of two cores), 0.998 bits per byte of validation.
+``enwiki``: a text of 100 MB with a paragraph a line, of which the last 5 % are held out; 3.4 million parameters, 4,000 updates,
+two thirds of an epoch; 27 minutes and 33 CPU minutes on two shared cores, 1.670 bits per byte of the 5,041,739 held-out bytes. ``base``: the size of GPT-2 small (Radford et al. 2019; 124 million parameters) for one
 GPU or TPU of 40 GB and a few GB of text; not yet run.
 """
 

@@ -1,11 +1,11 @@
-"""The ancestors of the Transformer: recurrent encoder-decoders without attention, and with every classic one.
+"""The predecessors of the Transformer: recurrent encoder-decoders without attention, and with each classic attention.
 
     transformer-jax train --config=configs/seq2seq.py:luong_general --workdir=runs/luong
     transformer-jax train --config=configs/seq2seq.py:bahdanau_copy --workdir=runs/copy
     transformer-jax train --config=configs/seq2seq.py:bahdanau_multi30k --config.data.directory=multi30k --workdir=runs/m30k_rnn
 
 Each model is for the generated corpus of quickstart.py; with ``_copy`` for copying up to 30 words, with ``_multi30k`` for
-Multi30k (see multi30k.py). Their sizes are for two CPU cores; experiments/attention_ancestors says what they reach on Multi30k.
+Multi30k (see multi30k.py). Their sizes are for two CPU cores; experiments/attention_ancestors has their results on Multi30k.
 
 At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 81.4 million parameters) and
 ``luong_wmt`` (Luong et al. 2015; 222 million). Both depart from them in the optimizer (Adam instead of Adadelta and SGD), in

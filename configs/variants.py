@@ -3,8 +3,8 @@
     transformer-jax train --config=configs/variants.py:keras_en2de --config.data.directory=multi30k --workdir=runs/keras
     transformer-jax train --config=configs/variants.py:tf_demo --config.data.directory=multi30k --workdir=runs/tf_demo
 
-Both on Multi30k, which the first was written for (see multi30k.py). Neither was run at its own size. What their choices cost
-together was measured at a common size and rate, with five minutes of training each (experiments/attention_ancestors): BLEU on
+Both on Multi30k, which the first was written for (see multi30k.py). Neither was run at its own size. The cost of their choices
+was measured at a common size and rate, with five minutes of training each (experiments/attention_ancestors): BLEU on
 test_2016 is 31.77 for the paper's model, 31.11 for keras_en2de, 28.56 for tf_demo.
 """
 

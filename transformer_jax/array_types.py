@@ -1,4 +1,4 @@
-"""The alphabet of dimensions and the special token ids that every module agrees on.
+"""Names of dimensions and special token ids, used by every module.
 
 One letter a dimension, everywhere: ``B`` batch rows, ``S`` source positions, ``T`` target positions, ``L`` positions of
 either side, ``Q`` query positions, ``M`` key ("memory") positions, ``D`` model width, ``H`` heads, ``K`` head size, ``F``

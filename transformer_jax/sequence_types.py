@@ -1,4 +1,4 @@
-"""What flows between data, model and decoding: token rows, batches of pairs, decoding caches."""
+"""Data passed between data loading, models and decoding: token rows, batches of pairs, decoding caches."""
 
 from typing import NamedTuple
 

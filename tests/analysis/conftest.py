@@ -9,7 +9,8 @@ import pytest
 
 from transformer_jax.config import DecodingConfig, from_dict, to_json
 from transformer_jax.evaluation import EvaluationReport, score_translations
-from transformer_jax.tasks.saved_evaluations import SavedEvaluation, save_evaluation
+from transformer_jax.tasks.saved_evaluations import SavedEvaluation, ScoredCheckpoint, save_evaluation
+from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 
 
 @pytest.fixture
@@ -44,15 +45,14 @@ def save_translations() -> Callable[..., SavedEvaluation]:
     ) -> SavedEvaluation:
         report = EvaluationReport(
             split=split,
-            checkpoint_step=step,
             scores=score_translations(hypotheses, references),
             loss=1.0,
             perplexity=2.7,
             tokens_per_second=10.0,
             num_sentences=len(hypotheses),
             decoding=DecodingConfig(),
-            ensemble=ensemble,
         )
-        return save_evaluation(run / f"evaluation-{split}-{step}{'-ensemble' if ensemble else ''}", report, hypotheses)
+        scored = ScoredCheckpoint(TranslationEvaluation(report, hypotheses), step, ensemble=ensemble)
+        return save_evaluation(run / f"evaluation-{split}-{step}{'-ensemble' if ensemble else ''}", scored)
 
     return save

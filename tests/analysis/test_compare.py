@@ -144,7 +144,10 @@ def test_mistakes_are_told(sides, tmp_path, capsys):
     for arguments, message in (
         (sides[:1], "give two runs to compare, not 1"),
         ([sides[0], sides[0]], "A B: both are"),
-        ([*sides, "--config.decoding.beam_width=1"], "was translated before; give its run directory instead"),
+        (
+            [*sides, "--config.decoding.beam_width=1"],
+            "was translated with other settings; give its run directory instead",
+        ),
         ([sides[0], tmp_path], "not a run directory: no config.json in it"),
         ([sides[0], sides[1].parent / "config.json"], "config.json: not the scores that evaluate writes"),
         ([sides[0].parent, sides[1]], "no checkpoint"),

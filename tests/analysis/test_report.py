@@ -30,7 +30,12 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
     (run / "run.json").write_text(json.dumps([{"parameters": 1}, {"parameters": 12345}]))
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 3600.5, "lost": 1.0}}))
     summary = summarize(run, "run")
-    assert (summary.score, summary.chrf, summary.perplexity, summary.best_update) == (20.0, 40.0, None, 2)
+    assert (summary.score, summary.metrics["chrf"], summary.metrics["perplexity"], summary.best_update) == (
+        20.0,
+        40.0,
+        None,
+        2,
+    )
     assert (summary.updates, summary.target_tokens, summary.tokens_per_second) == (3, 300, 20.0)
     assert (summary.parameters, summary.seconds, summary.best_checkpoint) == (12345, 3661.5, None)
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 0.0}}))
@@ -47,10 +52,10 @@ def test_scores_of_a_split_are_those_of_the_best_checkpoint_alone(make_run, save
     summaries = [summarize(run, run.name) for run in runs]
     best = replace(summaries[0], best_checkpoint=runs[0] / "checkpoints" / "2")
     table = results_table([best, summaries[1]])
-    assert table.headings[-2:] == ("test BLEU", "test chrF")
-    assert [row[-2] for row in table.rows] == ["100.00", ""]
+    assert table.headings[-3:] == ("test BLEU", "test chrF", "test BLEU lower-case")
+    assert [row[-3] for row in table.rows] == ["100.00", ""]
     assert results_table(summaries).headings[-1] == "time"
-    assert report_csv([best]).split("\r\n")[1].split(",")[10:12] == ["100.00000000000004", "100.0"]
+    assert report_csv([best]).split("\r\n")[1].split(",")[9:11] == ["100.00000000000004", "100.0"]
     evaluations = run_report(summaries, None).sections[-1].blocks[0]
     assert [row[:4] for row in evaluations.rows] == [
         ("a", "test", "2, with runs/b:7", "0.00"),

@@ -115,7 +115,7 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["evaluate", "--workdir="], "--workdir: is empty"),
         (["translate", "--workdir={run}", "--input={run}/nowhere"], "{run}/nowhere: cannot be read: No such file"),
         (["translate", "--workdir={run}", "--input={run}/run.json", "--output=/nowhere/a"], "/nowhere/a: No such file"),
-        (["checkpoint", "lst", "{run}"], "'lst' is not something to do; did you mean ls?"),
+        (["checkpoint", "lst", "{run}"], "'lst' is not an action; did you mean ls?"),
         (["checkpoint", "diff", "{run}"], "checkpoint diff: takes the folders of two runs, found {run}"),
         (["checkpoint", "ls", "{run}/tokenizer"], "RUN: {run}/tokenizer is not a run directory"),
         (["checkpoint", "info", "{run}", "--checkpoint=7"], "no checkpoint '7'; there are best, last, [0, 10, 20, 30]"),

@@ -85,7 +85,7 @@ def test_a_search(capsys):
 
 def test_a_search_where_nothing_fits(capsys):
     assert main([*PREFLIGHT, "--topology=small:2", "--search", "--search_limit=1"]) == 1
-    assert "Nothing that was tried fits" in capsys.readouterr().out
+    assert "No variant that was tried fits" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

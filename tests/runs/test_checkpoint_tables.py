@@ -12,7 +12,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, Metric
 from transformer_jax.runs.checkpoint_tools.difference import compare_parameters, difference_table
 from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table, marks_of
-from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, bytes_text, parameter_table
+from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text, parameter_count, parameter_table
 from transformer_jax.runs.checkpoint_tools.pruning import to_remove
 
 BLEU = Metric("bleu", "maximize")
@@ -52,7 +52,7 @@ def test_a_tree_of_modules_with_totals():
         "  kernel    2 x 3   float32        6   24 B",
         "total                             11   42 B",
     ]
-    assert str(amount_of(tree)) == "11 numbers in 3 arrays, 42 B"
+    assert str(parameter_count(tree)) == "11 numbers in 3 arrays, 42 B"
 
 
 def test_the_difference_of_two_trees():

@@ -12,7 +12,7 @@ from run_settings import tiny_config, tiny_settings
 from run_steps import prepared, program_of, session, train
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.commands.train import require_same_run, with_own_beginning
+from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
 from transformer_jax.runs.record import _describe_run, _progress
@@ -62,7 +62,7 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     for init in (InitConfig(), replace(config.init, run=str(tmp_path / "moved"))):
         resumed = replace(config, init=init)
         require_same_run(resumed, str(run))
-        assert with_own_beginning(resumed, str(run)) == config
+        assert with_recorded_init(resumed, str(run)) == config
     with pytest.raises(ConfigError, match="init.leave_out: the run has '', this command 'embedding'"):
         require_same_run(replace(config, init=replace(config.init, leave_out="embedding")), str(run))
     assert train(config, run).step == 3

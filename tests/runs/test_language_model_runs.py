@@ -55,7 +55,11 @@ def test_it_is_evaluated_listed_and_reported_by_the_commands_of_every_task(whole
     assert main(["checkpoint", "ls", str(whole)]) == 0
     assert "validation bits per byte" in capsys.readouterr().out
     assert main(["report", str(whole), f"--output={tmp_path}"]) == 0
-    assert capsys.readouterr().out.startswith("run  bits per byte")
+    heading, row = capsys.readouterr().out.splitlines()[:2]
+    assert heading.startswith("run  bits per byte  perplexity")
+    assert heading.endswith("validation bits per byte")
+    assert float(row.split()[-1]) == pytest.approx(report["bits_per_byte"], abs=1e-4)
+    assert (tmp_path / "curves.png").is_file()
 
 
 def test_runs_vectorized_come_out_as_alone(whole, config, tmp_path):

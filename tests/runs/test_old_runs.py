@@ -8,9 +8,10 @@ import pytest
 from run_steps import metrics_of, train
 
 from transformer_jax.__main__ import main
+from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import MeshConfig, load_run_config
-from transformer_jax.runs.restore import restore_params
+from transformer_jax.tasks.registry import TASKS
 
 OLD_RUNS = Path(__file__).resolve().parents[1] / "data" / "old_runs"
 
@@ -50,8 +51,8 @@ def test_an_old_run_is_evaluated(old_run, cache, capsys):
 def test_an_old_run_scores_what_it_scored_then(old_run, cache):
     config = load_run_config(old_run)
     config = replace(config, data=replace(config.data, cache_directory=str(cache)), mesh=MeshConfig())
-    task, params, _ = restore_params(old_run, config, "last")
-    found = task.evaluate(params, "validation", limit=config.training.validation_sentences).metrics
+    trained = TASKS[config.task].open_trained([ChosenRun(str(old_run), config, "last")], 1)
+    found = trained.evaluate("validation", limit=config.training.validation_sentences).metrics
     logged = metrics_of(old_run)[-1]
     for name in ("loss", "perplexity", "bleu", "chrf"):
         assert found[name] == pytest.approx(logged[f"validation/{name}"], rel=1e-4), name

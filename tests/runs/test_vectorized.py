@@ -182,7 +182,7 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
 def test_what_does_not_stand_at_the_same_update_or_has_other_data_is_refused(cache, alone, tmp_path):
     shutil.copytree(alone / "0", tmp_path / "0")
     before = {file: file.read_bytes() for file in (tmp_path / "0").glob("*.json*")}
-    with pytest.raises(ConfigError, match="stand at different updates"):
+    with pytest.raises(ConfigError, match="are at different updates"):
         together(cache, tmp_path, MEMBERS[:2])
     assert {file: file.read_bytes() for file in (tmp_path / "0").glob("*.json*")} == before
     assert tmp_path / "0" / "outcome.json" in before

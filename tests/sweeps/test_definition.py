@@ -94,7 +94,7 @@ def test_a_sampler_is_left_to_choose():
         ),
         (
             'Sweep(config="configs/quickstart.py", space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2)',
-            "searches two or more ranges of numbers",
+            "needs two or more ranges of numbers",
         ),
         ('Sweep(config="configs/nowhere.py")', "no recipe 'configs/nowhere.py'"),
         ('Sweep(config="configs/quickstart.py", space={"model.dropout": LogUniform(0, 1)})', "0 < low < high"),

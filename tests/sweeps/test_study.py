@@ -11,7 +11,7 @@ from sweeps.studies import GRID, SEARCH
 from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.compiled_first import CompiledFirst
 from transformer_jax.sweeps.definition import Sweep
-from transformer_jax.sweeps.heartbeat import alive
+from transformer_jax.sweeps.heartbeat import heartbeat
 from transformer_jax.sweeps.ranges import LogUniform, Uniform
 from transformer_jax.sweeps.storage import open_storage
 from transformer_jax.sweeps.study import SharedStudy, best_of, number_of
@@ -47,7 +47,7 @@ def later(monkeypatch):
 def silent_for_a_grace(studies, later, seconds):
     """Lets workers look at the study, and look again after so many seconds in which nothing happened."""
     for study in studies:
-        assert study.take_over_orphans() == []
+        assert study.enqueue_stale_again() == []
     later(seconds)
 
 
@@ -56,8 +56,8 @@ def test_a_silent_worker_loses_its_trial_to_one_other(storage, later):
     lost = study.claim()
     point = study.point(lost)
     silent_for_a_grace([study, other], later, 101)
-    assert other.take_over_orphans() == [0]
-    assert study.take_over_orphans() == []
+    assert other.enqueue_stale_again() == [0]
+    assert study.enqueue_stale_again() == []
     others = [study.claim() for _ in range(5)]
     assert number_of(others[0]) == 0, "it comes before those that were never begun"
     assert study.point(others[0]) == point
@@ -70,41 +70,41 @@ def test_a_silent_worker_loses_its_trial_to_one_other(storage, later):
 def test_a_worker_that_says_it_lives_keeps_its_trial(storage, later):
     study = SharedStudy(SEARCH, storage, "s", grace_seconds=3.0)
     trial = study.claim()
-    with alive(trial, 3.0) as lost:
+    with heartbeat(trial, 3.0) as lost:
         first = study.study.trials[0].user_attrs["alive"]
-        assert study.take_over_orphans() == []
+        assert study.enqueue_stale_again() == []
         deadline = time.monotonic() + 60
         while study.study.trials[0].user_attrs["alive"] == first and time.monotonic() < deadline:
             time.sleep(0.1)
         later(100)
-        assert study.take_over_orphans() == []
+        assert study.enqueue_stale_again() == []
     assert not lost.is_set()
     later(200)
-    assert study.take_over_orphans() == [0]
+    assert study.enqueue_stale_again() == [0]
 
 
 def test_a_trial_is_offered_once_though_two_take_it_over_at_the_same_time(storage, later, monkeypatch):
     first, second = (SharedStudy(SEARCH, storage, "s", grace_seconds=100.0) for _ in range(2))
-    offer = first._offer_again
+    offer = first._enqueue_again
     first.claim()
     silent_for_a_grace([first, second], later, 101)
     # Between the two steps of the first, the second looks too.
-    monkeypatch.setattr(first, "_offer_again", lambda trial: (second.take_over_orphans(), offer(trial)))
-    assert first.take_over_orphans() == [0]
+    monkeypatch.setattr(first, "_enqueue_again", lambda trial: (second.enqueue_stale_again(), offer(trial)))
+    assert first.enqueue_stale_again() == [0]
     assert len(first.study.trials) == 6
     # And whoever dies between them leaves it to others, later.
-    monkeypatch.setattr(first, "_offer_again", lambda trial: None)
+    monkeypatch.setattr(first, "_enqueue_again", lambda trial: None)
     first.claim()
     silent_for_a_grace([first, second], later, 303)
-    assert first.take_over_orphans() == [0]
+    assert first.enqueue_stale_again() == [0]
     silent_for_a_grace([second], later, 505)
-    assert second.take_over_orphans() == [0]
+    assert second.enqueue_stale_again() == [0]
 
 
 def test_a_trial_that_ended_is_not_begun_again_though_it_was_offered_twice(storage):
     study = SharedStudy(GRID, storage, "s")
     trial = study.claim()
-    study._offer_again(study.study.trials[0])
+    study._enqueue_again(study.study.trials[0])
     study.point(trial)
     study.finish(trial, TrialState.COMPLETE, 1.0, step=1)
     assert [number_of(study.claim()) for _ in range(3)] == [1, 2, 3]
@@ -180,7 +180,7 @@ def test_the_best_is_the_earliest_of_the_best():
             r"--storage: postgresql\+psycopg://me@127.0.0.1:1/x cannot be",
         ),
         ("nonsense://x", "--storage: nonsense://x cannot be opened"),
-        ("sqlite:///study.db", "SQLite cannot keep workers apart"),
+        ("sqlite:///study.db", "two workers of an SQLite study can claim one trial"),
         ("/proc/study.journal", "--storage: /proc/study.journal: "),
     ],
 )

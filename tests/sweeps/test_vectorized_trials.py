@@ -10,7 +10,7 @@ from sweeps.studies import GRID, SEARCH
 from transformer_jax.checkpoints.run_directory import RunIsBusy
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.record import Outcome, TrainingDiverged
-from transformer_jax.sweeps.definition import Sweep, require_alike
+from transformer_jax.sweeps.definition import Sweep, require_vectorizable
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.ranges import LogUniform
 from transformer_jax.sweeps.scheduler import Scheduler
@@ -144,7 +144,7 @@ def test_who_has_ended_says_no_more_that_it_lives(storage, tmp_path):
     def together(configs, folders, should_stops, on_end):
         for place in range(len(folders)):
             on_end(place, TrainingDiverged("loss nan"))
-            beating.append(sum(thread.name == "alive" for thread in threading.enumerate()))
+            beating.append(sum(thread.name == "heartbeat" for thread in threading.enumerate()))
 
     Worker(SharedStudy(replace(ALIKE, rows={"a": {}}), storage, "s"), tmp_path, together, 5).work()
     assert beating == [4, 3, 2, 1, 0]
@@ -210,11 +210,11 @@ def test_a_folder_that_is_in_use_is_left_for_a_while(storage, tmp_path):
 
 
 def test_a_sweep_without_two_that_are_alike_is_refused():
-    require_alike(ALIKE)
-    require_alike(SEARCH)
+    require_vectorizable(ALIKE)
+    require_vectorizable(SEARCH)
     with pytest.raises(
         ConfigError, match="no two trials differ in hyperparameters alone; with data.seed=0 all seeds read"
     ):
-        require_alike(GRID)
+        require_vectorizable(GRID)
     with pytest.raises(ConfigError, match="does not use the 1 devices that each model has with --vectorize"):
-        require_alike(replace(ALIKE, overrides={"data.seed": 0, "mesh.fsdp": 2}))
+        require_vectorizable(replace(ALIKE, overrides={"data.seed": 0, "mesh.fsdp": 2}))

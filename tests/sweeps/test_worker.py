@@ -73,7 +73,7 @@ def test_a_storage_that_does_not_answer_is_waited_for(storage, tmp_path, monkeyp
         should_stop(5, {"validation/bleu": 7.5})
         return Outcome(5, "finished", 7.5, "")
 
-    for name in ("claim", "finish", "take_over_orphans"):
+    for name in ("claim", "finish", "enqueue_stale_again"):
         monkeypatch.setattr(study, name, sometimes(getattr(study, name)))
     Worker(study, tmp_path, one_by_one(pretend)).work()
     assert [row.state for row in rows(study)] == ["complete"] * 4

@@ -7,6 +7,8 @@ import pytest
 from transformer_jax.config import DataError, DecodingConfig, from_dict
 from transformer_jax.evaluation import EvaluationReport, score_translations
 from transformer_jax.tasks.saved_evaluations import (
+    ScoredCheckpoint,
+    ensemble_suffix,
     evaluation_stem,
     find_evaluation,
     read_evaluation,
@@ -15,14 +17,15 @@ from transformer_jax.tasks.saved_evaluations import (
     stem_of,
     whose_parameters,
 )
-from transformer_jax.tasks.translation.trained_ensemble import ensemble_ending
+from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 
 # Only "\n" ends a line.
 LINES = ["a b\rc", "", "d\u2028e"]
 
 
-def report_of(lines: list[str]) -> EvaluationReport:
-    return EvaluationReport("test", 30, score_translations(lines, lines), 1.0, 2.7, 10.0, len(lines), DecodingConfig())
+def scored(lines: list[str], averaged: int = 1) -> ScoredCheckpoint:
+    report = EvaluationReport("test", score_translations(lines, lines), 1.0, 2.7, 10.0, len(lines), DecodingConfig())
+    return ScoredCheckpoint(TranslationEvaluation(report, lines), 30, averaged)
 
 
 def test_names_say_what_was_searched_otherwise():
@@ -35,10 +38,10 @@ def test_names_say_what_was_searched_otherwise():
 
 def test_names_say_who_took_part_and_no_two_ensembles_share_one(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert ensemble_ending("runs/a", ()) == ""
-    assert ensemble_ending("runs/a", ("runs/b/:10", f"{tmp_path}/runs/c:4000")) == "-ensemble+b-10+c-4000"
+    assert ensemble_suffix("runs/a", ()) == ""
+    assert ensemble_suffix("runs/a", ("runs/b/:10", f"{tmp_path}/runs/c:4000")) == "-ensemble+b-10+c-4000"
     folders = ("trials/0003", "t1/trials/0003", "t2/trials/0003", "t2/trials/0004", "t1/trials/../../t2/trials/0003")
-    names = [ensemble_ending("trials/0001", (f"{folder}:30",)) for folder in folders]
+    names = [ensemble_suffix("trials/0001", (f"{folder}:30",)) for folder in folders]
     assert names[0] == "-ensemble+0003-30"
     assert len(set(names)) == 4
     assert names[4] == names[2]
@@ -54,7 +57,7 @@ def test_whose_parameters_were_scored():
 
 def test_what_is_written_comes_back(tmp_path):
     stem = tmp_path / "evaluation-test-30-length_penalty=0.2"
-    saved = save_evaluation(stem, report_of(LINES), LINES)
+    saved = save_evaluation(stem, scored(LINES))
     assert read_evaluation(stem).hypotheses == saved.hypotheses == LINES
     assert read_evaluation(stem).report == json.loads(json.dumps(saved.report))
     files = sorted(tmp_path.iterdir())
@@ -64,14 +67,14 @@ def test_what_is_written_comes_back(tmp_path):
 
 def test_only_the_same_search_will_do(tmp_path):
     stem = tmp_path / "evaluation-test-30"
-    save_evaluation(stem, report_of(LINES), LINES)
+    save_evaluation(stem, scored(LINES))
     assert find_evaluation(stem, from_dict({})) is not None
     assert find_evaluation(stem, from_dict({"decoding": {"beam_width": 1}})) is None
     assert find_evaluation(tmp_path / "evaluation-test-31", from_dict({})) is None
 
 
 def test_what_is_damaged_or_something_else_is_passed_over(tmp_path):
-    save_evaluation(tmp_path / "evaluation-test-30", report_of(LINES), LINES)
+    save_evaluation(tmp_path / "evaluation-test-30", scored(LINES))
     (tmp_path / "evaluation-half.json").write_text('{"scores":')
     (tmp_path / "evaluation-notes.json").write_text("[1]")
     assert [file.name for file, _ in saved_reports(tmp_path)] == ["evaluation-test-30.json"]

@@ -54,9 +54,9 @@ def test_each_shape_is_compiled_once_and_the_first_before_the_others(compiled, t
 
 def test_a_shape_that_was_not_announced_is_known_as_such_and_compiled(compiled, traced):
     batch = put_batch(np.ones((1, 7), np.float32), MESH)
-    assert not compiled.is_announced(batch)
-    assert all(compiled.is_announced(np.ones((1, width), np.float32)) for width in WIDTHS)
+    assert not compiled.is_planned(batch)
+    assert all(compiled.is_planned(np.ones((1, width), np.float32)) for width in WIDTHS)
     after, _ = compiled.for_batch(batch)(state(), batch, None)
     assert float(after.params["norm"]["scale"]) == 1 + 7
-    assert compiled.is_announced(batch)
+    assert compiled.is_planned(batch)
     assert 7 in traced

@@ -20,7 +20,7 @@ class SentenceComparison(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """By how much the second is better."""
+        """Difference of the second and the first."""
         return self.second_chrf - self.first_chrf
 
 
@@ -54,6 +54,6 @@ def compare_sides(
 
 
 def most_different(sentences: Sequence[SentenceComparison], count: int, sign: int) -> list[SentenceComparison]:
-    """The ``count`` sentences most in favor of the second (``sign`` 1) or the first (-1); never one that is in nobody's."""
+    """The ``count`` sentences most in favor of the second (``sign`` 1) or the first (-1), without ties."""
     favorable = [sentence for sentence in sentences if sign * sentence.gain > 0]
     return sorted(favorable, key=lambda sentence: (-sign * sentence.gain, sentence.number))[:count]

@@ -30,7 +30,7 @@ def comparison_report(comparison: Comparison, examples: int) -> Document:
 
 
 def scores_section(comparison: Comparison) -> Section:
-    """The table of both metrics and what it says."""
+    """The table of both metrics, with the verdict."""
     rows = []
     for each in comparison.scores:
         estimates = _written(each.first), _written(each.second), _written(each.difference, "+")

@@ -1,4 +1,4 @@
-"""The settings in which several runs are not alike."""
+"""The settings in which several runs differ."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A report as Markdown (GitHub's, with its tables); whatever a text holds, it is shown as it is."""
+"""A report as Markdown (GitHub's, with its tables); every text is escaped."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The learning curves of several runs as one picture."""
+"""The learning curves of several runs in one plot."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ from transformer_jax.analysis.document import Picture
 from transformer_jax.analysis.run_summary import RunSummary
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError
+from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.visualization.curves import draw_curves
@@ -14,17 +15,16 @@ from transformer_jax.visualization.curves import draw_curves
 PANELS_SIDE_BY_SIDE = 2
 
 
-def draw_run_curves(
-    runs: Sequence[RunSummary], metrics: Sequence[str], path: Path, *, is_chosen: bool
-) -> Picture | None:
-    """Draws those of ``metrics`` that a run has, each run that has any; None, and no picture, where there is nothing yet.
+def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
+    """Draws the metrics ``chosen``, or those of the tasks of the runs and the training loss, each run that has any.
 
-    Raises ConfigError when the user has chosen a metric that no run has.
+    None, and no picture, where there is nothing yet. Raises ConfigError when no run has one that was chosen.
     """
+    metrics = list(dict.fromkeys(name.strip() for name in chosen)) or _default_curves(runs)
     found = {run.name: _names(RunDirectory(run.folder).metrics) for run in runs}
     known = sorted(set().union(*found.values()))
     unknown = [metric for metric in metrics if metric not in known]
-    if is_chosen and unknown:
+    if chosen and unknown:
         hint = did_you_mean(unknown[0], known) or f"; there are {', '.join(known) or 'none yet'}"
         raise ConfigError(f"--metrics: no run has measured {unknown[0]!r}{hint}")
     keys = [metric for metric in metrics if metric in known]
@@ -37,6 +37,15 @@ def draw_run_curves(
     return Picture(path.name, path.read_bytes(), words)
 
 
+def _default_curves(runs: Sequence[RunSummary]) -> list[str]:
+    """The metrics of the tasks, without the loss, which the perplexity repeats, and the training loss."""
+    of_tasks = [
+        [metric.key for metric in TASKS[run.config.task].metrics if metric.name != "loss"]
+        for run in runs
+    ]
+    return [*dict.fromkeys(key for keys in of_tasks for key in keys), "train/loss"]
+
+
 def _names(file: Path) -> set[str]:
-    """What was measured at all."""
+    """Names of the metrics that have at least one value."""
     return {name for record in read_metrics(file) for name, value in record.items() if value is not None}

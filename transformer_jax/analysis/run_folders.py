@@ -1,4 +1,4 @@
-"""From what is typed on the command line to the folders of runs, and a short name for each."""
+"""The folders of the runs named on the command line, and a short name for each."""
 
 from collections.abc import Sequence
 from pathlib import Path

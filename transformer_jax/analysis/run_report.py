@@ -1,4 +1,4 @@
-"""The report of several runs: what they reached, their curves, in what they differ, their best checkpoints."""
+"""The report of several runs: results, curves, differing settings, best checkpoints."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,13 +6,13 @@ from transformer_jax.analysis.differing_settings import differing_settings, sett
 from transformer_jax.analysis.document import Document, Picture, Section, Table
 from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.analysis.run_summary import RunSummary
+from transformer_jax.config import Metric
+from transformer_jax.config.tasks import TASKS
 
 Value = float | int | None
 
 # Heading in the tables, name in the CSV, how it is written, and where it comes from.
 COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
-    ("chrF", "validation_chrf", "{:.2f}", lambda run: run.chrf),
-    ("perplexity", "validation_perplexity", "{:.3f}", lambda run: run.perplexity),
     ("at update", "best_update", "{:,}", lambda run: run.best_update),
     ("updates", "updates", "{:,}", lambda run: run.updates),
     ("target tokens", "target_tokens", "{:,}", lambda run: run.target_tokens),
@@ -21,10 +21,10 @@ COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
     ("time", "seconds", "", lambda run: run.seconds),
 )
 MEANING = (
-    "The score, chrF and perplexity are of the best validation, made after that update; perplexities compare "
-    "only where the tokenizer is the same. Target tokens are all that were trained on; tokens/s, of the target, is the median "
-    "of what was logged. Time is what goodput.json accounts for. The last columns, if any, are of whole splits, translated "
-    "by the best checkpoint. An empty cell is not known, or not yet."
+    "The metrics are those of the best validation, made after that update; perplexities compare only where the tokenizer is "
+    "the same. Target tokens are all that were trained on; tokens/s, of the target, is the median "
+    "of what was logged. Time is what goodput.json accounts for. The last columns, if any, are of whole splits, scored "
+    "with the best checkpoint. An empty cell is not known, or not yet."
 )
 
 # What decides which text a validation scores; the text of a generated validation split depends on no seed.
@@ -33,6 +33,10 @@ SCORED_TEXT = frozenset(
         "data.source",
         "data.directory",
         "data.name",
+        "data.file",
+        "data.documents",
+        "data.held_out",
+        "data.generated_sentences",
         "data.source_language",
         "data.target_language",
         "data.generated_words",
@@ -43,21 +47,21 @@ SCORED_TEXT = frozenset(
 
 
 def results_table(runs: Sequence[RunSummary]) -> Table:
-    """A row for each run: the columns above, then BLEU and chrF of the best checkpoint on every split that was evaluated."""
-    splits = _splits(runs)
-    headings = ("run", _score_name(runs), *(column[0] for column in COLUMNS), *_split_headings(splits, "BLEU", "chrF"))
+    """A row for each run: its metrics, the columns above, the scores of the best checkpoint on every evaluated split."""
+    metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
+    headings = (
+        "run",
+        *(metric.label for metric in metrics),
+        *(column[0] for column in COLUMNS),
+        *(f"{split} {metric.label}" for split, metric in split_metrics),
+    )
     rows = []
     for run in runs:
-        score = "" if run.score is None else run.config.selection.text(run.score)
+        scores = (_text(metric, run.metrics.get(metric.name)) for metric in metrics)
         values = (_written(form, read(run)) for _, _, form, read in COLUMNS)
-        rows.append((run.name, score, *values, *_written_scores(run, splits)))
+        of_splits = (_text(metric, _split_score(run, split, metric)) for split, metric in split_metrics)
+        rows.append((run.name, *scores, *values, *of_splits))
     return Table(headings, tuple(rows))
-
-
-def _score_name(runs: Sequence[RunSummary]) -> str:
-    """What the runs were selected by; runs of several tasks are not compared."""
-    labels = {run.config.selection.label for run in runs}
-    return labels.pop() if len(labels) == 1 else "score"
 
 
 def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
@@ -84,7 +88,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
 
 
 def different_text(runs: Sequence[RunSummary]) -> list[str]:
-    """A sentence, unless all runs were scored on the same text, as far as their settings tell."""
+    """A warning, unless all runs were scored on the same text according to their settings."""
     differ = [key for key in differing_settings([run.config for run in runs]) if key in SCORED_TEXT]
     if not differ:
         return []
@@ -94,22 +98,27 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def damage(runs: Sequence[RunSummary]) -> list[str]:
-    """A sentence about each checkpoint whose score cannot be read, so that nobody knows whether it is the best."""
+    """A warning about each checkpoint whose score cannot be read: it may be the best."""
     return [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
 
 
 def report_csv(runs: Sequence[RunSummary]) -> str:
     """A line for each run: its results in full, the settings that differ, the scores of splits, its folders."""
     settings = differing_settings([run.config for run in runs])
-    splits = _splits(runs)
-    keys = {run.config.selection.key.replace("/", "_") for run in runs}
-    score = keys.pop() if len(keys) == 1 else "validation_score"
-    headings = ["run", score, *(column[1] for column in COLUMNS), *_split_headings(splits, "bleu", "chrf"), *settings]
+    metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
+    headings = [
+        "run",
+        *(f"validation_{metric.name}" for metric in metrics),
+        *(column[1] for column in COLUMNS),
+        *(f"{split} {metric.name}" for split, metric in split_metrics),
+        *settings,
+    ]
     rows = []
     for number, run in enumerate(runs):
-        values = [run.score, *(read(run) for _, _, _, read in COLUMNS)]
+        values = [*(run.metrics.get(metric.name) for metric in metrics), *(read(run) for _, _, _, read in COLUMNS)]
+        scores = [_split_score(run, split, metric) for split, metric in split_metrics]
         where = [run.best_checkpoint, run.folder]
-        rows.append([run.name, *values, *_scores(run, splits), *(each[number] for each in settings.values()), *where])
+        rows.append([run.name, *values, *scores, *(each[number] for each in settings.values()), *where])
     return to_csv([*headings, "best_checkpoint", "folder"], rows)
 
 
@@ -122,32 +131,49 @@ def duration(seconds: float) -> str:
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     """Every saved evaluation, whatever it was of."""
-    rows = []
-    for run in runs:
-        for saved in run.evaluations:
-            scores = [f"{score:.2f}" for score in (saved.bleu, saved.bleu_lowercase, saved.chrf)]
-            rows.append((run.name, saved.split, saved.parameters, *scores, saved.file))
-    headings = ("run", "split", "checkpoint", "BLEU", "BLEU lower-case", "chrF", "file")
-    return Table(headings, tuple(rows), of_text=frozenset({0, 1, 6}))
+    metrics = [metric for metric in _tasks_metrics(runs) if metric.is_independent_of_tokenizer]
+    rows = [
+        (
+            run.name,
+            saved.split,
+            saved.parameters,
+            *(_text(metric, saved.metrics.get(metric.name)) for metric in metrics),
+            saved.file,
+        )
+        for run in runs
+        for saved in run.evaluations
+    ]
+    headings = ("run", "split", "checkpoint", *(metric.label for metric in metrics), "file")
+    return Table(headings, tuple(rows), of_text=frozenset({0, 1, len(headings) - 1}))
 
 
-def _splits(runs: Sequence[RunSummary]) -> list[str]:
-    """The splits on which a best checkpoint was evaluated."""
-    found = {saved.split for run in runs for saved in run.evaluations if run.scores_of_best(saved.split)}
-    return sorted(found)
+def _tasks_metrics(runs: Sequence[RunSummary]) -> list[Metric]:
+    """The metrics of the tasks of the runs, each once."""
+    return list(dict.fromkeys(metric for run in runs for metric in TASKS[run.config.task].metrics))
 
 
-def _split_headings(splits: Sequence[str], bleu: str, chrf: str) -> list[str]:
-    return [f"{split} {metric}" for split in splits for metric in (bleu, chrf)]
+def _metrics_of(runs: Sequence[RunSummary]) -> list[Metric]:
+    """Those that select checkpoints, and the others that any run has measured; not the loss, which the perplexity repeats."""
+    selecting = {run.config.selection for run in runs}
+    measured = {name for run in runs for name, value in run.metrics.items() if value is not None} - {"loss"}
+    return [metric for metric in _tasks_metrics(runs) if metric in selecting or metric.name in measured]
 
 
-def _scores(run: RunSummary, splits: Sequence[str]) -> list[Value]:
-    found = [run.scores_of_best(split) for split in splits]
-    return [value for saved in found for value in ((saved.bleu, saved.chrf) if saved else (None, None))]
+def _split_metrics(runs: Sequence[RunSummary]) -> list[tuple[str, Metric]]:
+    """The splits on which a best checkpoint was evaluated, with the metrics of that."""
+    splits = sorted({saved.split for run in runs for saved in run.evaluations if run.scores_of_best(saved.split)})
+    metrics = [metric for metric in _tasks_metrics(runs) if metric.is_independent_of_tokenizer]
+    pairs = [(split, metric) for split in splits for metric in metrics]
+    return [pair for pair in pairs if any(_split_score(run, *pair) is not None for run in runs)]
 
 
-def _written_scores(run: RunSummary, splits: Sequence[str]) -> list[str]:
-    return [_written("{:.2f}", value) for value in _scores(run, splits)]
+def _split_score(run: RunSummary, split: str, metric: Metric) -> float | None:
+    saved = run.scores_of_best(split)
+    return None if saved is None else saved.metrics.get(metric.name)
+
+
+def _text(metric: Metric, value: float | None) -> str:
+    return "" if value is None else metric.text(value)
 
 
 def _written(form: str, value: Value) -> str:

@@ -1,7 +1,7 @@
-"""What one run reached and what it took, read from its folder; nothing is loaded, and the run may still be in progress."""
+"""Results and cost of one run, read from its folder; nothing is loaded, and the run may still be in progress."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -10,38 +10,35 @@ from typing import Any
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, watched_validations
 from transformer_jax.config import DataError, ExperimentConfig, Metric, load_run_config
+from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
 
 
 @dataclass(frozen=True)
 class SavedScores:
-    """A saved evaluation: of which split and ``parameters``, decoded otherwise (``file``), and its scores."""
+    """A saved evaluation: of which split and ``parameters``, decoded otherwise (``file``), and its metrics by name."""
 
     file: str
     split: str
     parameters: str
-    bleu: float
-    chrf: float
-    bleu_lowercase: float
+    metrics: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
 class RunSummary:
     """A run. What is not known (yet) is None.
 
-    ``score`` (the selection metric), ``chrf`` and ``perplexity`` are of the best validation, after ``best_update``, of equals
-    the later; where the run made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best
-    checkpoint that is kept, ``damaged`` are those whose score cannot be read. ``tokens_per_second`` is the median of what was
-    logged; ``seconds`` all time that ``goodput.json`` accounts for.
+    ``metrics``, by name, are those of the best validation by the selection metric, after ``best_update``, of equals the later;
+    where the run made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best checkpoint that is
+    kept, ``damaged`` are those whose score cannot be read. ``tokens_per_second`` is the median of the logged values;
+    ``seconds`` all time that ``goodput.json`` accounts for.
     """
 
     name: str
     folder: Path
     config: ExperimentConfig
-    score: float | None
-    chrf: float | None
-    perplexity: float | None
+    metrics: Mapping[str, float | None]
     best_update: int | None
     updates: int | None
     target_tokens: int | None
@@ -51,6 +48,11 @@ class RunSummary:
     best_checkpoint: Path | None
     damaged: tuple[Path, ...]
     evaluations: tuple[SavedScores, ...]
+
+    @property
+    def score(self) -> float | None:
+        """The value of the selection metric."""
+        return self.metrics.get(self.config.selection.name)
 
     @property
     def best_step(self) -> int | None:
@@ -81,9 +83,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
         name=name,
         folder=folder,
         config=config,
-        score=best.get(selection.key),
-        chrf=best.get("validation/chrf"),
-        perplexity=best.get("validation/perplexity"),
+        metrics={metric.name: best.get(metric.key) for metric in TASKS[config.task].metrics},
         best_update=best.get("step"),
         updates=max((record["step"] for record in records), default=None),
         target_tokens=None if tokens is None else int(tokens),
@@ -97,9 +97,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
                 file=file.name,
                 split=report["split"],
                 parameters=whose_parameters(report),
-                bleu=report["scores"]["bleu"],
-                chrf=report["scores"]["chrf"],
-                bleu_lowercase=report["scores"]["bleu_lowercase"],
+                metrics=report["metrics"],
             )
             for file, report in saved_reports(folder)
         ),
@@ -128,7 +126,7 @@ def _parameters(folder: Path) -> int | None:
 
 
 def _seconds(file: Path) -> float | None:
-    """None where the time sheet does not know the updates: it was begun after they were made."""
+    """None where ``goodput.json`` was begun after the updates."""
     sheet = _json(file)
     if sheet is None or not sheet["seconds"]["step"]:
         return None

@@ -1,6 +1,6 @@
 """One side of a comparison: the translations of a split by one checkpoint, read from disk or made now."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -11,6 +11,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.saved_evaluations import (
     SavedEvaluation,
+    ScoredCheckpoint,
     evaluation_stem,
     find_evaluation,
     read_evaluation,
@@ -26,7 +27,7 @@ SAME_SCORE = 0.01
 
 @dataclass(frozen=True)
 class ChosenSplit:
-    """What one side is to be: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
+    """One side of a comparison: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
 
     That is ``stem``, of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded as ``config`` says;
     without a step it is a file as it stands.
@@ -49,7 +50,7 @@ class TranslatedSplit:
     trained: ExperimentConfig
 
     def description(self) -> str:
-        """Which parameters, how decoded, and from which file: for the reader of a report."""
+        """Parameters, decoding and file of these translations, for the reader of a report."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
@@ -109,16 +110,15 @@ def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
 
 
 def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
-    """Evaluates, and saves what evaluate would; raises ConfigError when nothing can be saved."""
+    """Evaluates and saves the result as evaluate does; raises ConfigError when nothing can be saved."""
     workdir = require_writable(chosen.stem.parent, "A B")
     trained = open_trained_run(workdir, chosen.config, checkpoint=str(chosen.step), average=chosen.average)
-    report, hypotheses = trained.evaluator.evaluate(trained.params, chosen.split)
-    report = replace(report, checkpoint_step=trained.steps[-1], averaged_checkpoints=len(trained.steps))
-    return TranslatedSplit(chosen, save_evaluation(chosen.stem, report, hypotheses), load_run_config(workdir))
+    scored = ScoredCheckpoint(trained.evaluate(chosen.split), trained.steps[-1], len(trained.steps))
+    return TranslatedSplit(chosen, save_evaluation(chosen.stem, scored), load_run_config(workdir))
 
 
 def require_saved_score(side: TranslatedSplit, bleu: float) -> None:
-    """Raises DataError unless the translations still have the BLEU that they had when they were made."""
+    """Raises DataError unless the translations still have the BLEU of their evaluation."""
     before = float(side.saved.report["scores"]["bleu"])
     if abs(before - bleu) > SAME_SCORE:
         problem = f"had BLEU {before:.2f} when it was written and has {bleu:.2f} now: it or the data were changed"

@@ -1,4 +1,4 @@
-"""What lies in a folder of checkpoints, seen from outside: steps, scores, sizes, damage. No array is read, no Orbax needed."""
+"""Contents of a checkpoint folder without its arrays: steps, scores, sizes, damage. Needs no Orbax."""
 
 import json
 import shutil
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from transformer_jax.config import DataError
 
-# A folder of such a name is half-written or half-deleted: nobody takes it for a checkpoint, and the next training removes it.
+# A folder with such a name is half-written or half-deleted: it is not a checkpoint, and the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
 
 
 class CheckpointError(DataError):
-    """There is no checkpoint that serves. The message names the folder and what is there."""
+    """No usable checkpoint. The message names the folder and what it holds."""
 
 
 class StoredCheckpoint(NamedTuple):
@@ -32,7 +32,7 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def written(self) -> float:
-        """When it was complete, in seconds since 1970; of a copy too, as long as Orbax's note of it can be read."""
+        """Time of completion, in seconds since 1970; also correct for a copy, if Orbax's metadata can be read."""
         try:
             note = json.loads((self.folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))
             return note["commit_timestamp_nsecs"] / 1e9
@@ -47,12 +47,12 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
 
 
 def bytes_in(folder: Path) -> int:
-    """What the files in a folder hold together."""
+    """Total size of the files in a folder, in bytes."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def set_aside(checkpoint: Path) -> Path:
-    """Moves the folder of a checkpoint beside the others', under a name that is free."""
+    """Moves the folder of a checkpoint out of the checkpoints, to an unused name."""
     folder = checkpoint.parent.parent
     names = (folder / f"damaged-{checkpoint.name}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
     target = next(name for name in names if not name.exists())
@@ -66,7 +66,7 @@ def were_set_aside(run: Path) -> list[Path]:
 
 
 def remove(checkpoint: Path) -> None:
-    """Deletes a checkpoint; when it is killed on the way nothing half-deleted is left under the name."""
+    """Deletes a checkpoint; if it is killed, no half-deleted checkpoint is left under the name."""
     unfinished = checkpoint.with_name(f"{checkpoint.name}{UNFINISHED}removed")
     shutil.rmtree(unfinished, ignore_errors=True)
     checkpoint.rename(unfinished)

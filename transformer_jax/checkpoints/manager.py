@@ -22,7 +22,7 @@ SELECTION = ExperimentConfig().selection
 """The metric of the default task."""
 
 Progress = dict[str, Any]
-"""JSON that travels with a state: the loop's counters, the config, the tokenizers, digests of the data."""
+"""JSON saved with a state: the loop's counters, the config, the tokenizers, digests of the data."""
 
 
 class Checkpoints:
@@ -42,7 +42,7 @@ class Checkpoints:
         selection: Metric = SELECTION,
         read_only: bool = False,
     ) -> None:
-        # Orbax tells its user nothing that this class does not.
+        # Orbax logs nothing that this class does not report.
         logging.getLogger("absl").setLevel(logging.ERROR)
         self._directory = Path(directory).absolute()
         self._selection = selection
@@ -78,7 +78,7 @@ class Checkpoints:
             self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
 
     def save(self, state: TrainState, progress: Progress, score: float | None = None) -> None:
-        """Starts to write ``state`` under its step; does nothing if that step is already there."""
+        """Starts writing ``state`` under its step; does nothing if that step exists."""
         step = int(state.step)
         if step in self.steps():
             return
@@ -102,7 +102,7 @@ class Checkpoints:
         self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Waits for writing to finish and lets go of the folder."""
+        """Waits for writing to finish and closes the folder."""
         self._manager.close()
 
     def steps(self) -> list[int]:
@@ -164,7 +164,7 @@ class Checkpoints:
             return {}
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree
-        # Whatever a damaged file makes of the reader.
+        # A damaged file can make the reader raise anything.
         except Exception as error:
             raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({error})") from error
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
@@ -184,13 +184,13 @@ class Checkpoints:
     def _read(self, step: int, items: ocp.args.Composite) -> Any:
         try:
             return self._manager.restore(step, args=items)
-        # Whatever a damaged file makes of the reader: Orbax, tensorstore and json each raise their own kinds.
+        # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
             reason = str(error).strip().split("\n")[0][:200]
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
 
     def _set_aside(self, step: int) -> Path:
-        """Moves a checkpoint out of the way, to a name that is free."""
+        """Moves a checkpoint to an unused name."""
         self._manager.close()
         target = self._directory / str(step)
         if is_first():
@@ -209,7 +209,7 @@ def _abstract(leaf: Any) -> Any:
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:
-    """For reading while the other processes do something else."""
+    """Options for reading without the other processes."""
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(
         primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"process {index}"

@@ -57,22 +57,22 @@ class RunDirectory:
 
     @property
     def metrics(self) -> Path:
-        """One JSON object a line: what was measured at which update."""
+        """Metrics by update, one JSON object a line."""
         return self._own / "metrics.jsonl"
 
     @property
     def curves(self) -> Path:
-        """A picture of the metrics."""
+        """Plot of the metrics."""
         return self._own / "curves.png"
 
     @property
     def goodput(self) -> Path:
-        """Where the time went, over all starts."""
+        """Wall time of the run by category, over all starts, JSON."""
         return self._own / "goodput.json"
 
     @property
     def outcome(self) -> Path:
-        """How the run ended, JSON; missing while it is in progress and after a crash."""
+        """Outcome of the run, JSON; missing while it is in progress and after a crash."""
         return self._own / "outcome.json"
 
     @property
@@ -82,15 +82,15 @@ class RunDirectory:
 
     @property
     def data_report(self) -> Path:
-        """What is in the training data, and what was left out of it and why."""
+        """Statistics of the training data, and of the examples left out of it by reason."""
         return self._own / "data.json"
 
     def has_checkpoints(self) -> bool:
-        """Whether anything was trained here: before the first checkpoint a folder holds nothing that cannot be made again."""
+        """Whether there is a checkpoint; without one a folder holds nothing that cannot be made again."""
         return bool(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> list[int]:
-        """The steps of the checkpoints that are complete, oldest first, as they are at this moment."""
+        """The steps of the checkpoints that are complete, oldest first, read now."""
         return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if entry.name.isdigit())
 
     def watched(self, split: str) -> Path:
@@ -99,7 +99,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Raises RunIsBusy, with ``refusal``, while another process trains here: each would take the other's files away."""
+        """Raises RunIsBusy, with ``refusal``, while another process trains here; they would overwrite each other."""
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
@@ -116,7 +116,7 @@ class RunDirectory:
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Appends to ``run.json`` who started what, where: one entry for each start of the run.
+        """Appends user, command and host to ``run.json``: one entry for each start of the run.
 
         ``origin``: where its parameters come from, if not from its own run.
         """
@@ -141,7 +141,7 @@ class RunDirectory:
 
 
 class ChosenRun(NamedTuple):
-    """A trained model that a command names: its folder, its settings as they are used, and ``best``, ``last`` or an update."""
+    """A trained model named by a command: its folder, its settings with overrides, and ``best``, ``last`` or an update."""
 
     workdir: str
     config: ExperimentConfig
@@ -179,7 +179,7 @@ def _starts(path: Path) -> list[dict[str, Any]]:
 def _git_commit() -> str:
     """The commit of this source tree, with ``-dirty`` when it was changed since; empty where there is no git."""
     if not (Path(__file__).parents[2] / "pyproject.toml").is_file():
-        # Installed, perhaps inside somebody else's repository.
+        # Installed, perhaps inside another repository.
         return ""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
     try:

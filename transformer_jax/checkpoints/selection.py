@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are meant: by ``best``, ``last`` or a number, and by whose scores. No Orbax needed."""
+"""Selection of a checkpoint of a run: by ``best``, ``last`` or a number, and the scores it rests on. Needs no Orbax."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def selection_of(run: RunDirectory) -> Metric:
 
 
 def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
-    """What ``evaluate --watch`` measured on the validation split, also of checkpoints that are gone."""
+    """Records that ``evaluate --watch`` wrote for the validation split, also of checkpoints that were deleted."""
     log = run.watched("validation") / "metrics.jsonl"
     records = read_records(log) if log.is_file() else []
     if not records:
@@ -38,13 +38,13 @@ def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
-    """The step of the one with the best score, of equals the newest; None when none was scored."""
+    """The step with the best score, of equals the newest; None when none was scored."""
     scores = {each.step: each.score for each in stored if each.score is not None}
     return selection.best_step(scores) if scores else None
 
 
 def chosen_step(run: RunDirectory, which: str) -> int:
-    """The step that ``best``, ``last`` or a number means; where no checkpoint was scored the best is the last.
+    """The step of ``best``, ``last`` or a number; where no checkpoint was scored the best is the last.
 
     Raises CheckpointError when there is none.
     """

@@ -26,7 +26,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "layer", 0, "from 1; 0 is the last but one, -1 the mean of all", flag_values=values, lower_bound=-1
     )
     flags.DEFINE_integer("head", 0, "from 1; 0 is the mean of all heads", flag_values=values, lower_bound=0)
-    flags.DEFINE_string("gold", None, "file of alignments made by people", flag_values=values)
+    flags.DEFINE_string("gold", None, "file of manual alignments", flag_values=values)
     flags.DEFINE_integer(
         "first_word", 0, "number of the first word in the gold file", flag_values=values, lower_bound=0, upper_bound=1
     )

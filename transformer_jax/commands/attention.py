@@ -22,7 +22,7 @@ def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
     flags.DEFINE_string("text", None, "the sentence to translate", flag_values=values, required=True)
-    flags.DEFINE_string("translation", None, "look at this translation instead of the model's own", flag_values=values)
+    flags.DEFINE_string("translation", None, "draw for this translation instead of the model's own", flag_values=values)
     flags.DEFINE_string(
         "output", None, "the picture (default: attention-KIND.png in the run directory)", flag_values=values
     )

@@ -34,7 +34,7 @@ from transformer_jax.runtime.program_name import program_name
 
 
 class Action(NamedTuple):
-    """What the command does under a name: with how many runs, and which of its flags."""
+    """An action of the command: its function, the number of runs that it takes, and the flags that it reads."""
 
     do: Callable[[flags.FlagValues, list[str]], None]
     runs: int
@@ -45,21 +45,23 @@ def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_arguments(values, "ACTION RUN ...", f"{', '.join(ACTIONS)}, and the folder of the run; diff takes two")
     flags.DEFINE_string("checkpoint", None, f"{CHECKPOINT_MEANING} (info: best, average: last)", flag_values=values)
-    flags.DEFINE_integer("count", 5, "average: so many, up to --checkpoint", flag_values=values, lower_bound=1)
+    flags.DEFINE_integer(
+        "count", 5, "average: number of checkpoints, up to --checkpoint", flag_values=values, lower_bound=1
+    )
     flags.DEFINE_list("steps", [], "average: exactly these, for example 2520,3150,3775", flag_values=values)
     flags.DEFINE_string("output", None, "average: folder of the new run", flag_values=values)
-    flags.DEFINE_integer("keep_last", 1, "prune: keep so many of the newest", flag_values=values, lower_bound=0)
-    flags.DEFINE_integer("keep_best", 1, "prune: keep so many of the best", flag_values=values, lower_bound=0)
-    flags.DEFINE_boolean("dry_run", False, "prune: only say what would be deleted", flag_values=values)
+    flags.DEFINE_integer("keep_last", 1, "prune: number of the newest to keep", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer("keep_best", 1, "prune: number of the best to keep", flag_values=values, lower_bound=0)
+    flags.DEFINE_boolean("dry_run", False, "prune: only print what would be deleted", flag_values=values)
 
 
 def run(values: flags.FlagValues) -> int:
-    """Does what the first argument says; 0."""
+    """Runs the action of the first argument; returns 0."""
     name, *runs = values.arguments or [""]
     if name not in ACTIONS:
         near = nearest(name, ACTIONS, cutoff=0.5)
         hint = f"did you mean {near}?" if near else f"give one of {', '.join(ACTIONS)}, and then the folder of a run"
-        raise ConfigError(f"checkpoint: {name!r} is not something to do; {hint}")
+        raise ConfigError(f"checkpoint: {name!r} is not an action; {hint}")
     action = ACTIONS[name]
     if len(runs) != action.runs:
         wanted = "the folders of two runs" if action.runs == 2 else "the folder of one run"

@@ -5,7 +5,7 @@ Example:
     transformer-jax compare runs/small/evaluation-test-900.txt runs/small/evaluation-test-1800.txt
 
 A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations that evaluate made before
-are taken as they are; a run without them is evaluated now. Both must have the same references. Prints BLEU and chrF with
+are reused; a run without them is evaluated now. Both must have the same references. Prints BLEU and chrF with
 95 % confidence intervals, and p from paired bootstrap resampling (Koehn 2004): how likely so large a difference is between
 systems that are equally good, whichever is ahead. (sacrebleu --paired-bs finds the same intervals, but a p of half of this
 or less.) Then the sentences that differ most by sentence chrF, in favor of each. Writes compare.md, compare.html,
@@ -32,9 +32,13 @@ def define_flags(values: flags.FlagValues) -> None:
     meaning = "of runs: train, validation, test, or a name that the data has; files know theirs"
     flags.DEFINE_string("split", "test", meaning, flag_values=values)
     flags.DEFINE_string("checkpoint", "best", f"of runs: {CHECKPOINT_MEANING}", flag_values=values)
-    flags.DEFINE_integer("examples", 10, "how many sentences in favor of each", flag_values=values, lower_bound=0)
-    flags.DEFINE_integer("resamples", 1000, "how often sentences are drawn", flag_values=values, lower_bound=100)
-    flags.DEFINE_integer("seed", 12345, "of the drawing; this is sacreBLEU's", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer(
+        "examples", 10, "number of sentences to show in favor of each", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_integer("resamples", 1000, "number of bootstrap resamples", flag_values=values, lower_bound=100)
+    flags.DEFINE_integer(
+        "seed", 12345, "seed of the resampling; the default is sacreBLEU's", flag_values=values, lower_bound=0
+    )
     flags.DEFINE_string("output", "compare", "folder for the report", flag_values=values)
     define_override_flag(values)
 
@@ -79,7 +83,7 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":
-    """What was saved, or what is translated now."""
+    """Saved translations, or new ones where none were saved."""
     from transformer_jax.analysis.translated_split import saved_translations, translate_now
 
     saved = saved_translations(chosen)
@@ -91,7 +95,7 @@ def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":
 
 
 def _two_paths(values: flags.FlagValues) -> list[Path]:
-    """What A and B name; raises ConfigError when they are not two, or when files are to be decoded otherwise."""
+    """Paths of A and B; raises ConfigError when there are not two, or when files are to be decoded with other settings."""
     paths = [Path(argument).expanduser().resolve() for argument in values.arguments]
     if len(paths) != 2:
         raise ConfigError(f"A B: give two runs to compare, not {len(paths)}; --help shows an example")
@@ -100,5 +104,7 @@ def _two_paths(values: flags.FlagValues) -> list[Path]:
     searched = [key for key, _ in overrides_of(values) if key.startswith("decoding.")]
     files = [path for path in paths if path.is_file()]
     if searched and files:
-        raise ConfigError(f"--config.{searched[0]}: {files[0]} was translated before; give its run directory instead")
+        raise ConfigError(
+            f"--config.{searched[0]}: {files[0]} was translated with other settings; give its run directory instead"
+        )
     return paths

@@ -51,7 +51,7 @@ def settings_text(config: ExperimentConfig) -> str:
 
 
 def difference_text(changes: list[tuple[str, object, object]], left: str, right: str) -> str:
-    """A line a setting that differs: ``model.d_ff  2048 -> 1024``, under a heading that says which is which."""
+    """A line for each setting that differs, ``model.d_ff  2048 -> 1024``, under a heading that names both."""
     if not changes:
         return f"No difference between {left} and {right}."
     width = max(len(key) for key, _, _ in changes)
@@ -61,5 +61,5 @@ def difference_text(changes: list[tuple[str, object, object]], left: str, right:
 
 
 def _shown(value: object) -> str:
-    """A value as it is written after ``--config.KEY=``; an empty text is shown by its quotes."""
+    """A value as written after ``--config.KEY=``; an empty string is shown as quotes."""
     return str(value) if value != "" else "''"

@@ -24,7 +24,6 @@ interrupted or died is waited for. Ctrl-C ends it too, and the same command resu
 import json
 import shlex
 import signal
-from dataclasses import replace
 from functools import partial
 
 from absl import flags
@@ -55,18 +54,16 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if values.watch:
         return _watch(values, config)
-    if config.task != "translation":
-        return _evaluate_without_translations(values, config)
     chosen = chosen_runs(values, config)
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
-    from transformer_jax.tasks.saved_evaluations import evaluation_stem, save_evaluation
-    from transformer_jax.tasks.translation.trained_ensemble import (
-        ensemble_ending,
-        ensemble_of,
-        open_chosen_runs,
-        other_members,
+    from transformer_jax.tasks.registry import TASKS
+    from transformer_jax.tasks.saved_evaluations import (
+        ScoredCheckpoint,
+        ensemble_suffix,
+        evaluation_stem,
+        save_evaluation,
     )
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
@@ -77,55 +74,26 @@ def run(values: flags.FlagValues) -> int:
         same = chosen, values.split, values.average
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
     start_jax(config.data.cache_directory)
-    runs = open_chosen_runs(chosen, values.average)
-    trained = ensemble_of(runs)
-    step, averaged = trained.steps[-1], len(trained.steps)
-    report, hypotheses = trained.evaluator.evaluate(trained.params, values.split)
-    members = other_members(chosen, runs)
-    report = replace(report, checkpoint_step=step, averaged_checkpoints=averaged, ensemble=members)
+    trained = TASKS[config.task].open_trained(chosen, values.average)
+    found = trained.evaluate(values.split)
+    scored = ScoredCheckpoint(found, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():
         return 0
 
-    name = evaluation_stem(report.split, step, averaged, load_run_config(values.workdir), config)
-    stem = folder / f"{name}{ensemble_ending(values.workdir, report.ensemble)}"
-    save_evaluation(stem, report, hypotheses)
+    name = evaluation_stem(found.split, scored.step, scored.averaged, load_run_config(values.workdir), config)
+    stem = folder / f"{name}{ensemble_suffix(values.workdir, scored.ensemble)}"
+    save_evaluation(stem, scored)
     if values.json:
-        print(json.dumps(report.to_json(), ensure_ascii=False))
+        print(json.dumps(scored.to_json(), ensure_ascii=False))
         return 0
-    pairs = trained.evaluator.pairs(report.split, max(values.examples, 1))
-    for pair, hypothesis in zip(pairs[: values.examples], hypotheses, strict=False):
-        print(f"source      {pair.source}\ntranslation {hypothesis}\nreference   {pair.target}\n")
-    print(report.table())
-    print(f"\nrun directory {values.workdir}\n  translations {stem}.txt\n  scores       {stem}.json\nnext:")
-    print(f"  {program_name()} attention --workdir={shlex.quote(values.workdir)} --text={shlex.quote(pairs[0].source)}")
-    together_with = f" --ensemble={','.join(report.ensemble)}" if report.ensemble else ""
-    print(f"  {program_name()} translate --workdir={shlex.quote(values.workdir)}{together_with}")
-    return 0
-
-
-def _evaluate_without_translations(values: flags.FlagValues, config: ExperimentConfig) -> int:
-    """Scores a run of another task; 0."""
-    for name in ("ensemble", "examples", "distributed"):
-        if values[name].present:
-            raise ConfigError(f"--{name}: is for translation, and {values.workdir} is a run of task={config.task}")
-    from transformer_jax.checkpoints.run_directory import write_json
-    from transformer_jax.runs.restore import restore_params
-    from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.saved_evaluations import evaluation_stem
-
-    folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
-    start_jax(config.data.cache_directory)
-    task, params, steps = restore_params(values.workdir, config, values.checkpoint, values.average)
-    found = task.evaluate(params, values.split)
-    report = {"checkpoint_step": steps[-1], "averaged_checkpoints": len(steps), **found.to_json()}
-    split = config.data.split_name(values.split)
-    name = evaluation_stem(split, steps[-1], len(steps), load_run_config(values.workdir), config)
-    write_json(folder / f"{name}.json", report)
-    if values.json:
-        print(json.dumps(report, ensure_ascii=False))
-        return 0
-    print(f"{found.table()}\n\nrun directory {values.workdir}\n  scores {folder / name}.json")
+    if values.examples and found.outputs is not None:
+        print(found.examples(values.examples))
+    print(f"{scored.table()}\n\nrun directory {values.workdir}\n  scores       {stem}.json")
+    if found.outputs is not None:
+        print(f"  translations {stem}.txt")
+    together_with = f" --ensemble={','.join(scored.ensemble)}" if scored.ensemble else ""
+    for command in TASKS[config.task].commands_of_trained:
+        print(f"  {program_name()} {command.format(workdir=shlex.quote(values.workdir))}{together_with}")
     return 0
 
 

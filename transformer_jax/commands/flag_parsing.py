@@ -1,4 +1,4 @@
-"""Flags of a command: absl's, on values of their own, with ``--config=RECIPE`` and ``--config.KEY=VALUE`` among them.
+"""Flags of a command: absl's, on separate FlagValues, with ``--config=RECIPE`` and ``--config.KEY=VALUE`` among them.
 
 The convention is that of ``ml_collections.config_flags``. Its own parser is not used, because it can override only what the
 recipe happens to state, and ends in a traceback for a misspelled key.
@@ -19,7 +19,7 @@ CONFIG_FLAG = "config"
 OVERRIDE_FLAG = "config_override"
 # Where the arguments that are not flags are kept.
 ARGUMENTS_FLAG = "arguments"
-# Whatever follows it on the command line is no flag of this command, however it looks.
+# Arguments after it are not flags of this command.
 SEPARATOR = "--"
 # Former names of flags, accepted for one release.
 FORMER_FLAGS = {"pack": "vectorize"}
@@ -100,7 +100,7 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
     """The arguments as absl knows them.
 
     ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
-    ``--n-best`` is another way to write ``--n_best``. What follows ``--`` is kept as it is.
+    ``--n-best`` is another way to write ``--n_best``. What follows ``--`` is kept unchanged.
     """
     remaining = iter(arguments)
     for argument in remaining:

@@ -10,7 +10,7 @@ best hypothesis only then. Of --prompts (a file, plain or .gz, a prompt a line) 
 their order; a line break that the model generates is printed as a space. Without a prompt the model begins a document.
 
 --temperature=0 always takes the most probable token. The flags stand for --config.decoding.max_new_tokens and so on; the others
-are those of the run. The same --seed, prompts and flags give the same text; what is drawn for a line does not depend on the
+are those of the run. The same --seed, prompts and flags give the same text; the sample for a line does not depend on the
 others. Prompt and new tokens must fit into the context that the model was trained on. TensorFlow is not needed.
 """
 
@@ -32,12 +32,12 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("prompts", None, "file of prompts, one a line, plain or .gz", flag_values=values)
     flags.DEFINE_integer("max_new_tokens", None, "most tokens of a continuation", flag_values=values)
     flags.DEFINE_float("temperature", None, "divides the logits; 0 is greedy", flag_values=values)
-    flags.DEFINE_integer("top_k", None, "draw from so many most probable tokens; 0: from all", flag_values=values)
+    flags.DEFINE_integer("top_k", None, "sample from the k most probable tokens; 0: from all", flag_values=values)
     flags.DEFINE_float(
-        "top_p", None, "draw from the fewest tokens of this probability; 1: from all", flag_values=values
+        "top_p", None, "sample from the fewest tokens with this total probability; 1: from all", flag_values=values
     )
     flags.DEFINE_integer("beam_width", None, "above 1: beam search instead of sampling", flag_values=values)
-    flags.DEFINE_integer("seed", 0, "what is drawn", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "seed of the sampling", flag_values=values, lower_bound=0)
 
 
 def run(values: flags.FlagValues) -> int:

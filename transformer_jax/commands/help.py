@@ -49,7 +49,7 @@ def _listed(items: list[tuple[str, str]]) -> str:
 
 
 def _describe(flag: flags.Flag) -> tuple[str, str]:
-    """How a flag is written, and what it means; absl shows the default as text, None where there is none."""
+    """Syntax and meaning of a flag; absl shows the default as text, None where there is none."""
     if flag.name == OVERRIDE_FLAG:
         return "--config.KEY=VALUE", OVERRIDE_MEANING
     if flag.name == ARGUMENTS_FLAG:

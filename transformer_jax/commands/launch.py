@@ -11,9 +11,9 @@ Examples:
         -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
 
 What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
-each worker of a sweep gets a job, a pod or a TPU VM of its own. Settings, mesh and batch are checked here, before anything
+each worker of a sweep gets its own job, pod or TPU VM. Settings, mesh and batch are checked here, before anything
 queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
-A run that is stopped saves, and resumes when it is started again, which SLURM and Kubernetes do by themselves.
+A run that is stopped saves, and resumes when it is started again, which SLURM and Kubernetes do automatically.
 """
 
 import sys
@@ -33,14 +33,14 @@ from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
 from transformer_jax.launching.workload import Sweep, Training
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.sweeps.definition import load_sweep, require_alike
+from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
 
-# Of the flags of sweep, those that its workers are given as they are.
+# Flags of sweep that are passed on to its workers.
 SWEEP_FLAGS = "study", "grace_seconds", "vectorize"
 
 
 class Launcher(NamedTuple):
-    """The settings of a launcher, whose fields are its flags; the text it makes of them and of a workload; what starts that."""
+    """A launcher: its settings, whose fields are its flags; the text for them and a workload; the command that starts it."""
 
     settings: type[Any]
     written: Callable[[Any, Training | Sweep], str]
@@ -61,7 +61,7 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
 TEXTS = {
     "output": "the file to write; printed when left out",
     "name": "of the job; after --workdir when left out",
-    "time": "slurm: time limit, HH:MM:SS or D-HH:MM:SS; shortly before it the training saves and queues again",
+    "time": "slurm: time limit, HH:MM:SS or D-HH:MM:SS; shortly before it the run saves and is requeued",
     "partition": "slurm: passed on",
     "account": "slurm: passed on",
     "qos": "slurm: passed on",
@@ -93,8 +93,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("cpus", None, "slurm, kubernetes: CPU cores of each process", **number)
     meaning = "slurm, kubernetes: how long before the end a run is asked to save"
     flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
-    flags.DEFINE_integer("max_restarts", 10, "kubernetes: start again so often", flag_values=values, lower_bound=0)
-    flags.DEFINE_boolean("spot", False, "kubernetes, tpu-vm: machines that may be taken away", flag_values=values)
+    flags.DEFINE_integer("max_restarts", 10, "kubernetes: most restarts", flag_values=values, lower_bound=0)
+    flags.DEFINE_boolean("spot", False, "kubernetes, tpu-vm: machines that may be preempted", flag_values=values)
     flags.DEFINE_boolean("queued", False, "tpu-vm: wait in Google's queue for the machines", flag_values=values)
 
 
@@ -137,12 +137,10 @@ def workload_of(command: list[str]) -> Training | Sweep:
     if name == "sweep":
         values = parse_flags(sweep.define_flags, arguments)
         if values.retry_failed:
-            raise ConfigError(
-                "--retry_failed: each worker would try them once more; give it to sweep itself, then launch"
-            )
+            raise ConfigError("--retry_failed: every worker would retry them; run sweep with it first, then launch")
         stated = load_sweep(values.sweep, overrides_of(values), values.rows)
         if values.vectorize > 1:
-            require_alike(stated)
+            require_vectorizable(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += tuple(sweep.flags_of_trials(values))
         return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)

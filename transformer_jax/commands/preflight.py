@@ -33,7 +33,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
     )
     flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialization", flag_values=values)
-    flags.DEFINE_integer("search_limit", 12, "compile at most so many variants", flag_values=values, lower_bound=1)
+    flags.DEFINE_integer("search_limit", 12, "most variants to compile", flag_values=values, lower_bound=1)
     flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
 
 
@@ -76,7 +76,7 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
 
     fitting = search(config, topology, values.length, values.search_limit, on_result)
     if not fitting:
-        print("\nNothing that was tried fits; try a larger --search_limit or a larger slice.")
+        print("\nNo variant that was tried fits; try a larger --search_limit or a larger slice.")
         return 1
     best = sorted(fitting, key=lambda each: -positions_per_second(each[1], chip))[:BEST]
     print("\nThe best, by target positions/s:")

@@ -1,4 +1,4 @@
-"""Every command by its name, with the line that ``transformer-jax`` alone prints; nothing is imported until it is used."""
+"""Commands by name, with their summaries; a module is imported when its command is used."""
 
 import importlib
 import sys
@@ -12,7 +12,7 @@ from transformer_jax.config.names import nearest
 
 
 class Command(NamedTuple):
-    """Where a command lives, and what it does in a few words."""
+    """A command: its module, and a summary of a few words."""
 
     module: str
     summary: str
@@ -20,7 +20,7 @@ class Command(NamedTuple):
 
 @runtime_checkable
 class CommandModule(Protocol):
-    """What a command module must have; the form is documented in ``transformer_jax.commands``."""
+    """Interface of a command module; the form is documented in ``transformer_jax.commands``."""
 
     __doc__: str | None
     define_flags: Callable[[flags.FlagValues], None]

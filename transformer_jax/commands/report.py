@@ -20,15 +20,14 @@ from transformer_jax.config import ConfigError
 if TYPE_CHECKING:
     from transformer_jax.analysis.run_summary import RunSummary
 
-CURVES = "validation/bleu,validation/chrf,validation/perplexity,train/loss"
-
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_arguments(values, "RUN ...", "run directories, or folders with run directories in them")
     flags.DEFINE_string("output", "report", "folder for the report", flag_values=values)
     meaning = "what to draw against the update, separated by commas: names of metrics.jsonl"
-    flags.DEFINE_string("metrics", CURVES, meaning, flag_values=values)
+    meaning += " (default: the metrics of the task at validations, and train/loss)"
+    flags.DEFINE_list("metrics", [], meaning, flag_values=values)
 
 
 def run(values: flags.FlagValues) -> int:
@@ -47,9 +46,8 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.analysis.run_summary import summarize
 
     runs = [summarize(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
-    metrics = list(dict.fromkeys(name.strip() for name in values.metrics.split(",")))
     runs.sort(key=_from_best)
-    curves = draw_run_curves(runs, metrics, output / "curves.png", is_chosen=values["metrics"].present > 0)
+    curves = draw_run_curves(runs, values.metrics, output / "curves.png")
     written = write_report(output, "report", run_report(runs, curves), {"report.csv": report_csv(runs)})
     print(to_text(results_table(runs)))
     print("\n" + "\n".join([*different_text(runs), *damage(runs), *(f"  {path}" for path in written)]))

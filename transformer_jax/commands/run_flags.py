@@ -26,7 +26,7 @@ def define_run_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", None, "folder of the run", flag_values=values, required=True)
     flags.DEFINE_string("checkpoint", "best", CHECKPOINT_MEANING, flag_values=values)
     flags.DEFINE_integer(
-        "average", 1, "average the parameters of so many checkpoints", flag_values=values, lower_bound=1
+        "average", 1, "number of checkpoints whose parameters are averaged", flag_values=values, lower_bound=1
     )
     define_override_flag(values)
 

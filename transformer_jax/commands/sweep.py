@@ -42,9 +42,9 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
 from transformer_jax.config import ConfigError
 
-# What a command returns that a signal stopped.
+# Exit status of a command that a signal stopped.
 INTERRUPTED = 130
-# How a worker is told which it is, and where the study lies: an address may hold a password, which is for no list of processes.
+# Environment variables for a worker: its number, and the storage, whose address may hold a password and so is no flag.
 WORKER, STORAGE = "TRANSFORMER_JAX_SWEEP_WORKER", "TRANSFORMER_JAX_SWEEP_STORAGE"
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     flags.DEFINE_string("sweep", None, "a sweep file, FILE.py[:ARGUMENT]", flag_values=values, required=True)
     flags.DEFINE_string("workdir", None, "folder of the sweep", flag_values=values, required=True)
-    flags.DEFINE_list("rows", [], "of the rows that the sweep names, only these", flag_values=values)
+    flags.DEFINE_list("rows", [], "names of the rows to train (default: all of the sweep)", flag_values=values)
     define_override_flag(values)
     where = "a database (postgresql+psycopg://..., mysql+pymysql://...) or the path of a journal file"
     flags.DEFINE_string("storage", "", f"{where} (default: a journal file in WORKDIR)", flag_values=values)
@@ -71,18 +71,22 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "vectorize",
         1,
-        "train up to so many trials at a time as one program, those that differ in hyperparameters alone",
+        "most trials to train at a time as one program; they differ in hyperparameters alone",
         flag_values=values,
         lower_bound=1,
     )
     flags.DEFINE_float(
-        "grace_seconds", 120.0, "a worker silent for so long is dead", flag_values=values, lower_bound=1.0
+        "grace_seconds",
+        120.0,
+        "time without a heartbeat after which a worker counts as dead",
+        flag_values=values,
+        lower_bound=1.0,
     )
-    flags.DEFINE_boolean("retry_failed", False, "try failed trials once more", flag_values=values)
+    flags.DEFINE_boolean("retry_failed", False, "retry failed trials", flag_values=values)
 
 
 def flags_of_trials(values: flags.FlagValues) -> list[str]:
-    """The flags that say which trials there are and what all of them are given, as they are written."""
+    """The flags that choose the trials and override their settings, as arguments."""
     rows = [f"--rows={','.join(values.rows)}"] if values.rows else []
     return [*rows, *(f"--config.{key}={text}" for key, text in overrides_of(values))]
 
@@ -91,32 +95,32 @@ def run(values: flags.FlagValues) -> int:
     """Trains all trials; 0 when all have ended, though some failed, 1 when some have not, 130 when it was stopped."""
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install 'transformer_jax[sweep]'")
-    from transformer_jax.sweeps.definition import load_sweep, require_alike
-    from transformer_jax.sweeps.devices import environments, gpus, has_tpu, workers_that_fit
+    from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
+    from transformer_jax.sweeps.devices import default_workers, environments, gpus, has_tpu
     from transformer_jax.sweeps.storage import open_storage, storage_url
     from transformer_jax.sweeps.study import SharedStudy
 
     number = os.environ.get(WORKER)
     sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
     if values.vectorize > 1:
-        require_alike(sweep)
+        require_vectorizable(sweep)
     workdir = Path(values.workdir).expanduser().absolute()
-    workers = values.workers or workers_that_fit()
+    workers = values.workers or default_workers()
     if workers > 1 and has_tpu():
         raise ConfigError(f"--workers: {workers}, but a TPU host has one process; use 1 here and other hosts beside it")
-    surroundings = environments(workers, gpus() if number is None else [])
+    worker_environments = environments(workers, gpus() if number is None else [])
     url = os.environ.get(STORAGE) or storage_url(values.storage, workdir)
     study = SharedStudy(sweep, open_storage(url), values.study or workdir.name, values.grace_seconds)
     if number is not None:
-        return _be_worker(int(number), workers, study, workdir, values.vectorize)
+        return _run_worker(int(number), workers, study, workdir, values.vectorize)
     if values.retry_failed:
         study.retry_failed()
-    surroundings = [each | {WORKER: str(n), STORAGE: url} for n, each in enumerate(surroundings)]
-    return _coordinate(values, study, workdir, surroundings)
+    worker_environments = [each | {WORKER: str(n), STORAGE: url} for n, each in enumerate(worker_environments)]
+    return _coordinate(values, study, workdir, worker_environments)
 
 
-def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, vectorize: int) -> int:
-    """One worker, on its part of the cores, until all trials have ended."""
+def _run_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, vectorize: int) -> int:
+    """Runs one worker, on its part of the cores, until all trials have ended."""
     from transformer_jax.runs.shared_programs import SharedPrograms
     from transformer_jax.runs.train import train_vectorized
     from transformer_jax.runtime.preemption import SIGNALS, OneKeyboardInterrupt
@@ -127,7 +131,7 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, v
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores_of(number, workers, sorted(os.sched_getaffinity(0))))
-    # What a run takes as "save and stop" ends a worker between runs too.
+    # The signals that make a run save and stop also end a worker between runs.
     handler = OneKeyboardInterrupt()
     for each in SIGNALS:
         signal.signal(each, handler)
@@ -138,9 +142,9 @@ def _be_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, v
 
 
 def _coordinate(
-    values: flags.FlagValues, study: "SharedStudy", workdir: Path, surroundings: "list[Environment]"
+    values: flags.FlagValues, study: "SharedStudy", workdir: Path, worker_environments: "list[Environment]"
 ) -> int:
-    """Starts the workers, shows what they do, and writes down what was found."""
+    """Starts the workers, shows their progress, and writes the leaderboard."""
     from transformer_jax.analysis.plain_text import section_text
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.sweeps.coordinator import log_file, run_workers
@@ -160,16 +164,18 @@ def _coordinate(
         f"--workdir={values.workdir}",
     ]
     command += [f"--study={study.name}", f"--grace_seconds={values.grace_seconds}"]
-    command += [f"--workers={len(surroundings)}", f"--vectorize={values.vectorize}", *flags_of_trials(values)]
-    print(f"study {study.name!r}: {len(study.trials())} trials, {len(surroundings)} workers here; they print to {logs}")
+    command += [f"--workers={len(worker_environments)}", f"--vectorize={values.vectorize}", *flags_of_trials(values)]
+    print(
+        f"study {study.name!r}: {len(study.trials())} trials, {len(worker_environments)} workers here; they print to {logs}"
+    )
     with SweepProgress() as progress:
 
         def look() -> None:
-            # Where it cannot be reached the workers say so in their logs, and continue.
+            # If the study cannot be reached, the workers log it and continue.
             with suppress(*UNREACHABLE):
                 progress.show(trial_table(study.sweep, rows(study)))
 
-        statuses = run_workers(command, surroundings, logs, look)
+        statuses = run_workers(command, worker_environments, logs, look)
     trials = rows(study)
     pictures = draw_study(study, workdir)
     written = write_leaderboard(study.sweep, trials, pictures, workdir)

@@ -9,7 +9,7 @@ Where it already holds a run with the same settings, it resumes from its newest 
 and SIGTERM save and end; the same command resumes.
 
 With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another, with its
-tokenizers; update count, schedule and optimizer start anew. --config.init.rename and --config.init.leave_out say what is
+tokenizers; update count, schedule and optimizer start from zero. --config.init.rename and --config.init.leave_out say what is
 renamed and what stays randomly initialized, --config.optimizer.freeze what is not trained; the patterns are
 searched for in paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in
 run.json:
@@ -17,7 +17,7 @@ run.json:
         --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
 Once it has a checkpoint the run resumes without --init_from too, or with the folder to which the other run was moved.
 
-With --distributed several processes train together, and all their devices are one mesh: one process a host on TPU pods and
+With --distributed several processes train one model, and all their devices are one mesh: one process a host on TPU pods and
 Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand, two processes:
     export JAX_COORDINATOR_ADDRESS=host0:8476 JAX_NUM_PROCESSES=2
     JAX_PROCESS_ID=0 transformer-jax train --distributed ...    (on host0)
@@ -73,7 +73,7 @@ def run(values: flags.FlagValues) -> int:
     config = resolve_config(values)
     config = replace(config, init=config.init.absolute())
     require_same_run(config, values.workdir)
-    config = with_own_beginning(config, values.workdir)
+    config = with_recorded_init(config, values.workdir)
     from transformer_jax.runs.profiler import ProfiledSteps
     from transformer_jax.runs.train import train
 
@@ -104,7 +104,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         )
     if not run_directory.config.is_file():
         raise ConfigError(
-            f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name} that says of what; put it back, or use "
+            f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name}; put it back, or use "
             "another folder"
         )
     saved = load_run_config(workdir)
@@ -117,7 +117,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         )
 
 
-def with_own_beginning(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
+def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
     """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
     from transformer_jax.checkpoints.run_directory import RunDirectory
 
@@ -136,6 +136,6 @@ def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> 
         # The cosine ends at the last update, so with it every rate depends on how many there are.
         return config.optimizer.schedule != "cosine"
     if key == "model.compute_dtype":
-        # What it was resolved to when the run began stays, on any hardware.
+        # The dtype resolved when the run began stays, on any hardware.
         return config.model.compute_dtype == "auto"
     return key.startswith(CHANGEABLE)

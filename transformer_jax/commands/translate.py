@@ -7,7 +7,7 @@ Example:
 
 One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
 lines out (an empty one gives one): number of the line, score (length-normalized log-probability) and translation, separated by
-tabs. What waits to be read is translated together, for speed, up to --lines_at_once; what is typed is answered line by line.
+tabs. Lines that are waiting are translated in one batch, up to --lines_at_once; what is typed is answered line by line.
 With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
 probabilities. They must share their tokenizers. TensorFlow is not needed.
 """
@@ -40,9 +40,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("input", None, "file to read, plain or .gz (default: standard input)", flag_values=values)
     flags.DEFINE_string("output", None, "file to write (default: standard output)", flag_values=values)
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
-    flags.DEFINE_integer(
-        "lines_at_once", 256, "most lines that are translated together", flag_values=values, lower_bound=1
-    )
+    flags.DEFINE_integer("lines_at_once", 256, "most lines to translate at once", flag_values=values, lower_bound=1)
 
 
 def run(values: flags.FlagValues) -> int:
@@ -54,14 +52,14 @@ def run(values: flags.FlagValues) -> int:
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.trained_ensemble import ensemble_of, open_chosen_runs
+    from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
     start_jax(config.data.cache_directory)
-    trained = ensemble_of(open_chosen_runs(runs, values.average))
+    trained = open_ensemble(runs, values.average)
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
     chunks = _chunks(lines_in, values.lines_at_once)
-    # Something was read before the output is opened: an input that cannot be read leaves it as it was.
+    # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first = next(chunks, [])
     translate = partial(trained.translator.translate, trained.params, num_results=values.n_best)
     number = 0
@@ -151,7 +149,7 @@ def _lines(source: BinaryIO, name: str) -> Iterator[str | None]:
 
 
 def _is_readable(source: BinaryIO) -> bool:
-    """Whether reading would return at once; a file, and what cannot be asked, always does."""
+    """Whether reading would return at once; always true for a file, and where it cannot be determined."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (OSError, ValueError):

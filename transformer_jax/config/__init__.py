@@ -1,4 +1,4 @@
-"""Settings of a run: frozen, validated dataclasses, and the strict crossing from ml_collections into them.
+"""Settings of a run: frozen, validated dataclasses, and their strict conversion from ml_collections.
 
 Nothing here imports JAX: a wrong setting is found before any device is touched.
 """

@@ -1,4 +1,4 @@
-"""What settings are checked with: each check raises ConfigError naming the key and the remedy."""
+"""Checks of settings: each raises ConfigError naming the key and the remedy."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The strict crossing between plain nested dictionaries and the frozen settings, both ways.
+"""Strict conversion between plain nested dictionaries and the frozen settings, both ways.
 
 Nothing is cast silently: a whole number stands for a float, a bool is not a number, and an unknown key is an error.
 """

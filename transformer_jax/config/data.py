@@ -12,7 +12,7 @@ BATCHINGS = ("buckets", "packed")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where sentence pairs come from, and which of them are trained on.
+    """Source of the sentence pairs, and the filters of the training split.
 
     ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``; ``tfds`` reads the data set
     ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated:
@@ -42,7 +42,7 @@ class DataConfig:
         return replace(self, directory=str(Path(self.directory).expanduser().absolute())) if self.directory else self
 
     def split_name(self, split: str) -> str:
-        """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""
+        """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
         return {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}.get(
             split, split
         )
@@ -73,10 +73,14 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
+<<<<<<< HEAD
     """How text becomes token ids. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
 
     ``min_count``: words that are rarer in the training split get no vector (word_vectors alone).
     """
+=======
+    """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings)."""
+>>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
     kind: str = "bpe"
     vocabulary_size: int = 8000
@@ -93,7 +97,7 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class BatchingConfig:
-    """How sentence pairs become batches of a handful of static shapes.
+    """Batching of sentence pairs, in a few static shapes.
 
     ``tokens_per_update``: token positions on each side in one optimizer update, padding included, over all devices.
     ``row_multiple``: the number of rows of every batch is a multiple of it; devices and accumulation must divide it, so

@@ -7,7 +7,7 @@ from transformer_jax.config.checks import require, require_positive
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """How translations are searched for (section 6.1): beam search with the length penalty of Wu et al. 2016.
+    """Decoding of translations (section 6.1): beam search with the length penalty of Wu et al. 2016.
 
     ``beam_width`` 1 is greedy search. Output is at most source tokens + ``max_extra_tokens``. ``batch_tokens``: source token
     positions decoded at once, times the beam. A sentence of more than ``max_source_tokens`` to translate or to score (a line

@@ -52,7 +52,7 @@ class ExperimentConfig:
 
     @property
     def data_seed(self) -> int:
-        """What the data are drawn with. With a seed of their own, that of the run draws parameters and dropout alone."""
+        """Seed of the data: ``data.seed``, or that of the run if it is -1, which always draws parameters and dropout."""
         return self.seed if self.data.seed < 0 else self.data.seed
 
     def _check_shards(self) -> None:

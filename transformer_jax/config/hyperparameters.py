@@ -63,7 +63,7 @@ def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
 def structure_of(config: ExperimentConfig) -> ExperimentConfig:
     """``config`` with fixed hyperparameters: equal for runs that compile the same programs and read the same data.
 
-    What is off stays off. How often a run looks at itself, how long it waits and what it keeps do not count either.
+    What is off stays off. Intervals of evaluation, patience and kept checkpoints do not count either.
     """
     optimizer, training = config.optimizer, config.training
     rates: dict[str, Any] = {name: 0.5 for name, rate in rates_of(config.model)._asdict().items() if rate}

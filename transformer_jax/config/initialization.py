@@ -1,4 +1,4 @@
-"""Settings of where the parameters of a new run come from."""
+"""Settings of the initial parameters of a new run."""
 
 import re
 from dataclasses import dataclass, replace

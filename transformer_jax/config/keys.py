@@ -1,4 +1,4 @@
-"""The tree of setting names, read from the dataclasses, and what to say about a name that is not in it."""
+"""The tree of setting names, read from the dataclasses, and the errors for unknown names."""
 
 from collections.abc import Iterator
 from dataclasses import is_dataclass

@@ -16,7 +16,7 @@ LANGUAGE_MODEL_TYINGS = ("output", "none")
 
 @dataclass(frozen=True)
 class TextDataConfig:
-    """Where text comes from, and what in it is a document.
+    """Source of the text, and its division into documents.
 
     ``text`` reads ``{split}.txt`` from ``directory``, or one ``file``, whose last ``held_out`` (a fraction of its bytes) is the
     validation split and is never trained on; each plain, .gz or .xz. ``grammar`` is generated: ``generated_sentences`` for
@@ -61,14 +61,14 @@ class TextDataConfig:
         return replace(self, file=file, directory=directory)
 
     def split_name(self, split: str) -> str:
-        """What the data calls ``train``, ``validation`` or ``test``; any other name stands for itself."""
+        """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
         names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
         return names.get(split, split)
 
 
 @dataclass(frozen=True)
 class TextBatchingConfig:
-    """How documents become rows of ``context_length`` tokens, all of one static shape.
+    """Batching of documents as rows of ``context_length`` tokens, all of one static shape.
 
     ``split``: the documents are one stream, each ended by EOS, cut every ``context_length`` tokens; attention crosses the ends
     of documents inside a row. ``packed``: documents do not see each other; a longer one is cut, and several share a row.
@@ -117,7 +117,7 @@ class DecoderOnlyConfig(TransformerLayersConfig):
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """How a prompt is continued, by at most ``max_new_tokens``: sampling, or beam search if ``beam_width`` is above 1.
+    """Generation of at most ``max_new_tokens`` after a prompt: sampling, or beam search if ``beam_width`` is above 1.
 
     Beam search divides log-probabilities by the length penalty of Wu et al. 2016 (equation 14; 0: not at all).
     Sampling draws from the probabilities at ``temperature`` (0: always the most probable token), cut to the ``top_k`` most

@@ -1,4 +1,4 @@
-"""Whether a mesh and the rows of a batch fit a number of devices: plain arithmetic, without any device."""
+"""Checks that a mesh and the rows of a batch fit a number of devices: plain arithmetic, without any device."""
 
 import math
 from collections.abc import Mapping

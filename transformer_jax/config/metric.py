@@ -1,9 +1,9 @@
-"""A metric that runs are compared by."""
+"""Metrics by which runs are compared."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-LABELS = {"bleu": "BLEU", "chrf": "chrF"}
+LABELS = {"bleu": "BLEU", "chrf": "chrF", "bleu_lowercase": "BLEU lower-case"}
 
 
 class Metric(NamedTuple):
@@ -18,8 +18,13 @@ class Metric(NamedTuple):
         return LABELS.get(self.name, self.name.replace("_", " "))
 
     def text(self, value: float) -> str:
-        """A value with as many digits as tell runs apart."""
+        """A value with enough digits to distinguish runs."""
         return f"{value:.2f}" if self.direction == "maximize" else f"{value:.4f}"
+
+    @property
+    def is_independent_of_tokenizer(self) -> bool:
+        """Whether it compares runs of different tokenizers; a loss per token does not."""
+        return self.name not in ("loss", "perplexity")
 
     @property
     def key(self) -> str:
@@ -31,6 +36,6 @@ class Metric(NamedTuple):
         return value > than if self.direction == "maximize" else value < than
 
     def best_step(self, values: Mapping[int, float]) -> int:
-        """Of at least one step with its value the best, of equals the newest."""
+        """The step with the best value, of equals the newest."""
         sign = 1 if self.direction == "maximize" else -1
         return max(values, key=lambda step: (sign * values[step], step))

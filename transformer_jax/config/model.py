@@ -17,7 +17,7 @@ REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
 
 @dataclass(frozen=True)
 class TransformerLayersConfig:
-    """What the Transformers of every kind have in common; defaults are the base model (Vaswani et al. 2017, table 3).
+    """Settings common to all Transformers; defaults are the base model (Vaswani et al. 2017, table 3).
 
     ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
     (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.

@@ -1,4 +1,4 @@
-"""Names that people type: the nearest known one, and an order in which 10 comes after 9."""
+"""Names: the nearest known one, and natural sort order (10 after 9)."""
 
 import difflib
 import re

@@ -42,7 +42,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How long to train, and what to do on the way. Counts are in optimizer updates.
+    """Length of training, and the intervals of logging, evaluation and checkpoints. Counts are in optimizer updates.
 
     With ``evaluate_every`` 0 the run never decodes, not even at its end: leave that to ``evaluate --watch``. Then no
     checkpoint is kept for its score, only the last ``keep_last``.
@@ -69,7 +69,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """How many devices share the batch (``data``), the parameters (``fsdp``) and each matrix (``tensor``).
+    """Number of devices along each mesh axis: they share the batch (``data``), parameters (``fsdp``), each matrix (``tensor``).
 
     -1 means all devices that are left.
     """

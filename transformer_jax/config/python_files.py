@@ -1,4 +1,4 @@
-"""Python files that state something, such as recipes: read by calling a function in them; mistakes become one line."""
+"""Python files with settings, such as recipes: read by calling a function in them; errors become one line."""
 
 import inspect
 import runpy
@@ -14,14 +14,14 @@ from transformer_jax.config.names import nearest
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
-    """What the function of that name in the file returns, given ``argument`` unless that is empty.
+    """Calls a function of a Python file and returns its result; ``argument`` is passed unless it is empty.
 
     ``kind``: what such a file is, for messages. Raises ConfigError when the file fails, has no such function, or the argument
     is not one of those it lists in ``VARIANTS``.
     """
     spec = f"{path}:{argument}" if argument else str(path)
-    with _sibling_imports(path.parent), _told_in_one_line(spec, path):
-        # Under a name of its own: run_path puts the module where a file called copy.py would hide the real copy.
+    with _sibling_imports(path.parent), _as_config_error(spec, path):
+        # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
         namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
         called = namespace.get(function)
         if not callable(called):
@@ -64,7 +64,7 @@ def _sibling_imports(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_in_one_line(spec: str, path: Path) -> Iterator[None]:
+def _as_config_error(spec: str, path: Path) -> Iterator[None]:
     """Turns whatever the file raises into one ConfigError with the file and the line in it."""
     try:
         yield

@@ -18,7 +18,7 @@ CHECKOUTS = (SOURCE_TREE,) if (SOURCE_TREE / "pyproject.toml").is_file() else ()
 
 
 def load_recipe(spec: str) -> ConfigDict:
-    """What the recipe ``spec`` states, for example ``configs/multi30k.py:tiny``; ``apply_overrides`` reads it.
+    """Settings of the recipe ``spec``, for example ``configs/multi30k.py:tiny``; ``apply_overrides`` reads them.
 
     Raises:
         ConfigError: no such file, the recipe fails, it does not know the argument, or it returns something else.

@@ -95,14 +95,14 @@ class RnnConfig:
             remedy = "bahdanau's decoder reads the context of an attention; choose one, or model.wiring=luong"
             require(self.attention != "none", "model.attention", remedy)
         if self.attention.endswith("location_sensitive") and self.wiring == "luong":
-            remedy = f"{self.attention} must know where it looked before; use True, or model.wiring=bahdanau"
+            remedy = f"{self.attention} needs the weights of the step before; use True, or model.wiring=bahdanau"
             require(self.input_feeding, "model.input_feeding", remedy)
         sees_source = self.attention != "none" or self.decoder_start != "zeros"
         remedy = "zeros and no attention hide the source from the decoder; use last or bridge"
         require(sees_source, "model.decoder_start", remedy)
 
     def _check_effects(self) -> None:
-        """A setting that this model does not read keeps its default: whoever changes it expects something of it."""
+        """Raises ConfigError when a setting that this model does not read is not at its default."""
         is_sensitive = self.attention.endswith("location_sensitive")
         readers = {
             "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
@@ -146,12 +146,12 @@ class RnnConfig:
 
     @property
     def attention_backend(self) -> str:
-        """The recurrent models have attentions of their own, which do not choose."""
+        """Empty: the attention of recurrent models has no backends."""
         return "einsum"
 
     @property
     def d_model(self) -> int:
-        """What schedules that scale with the model take as its width."""
+        """Width of the model for schedules that scale with it."""
         return self.d_hidden
 
     @property

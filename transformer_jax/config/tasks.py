@@ -1,4 +1,4 @@
-"""Which settings each task has: the types of the blocks that depend on the task."""
+"""Types of the blocks of settings that depend on the task."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -48,7 +48,7 @@ class TaskBlocks(NamedTuple):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What a run of the task reports at every validation."""
+        """Metrics that a run of the task reports at every validation."""
         return (self.selection, *self.others)
 
 
@@ -61,7 +61,7 @@ TASKS = {
         {"transformer": TransformerConfig, "rnn": RnnConfig},
         DecodingConfig,
         Metric("bleu", "maximize"),
-        (Metric("chrf", "maximize"), *LOSSES),
+        (Metric("chrf", "maximize"), Metric("bleu_lowercase", "maximize"), *LOSSES),
         check_translation,
     ),
     "language_model": TaskBlocks(

@@ -32,7 +32,7 @@ def _check_tying(tokenizer: TokenizerConfig, model: TransformerConfig | RnnConfi
 def _check_batches(data: DataConfig, batching: BatchingConfig, model: TransformerConfig | RnnConfig) -> None:
     widest = max(data.max_source_tokens, data.max_target_tokens) + 1
     if batching.kind == "packed":
-        problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot tell apart; use buckets"
+        problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot separate; use buckets"
         require(model.can_pack, "batching.kind", problem)
         require(
             batching.packed_length >= widest,

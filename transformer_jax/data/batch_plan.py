@@ -1,4 +1,4 @@
-"""Which pairs go into which update: a pure function of (seed, epoch), so that a position in the data is one number."""
+"""Assignment of pairs to updates: a pure function of (seed, epoch), so that a position in the data is one number."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, rows_of
 from transformer_jax.data.packing import pack_rows
 
-# Updates that are looked at for the order in which shapes are needed; what comes later is compiled in time anyway.
+# Updates scanned for the order in which shapes are needed; later shapes are compiled in time anyway.
 SHAPES_LOOKED_FOR = 100
 
 Shape = tuple[int, int, int]
@@ -78,7 +78,7 @@ class BatchPlan(ABC):
         return [*met, *(shape for shape in self.shapes if shape not in met)]
 
     def to_json(self) -> dict[str, object]:
-        """What the plan is, as what ``json.dumps`` takes."""
+        """The plan in types that ``json.dumps`` accepts."""
         batches = [
             {"rows": rows, "source_width": source, "target_width": target, "batches": count}
             for (rows, source, target), count in self.batches.items()
@@ -87,7 +87,7 @@ class BatchPlan(ABC):
         return report | {"padding_share": self.padding_share._asdict(), "notes": self.notes()}
 
     def table(self) -> str:
-        """What the plan is, as plain text."""
+        """The plan as plain text."""
         lines = [f"batches: {self.batches_per_epoch:,} an epoch of {self.num_pairs:,} pairs"]
         for (rows, source, target), count in self.batches.items():
             lines.append(f"  {count:>7,} of {rows:>5} rows, {source:>4} source and {target:>4} target positions each")
@@ -95,7 +95,7 @@ class BatchPlan(ABC):
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes())])
 
     def notes(self) -> list[str]:
-        """What a reader should know about an unusual plan."""
+        """Warnings about an unusual plan."""
         if self.batches_per_epoch > len(self.shapes):
             return []
         return ["every shape has a single batch, completed with padding: few pairs for batching.tokens_per_update"]
@@ -194,7 +194,7 @@ def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     """A permutation of ``number`` things that depends on nothing else, the version of numpy included.
 
     Raw output of a counter-based generator (Salmon et al. 2011, Philox), which numpy guarantees, is sorted;
-    ``Generator.permutation`` may change between versions. ``stream`` tells the orders of one epoch apart.
+    ``Generator.permutation`` may change between versions. ``stream`` separates the orders of one epoch.
     """
     generator = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64))
     return np.argsort(generator.random_raw(number), kind="stable")

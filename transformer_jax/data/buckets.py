@@ -1,4 +1,4 @@
-"""Length buckets: a handful of static shapes with as little padding as they allow."""
+"""Length buckets: a few static shapes with as little padding as possible."""
 
 from typing import NamedTuple
 

@@ -104,7 +104,7 @@ def _write(source: DocumentSource, split: str, tokenizer: Tokenizer, directory: 
 
 
 def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Consecutive documents, not many more than ``CHUNK_CHARACTERS`` together."""
+    """Consecutive documents, not many more than ``CHUNK_CHARACTERS`` in total."""
     chunk: list[Document] = []
     characters = 0
     for document in documents:

@@ -33,7 +33,7 @@ class DocumentSource(Protocol):
         ...
 
     def count_bytes(self, split: str) -> int:
-        """About how many bytes a split has: for showing progress."""
+        """Approximate size of a split in bytes, for showing progress."""
         ...
 
     def fingerprint(self, split: str) -> str:
@@ -48,7 +48,7 @@ def lines(path: Path) -> Iterator[Document]:
 
 
 def paragraphs(path: Path) -> Iterator[Document]:
-    r"""What ``"\n\n"`` separates: of several blank lines the second belongs to the next paragraph, so that nothing is lost."""
+    r"""Paragraphs separated by ``"\n\n"``: of several blank lines the second belongs to the next paragraph; nothing is lost."""
     open_lines: list[str] = []
     num_bytes = 0
     for number, raw in enumerate(raw_lines(path), start=1):
@@ -64,7 +64,7 @@ def paragraphs(path: Path) -> Iterator[Document]:
 
 READERS: dict[str, Callable[[Path], Iterator[Document]]] = {"lines": lines, "paragraphs": paragraphs}
 SEPARATORS = {"lines": "\n", "paragraphs": "\n\n"}
-"""What EOS stands for, by ``data.documents``."""
+"""Text that EOS stands for, by ``data.documents``."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def scoring_batches(store: TokenStore, batch_tokens: int, row_multiple: int, *, 
 def scoring_rows(
     source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, row_multiple: int
 ) -> Iterator[BatchRows]:
-    """Which pair is in which row: longest first (memory runs out at once or never), one after another in each batch.
+    """Assignment of pairs to rows of batches, longest first: memory runs out at once or never.
 
     Widths are powers of two from 16 on, each with one number of rows, so there are few shapes; free rows of a batch are
     filled with shorter pairs, and those of the last one with padding.

@@ -1,4 +1,4 @@
-"""Which training pairs are left out, and why: counted, never silent. Validation and test have no filters."""
+"""Filters of training pairs: dropped pairs are counted by reason. Validation and test have no filters."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from transformer_jax.config import DataConfig
 
 # A line of a megabyte is not a sentence: it is counted without being tokenized.
 MAX_LINE_BYTES = 1_000_000
-# In these the target may well be the source.
+# Sources where the target may equal the source.
 GENERATED = ("grammar", "copy", "reverse")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 # How many rows of a lane are open at once: more of them pack tighter and slower.
 OPEN_ROWS = 64
-# Pairs of one lane; lanes are packed side by side, each by itself. Longer lanes pack tighter and slower.
+# Pairs of one lane; lanes are packed side by side, independently. Longer lanes pack tighter and slower.
 LANE_PAIRS = 8192
 
 

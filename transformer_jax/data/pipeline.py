@@ -1,4 +1,4 @@
-"""Batches for training, served by tf.data: read ahead, while the device computes."""
+"""Training batches from tf.data, prefetched while the device computes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ from transformer_jax.sequence_types import Batch, Tokens
 READER_THREADS = 2
 
 Parts = tuple[Sequence[int], int]
-"""Which parts of the rows of a batch, of how many equal ones."""
+"""Indices of the parts of the rows of a batch, and the number of equal parts."""
 WHOLE: Parts = ((0,), 1)
 
 
@@ -40,13 +40,13 @@ def training_batches(
             raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {parts[1]}")
     require_tensorflow()
     read = partial(make_batch, store, plan, parts=parts)
-    return _served(read, start_update, prefetch)
+    return _prefetched(read, start_update, prefetch)
 
 
-def _served(read: Callable[[int], Batch], update: int, prefetch: int) -> Iterator[Batch]:
+def _prefetched(read: Callable[[int], Batch], update: int, prefetch: int) -> Iterator[Batch]:
     """Batches made on the spot until TensorFlow is imported, which takes seconds, and read ahead from then on.
 
-    A batch is a pure function of its update, so nobody sees where one takes over from the other.
+    A batch is a pure function of its update, so both give the same batches.
     """
     importing = tensorflow_being_imported()
     while not importing.done():

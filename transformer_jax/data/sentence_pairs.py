@@ -1,4 +1,4 @@
-"""What every source of training text is: an ordered stream of sentence pairs."""
+"""Interface of a source of training text: an ordered stream of sentence pairs."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,12 +22,12 @@ class Corpus(Protocol):
 
     @property
     def source_language(self) -> str:
-        """What is translated from."""
+        """Language that is translated from."""
         ...
 
     @property
     def target_language(self) -> str:
-        """What is translated into."""
+        """Language that is translated into."""
         ...
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
@@ -35,7 +35,7 @@ class Corpus(Protocol):
         ...
 
     def count(self, split: str) -> int:
-        """About how many pairs a split has, found fast: for showing progress."""
+        """Approximate number of pairs of a split, found fast, for showing progress."""
         ...
 
     def fingerprint(self, split: str) -> str:

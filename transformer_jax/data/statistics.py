@@ -1,4 +1,4 @@
-"""What a split holds and what was left out of it."""
+"""Statistics of a split: its examples, and those that were left out."""
 
 from dataclasses import asdict, dataclass
 
@@ -69,7 +69,7 @@ class StoreStatistics:
 
     @classmethod
     def from_json(cls, fields: dict) -> "StoreStatistics":
-        """What ``to_json`` gave."""
+        """Inverse of ``to_json``."""
         sides = {side: SideStatistics(**fields[side]) for side in ("source", "target")}
         return cls(**{**fields, **sides})
 

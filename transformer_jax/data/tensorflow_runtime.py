@@ -1,4 +1,4 @@
-"""The door to TensorFlow, which does nothing here but feed data."""
+"""Import of TensorFlow, used only to feed data."""
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +25,7 @@ def start_tensorflow() -> ModuleType:
 
 @cache
 def tensorflow_being_imported() -> Future[ModuleType]:
-    """What ``start_tensorflow`` returns or raises, once it is there: a thread imports it, which takes seconds.
+    """Future of the result of ``start_tensorflow``; a thread imports TensorFlow, which takes seconds.
 
     One thread for the whole process: an import that several threads begin can give one of them half a module. The interpreter
     waits for it, which it must: it cannot end in the middle of loading TensorFlow.
@@ -38,7 +38,7 @@ def tensorflow_being_imported() -> Future[ModuleType]:
 
 def _import_without_accelerators() -> ModuleType:
     require_tensorflow()
-    # Neither its greeting nor what the greeting is about, faster arithmetic, is of use here.
+    # Silences its start-up messages and turns oneDNN off; neither is needed to feed data.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
     try:

@@ -39,7 +39,7 @@ def check_sentence(raw: bytes, where: str) -> str:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: together all of its bytes.
+    """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: concatenated, all of its bytes.
 
     Raises DataError when it cannot be read, or is damaged.
     """

@@ -24,7 +24,7 @@ class TextRows(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         ...
 
     def tokens(self, indices: np.ndarray) -> Tokens:
@@ -32,7 +32,7 @@ class TextRows(Protocol):
         ...
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """Which positions of some rows count: tokens, but for those that are context only; bool [R, length]."""
+        """Mask of the scored positions of some rows: tokens, except those that are context only; bool [R, length]."""
         ...
 
 
@@ -106,7 +106,7 @@ def rows_of_store(
 
 
 class RowPlan(NamedTuple):
-    """Which rows go into which update.
+    """Assignment of rows to updates.
 
     Every epoch has every row once, in its own order; its last batch is completed with padding.
     """

@@ -71,7 +71,7 @@ class TfdsCorpus:
 
     @cached_property
     def _builder(self) -> Any:
-        """The tfds builder, its data prepared. The languages are looked up first: what would be no use is not downloaded."""
+        """The tfds builder, its data prepared. The languages are checked first, so that no useless data set is downloaded."""
         builder = _find_builder(self.name, self.directory)
         languages = _find_texts(_import_tfds(), builder.info.features, self.name).languages
         for language in (self.source_language, self.target_language):
@@ -98,7 +98,7 @@ class TfdsCorpus:
 
 
 class _Texts(NamedTuple):
-    """Where an example holds its sentences (under ``key``, or at the top), in which languages, and how to read them."""
+    """Location of the sentences in an example (under ``key``, or at the top), their languages, and how to read them."""
 
     key: str
     languages: list[str]

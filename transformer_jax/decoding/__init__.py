@@ -1,4 +1,4 @@
-"""Search: turning a step function into hypotheses. Nothing here knows what the model is."""
+"""Decoding: beam search and sampling over a step function; independent of the model."""
 
 from transformer_jax.decoding.beam_search import Hypotheses, StepFunction, beam_search, length_penalty_divisor
 from transformer_jax.decoding.source_batches import SourceBatch, source_batches

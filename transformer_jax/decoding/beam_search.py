@@ -33,7 +33,7 @@ class Hypotheses(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a search keeps to: ``limits`` int32 ``[B]``, the most tokens of a hypothesis, and the options given."""
+    """Constraints of a beam search: ``limits`` int32 ``[B]``, the most tokens of a hypothesis, and the options given."""
 
     limits: Int[Array, "B"]
     beam_width: int
@@ -52,7 +52,7 @@ class Alive(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """What the loop carries: ``position`` is the number of tokens chosen so far, ``per_beam`` belongs to ``alive``."""
+    """Carry of the loop: ``position`` is the number of tokens chosen so far, ``per_beam`` belongs to ``alive``."""
 
     position: Int[Array, ""]
     alive: Alive
@@ -186,7 +186,7 @@ def _choosable_log_probs(
 def _expand(
     alive: Alive, log_probs: Float[Array, "B W V"], position: Int[Array, ""]
 ) -> tuple[Alive, Int[Array, "B C"]]:
-    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
+    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them continue.
 
     (Each beam has one EOS, so at most W of 2 W continuations end.)
     """

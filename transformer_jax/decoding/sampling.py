@@ -32,7 +32,7 @@ class Samples(NamedTuple):
 
 
 class SamplingState(NamedTuple):
-    """What the loop carries: ``position`` is the number of tokens chosen so far, ``last_ids`` the newest of each row."""
+    """Carry of the loop: ``position`` is the number of tokens chosen so far, ``last_ids`` the newest of each row."""
 
     position: Int[Array, ""]
     last_ids: Int[Array, "B"]
@@ -143,6 +143,6 @@ def sample(
 
 
 def _is_among(index: Int[Array, "B K"], size: int) -> Bool[Array, "B V"]:
-    """Which of ``size`` columns ``index`` names."""
+    """Mask of the columns, of ``size``, that ``index`` names."""
     rows = jnp.arange(index.shape[0])[:, None]
     return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(True)

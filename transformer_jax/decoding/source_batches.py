@@ -1,4 +1,4 @@
-"""Sentences of similar length decoded together, in few static shapes."""
+"""Batches of source sentences of similar length, in few static shapes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

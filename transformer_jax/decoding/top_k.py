@@ -1,4 +1,4 @@
-"""The largest few of very many numbers, without sorting them all."""
+"""Top-k of long rows without sorting them."""
 
 import jax
 import jax.numpy as jnp

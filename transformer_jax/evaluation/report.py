@@ -1,11 +1,10 @@
-"""What evaluating a checkpoint on a split found."""
+"""The scores of translations of a split, and how they were decoded."""
 
 import math
 from dataclasses import asdict, dataclass
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.evaluation.scores import Scores
-from transformer_jax.evaluation.text_table import text_table
 
 
 def perplexity(nll_sum: float, token_count: int | float) -> float:
@@ -24,59 +23,51 @@ def perplexity(nll_sum: float, token_count: int | float) -> float:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """One evaluation: which data, which parameters, how decoded, and what came out.
+    """Scores of one split, and how it was decoded.
 
     ``loss`` is nats per target token without label smoothing, ``perplexity`` its exponential; ``tokens_per_second``
     counts generated target tokens over the wall time of decoding, compilation included.
-    ``checkpoint_step`` is in updates; ``averaged_checkpoints`` 1 means no averaging. ``ensemble`` names the other models, as
-    ``RUN:UPDATE``, whose probabilities were averaged with those of this checkpoint.
     """
 
     split: str
-    checkpoint_step: int
     scores: Scores
     loss: float
     perplexity: float
     tokens_per_second: float
     num_sentences: int
     decoding: DecodingConfig
-    averaged_checkpoints: int = 1
-    ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """Returns the fields, nested as they are, as what ``json.dumps`` takes; a number that is not finite becomes null."""
+        """Returns the nested fields in types that ``json.dumps`` accepts; a number that is not finite becomes null."""
         fields = asdict(self)
         return fields | {
             name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
         }
 
     def headline(self) -> dict[str, float]:
-        """Returns the numbers that belong into a log."""
+        """Returns the metrics for the log."""
         return {
             "bleu": self.scores.bleu,
             "chrf": self.scores.chrf,
+            "bleu_lowercase": self.scores.bleu_lowercase,
             "loss": self.loss,
             "perplexity": self.perplexity,
             "search_tokens_per_second": self.tokens_per_second,
         }
 
     def line(self) -> str:
-        """Returns the numbers that belong into a line."""
+        """Returns the metrics for a one-line summary."""
         return f"BLEU {self.scores.bleu:.2f}, perplexity {self.perplexity:.3f}"
 
-    def table(self) -> str:
-        """Returns the report as aligned plain text."""
-        averaged = f"average of {self.averaged_checkpoints} checkpoints" if self.averaged_checkpoints > 1 else ""
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Returns (name, value, remark) for every line of the table."""
         how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}"
         search = "greedy" if self.decoding.beam_width == 1 else how
         most = f"source + {self.decoding.max_extra_tokens}"
-        rows = [
+        return [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),
-            ("checkpoint", f"{self.checkpoint_step:,}", averaged),
-            *[("ensemble with", member, averaged) for member in self.ensemble],
             *self.scores.rows(),
             ("loss", f"{self.loss:.4f}", "nats per target token, no label smoothing"),
             ("perplexity", f"{self.perplexity:.3f}", "per target token"),
             ("tokens/s", f"{self.tokens_per_second:,.0f}", f"generated, {search}, at most {most}"),
         ]
-        return text_table(rows)

@@ -69,7 +69,7 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str] | Se
     hypotheses = list(hypotheses)
     streams = _reference_streams(references)
     _check_lines(hypotheses, streams)
-    # force: no warning on a log nobody reads; Scores.rows says it instead
+    # force: no warning in a log; Scores.rows reports it instead
     bleu, bleu_lowercase, chrf = BLEU(force=True), BLEU(lowercase=True, force=True), CHRF()
     bleu_score = bleu.corpus_score(hypotheses, streams)
     lowercase_score = bleu_lowercase.corpus_score(hypotheses, streams)

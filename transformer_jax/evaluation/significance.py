@@ -1,4 +1,4 @@
-"""Is one system better than another, or did these sentences happen to suit it? Paired bootstrap resampling."""
+"""Significance of the difference between two systems: paired bootstrap resampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SEED = 12345
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score on all sentences, and between which bounds 95 % of its resamples lie."""
+    """A score on all sentences, and the bounds of 95 % of its resamples."""
 
     value: float
     lower: float
@@ -130,7 +130,7 @@ def _p_value(difference: float, drawn: np.ndarray) -> float:
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """What the metric counts in each sentence, ``[sentences, counts]``: the score of several is that of the sum."""
+    """Statistics of the metric by sentence, ``[sentences, counts]``: the score of a corpus is that of their sum."""
     return np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
 
 

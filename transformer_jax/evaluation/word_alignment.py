@@ -1,4 +1,4 @@
-"""Word alignments: the Pharaoh format, and how far an alignment is from one made by people."""
+"""Word alignments: the Pharaoh format, and the alignment error rate against manual alignments."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What schedulers accept in a field: names, times, amounts of memory. Each check raises ConfigError that names the flag."""
+"""Formats of scheduler fields: names, times, amounts of memory. Each check raises ConfigError that names the flag."""
 
 import re
 

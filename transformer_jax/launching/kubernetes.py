@@ -35,7 +35,7 @@ SHELL = f"""trap 'stopped=yes; kill -TERM "$child"' TERM
 child=$!
 wait "$child"
 status=$?
-# Asked to end, by Kubernetes: wait until everything is saved, and say that it is not finished.
+# Terminated by Kubernetes: wait until everything is saved, and exit with a status that asks for a restart.
 if [ -n "$stopped" ]; then wait "$child"; exit {INTERRUPTED}; fi
 exit "$status"
 """
@@ -43,7 +43,7 @@ exit "$status"
 
 @dataclass(frozen=True)
 class KubernetesSettings:
-    """What to ask Kubernetes for; fields are the flags of ``transformer-jax launch kubernetes``."""
+    """Settings of a Kubernetes launch; fields are the flags of ``transformer-jax launch kubernetes``."""
 
     name: str
     namespace: str | None
@@ -83,7 +83,7 @@ class KubernetesSettings:
 
 
 class Hosts(NamedTuple):
-    """Machines that are alike: how many, the devices of each, and what pods ask for to be put there."""
+    """Hosts of a launch: their number, the devices of each, and the resources and selector of their pods."""
 
     number: int
     devices_of_each: int
@@ -92,7 +92,7 @@ class Hosts(NamedTuple):
 
 
 def hosts_of(settings: KubernetesSettings) -> Hosts:
-    """The machines that the settings stand for."""
+    """The hosts of these settings."""
     selector = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
     if settings.tpu is not None:
         tpu = parse_slice(settings.tpu)
@@ -166,7 +166,7 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, command: list[str]) -> 
         "parallelism": hosts.number,
         # One pod that fails fails the Job, and the JobSet starts all of them again.
         "backoffLimit": 0,
-        "template": _pod(settings, hosts, command, _who_is_who(settings, hosts)),
+        "template": _pod(settings, hosts, command, _process_environment(settings, hosts)),
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -196,7 +196,7 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
     }
 
 
-def _who_is_who(settings: KubernetesSettings, hosts: Hosts) -> list[Manifest]:
+def _process_environment(settings: KubernetesSettings, hosts: Hosts) -> list[Manifest]:
     if hosts.number == 1 or settings.tpu is not None:
         return []
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

@@ -4,8 +4,8 @@ From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com). JAX 
 (``jax/_src/clusters/slurm_cluster.py``): the job's and the step's, the task's number in all and on its node. It lets the task
 with local number n see GPU n, so that every task must be shown all GPUs of its node: no ``--gpus-per-task``, no binding.
 
-Before the time limit SLURM tells the script alone (``--signal=B:USR1``), which asks the tasks to save (SIGTERM, by scancel:
-srun would kill them) and puts the job back into the queue: by itself SLURM does that only after a preemption or the failure of
+Before the time limit SLURM signals only the script (``--signal=B:USR1``), which asks the tasks to save (SIGTERM, by scancel:
+srun would kill them) and puts the job back into the queue: otherwise SLURM does that only after a preemption or the failure of
 a node. SIGTERM to the script stays what it is, ``scancel`` by its owner, after which nothing should start again.
 """
 
@@ -47,7 +47,7 @@ fi
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """What to ask SLURM for; fields are the flags of ``transformer-jax launch slurm``."""
+    """Settings of a SLURM launch; fields are the flags of ``transformer-jax launch slurm``."""
 
     name: str
     gpus_per_node: int | None

@@ -39,7 +39,7 @@ esac
 
 @dataclass(frozen=True)
 class TpuVmSettings:
-    """What to ask Cloud TPU for; fields are the flags of ``transformer-jax launch tpu-vm``."""
+    """Settings of a Cloud TPU launch; fields are the flags of ``transformer-jax launch tpu-vm``."""
 
     name: str
     tpu: str | None
@@ -100,7 +100,7 @@ STATE = (
 
 
 def _started_in_background(settings: TpuVmSettings, command: list[str]) -> str:
-    """What a host runs: in the background, its process number and output in files, through the commands of ``--setup``."""
+    """Shell command of a host: ``--setup``, then ``command`` in the background, its process number and output in files."""
     program = "\n".join(["set -e", *([settings.setup] if settings.setup else []), f"exec {shlex.join(command)}"])
     return (
         f"nohup bash -c {shlex.quote(program)} >> {settings.name}.log 2>&1 < /dev/null & echo $! > {settings.name}.pid"

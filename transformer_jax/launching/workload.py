@@ -1,4 +1,4 @@
-"""What is launched: a run of several processes, or the workers of a sweep, each on its own."""
+"""Workloads: a run of several processes, or the workers of a sweep, each on its own."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -33,7 +33,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A study that ``workers`` processes share, each on devices of its own; ``flags``: more of the command's.
+    """A study that ``workers`` processes share, each on its own devices; ``flags``: more of the command's.
 
     Without ``storage`` the study lies in the ``workdir``, so that must be on a disk that all see.
     """

@@ -1,4 +1,4 @@
-"""Ways to compute one and the same attention: queries, keys and values in, heads out, the weights nowhere to be seen.
+"""Backends of scaled dot-product attention: queries, keys and values in, heads out; the weights are not returned.
 
 Each is an object with the signature of ``AttentionBackend`` and equals ``EinsumAttention``, the reference, to rounding. What a
 query that sees nothing gets (padding) is finite and up to the backend.
@@ -33,7 +33,7 @@ class AttentionBackend(Protocol):
         drops: Drops | None,
         dtype: str,
     ) -> Float[Array, "B H Q U"]:
-        """What each query gets; ``drops`` are those of the weights [B, H, Q, M], ``dtype`` that of the products' operands."""
+        """Output of each query; ``drops`` are those of the weights [B, H, Q, M], ``dtype`` that of the products' operands."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class CudnnAttention:
 class TpuFlashAttention:
     """The flash attention kernel for TPUs that comes with JAX; it drops nothing, and keys are as wide as values.
 
-    A kernel is not divided by the compiler, so it is told how rows and heads lie on the mesh. Each device works on its own.
+    A kernel is not divided by the compiler, so it needs the sharding of rows and heads. Each device works on its own.
     """
 
     mesh: Mesh

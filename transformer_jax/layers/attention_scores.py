@@ -1,8 +1,8 @@
-"""How well a query fits a key: the scores of the attention models before the Transformer.
+"""Attention scores of the models before the Transformer.
 
-First as functions: queries are [B, Q, ...] (the positions, or the beams, that ask at once), keys [B, M, ...], scores [B, Q, M];
+As functions: queries are [B, Q, ...] (the positions, or the beams, that ask at once), keys [B, M, ...], scores [B, Q, M];
 what was projected once a sentence is handed in projected. ``attend`` turns scores into an output and weights, as
-``scaled_dot_product_attention`` does. Then as modules with their parameters. For windows see ``attention_windows``.
+``scaled_dot_product_attention`` does. As modules, with their parameters, below. For windows see ``attention_windows``.
 """
 
 from collections.abc import Callable
@@ -137,7 +137,7 @@ class Score(Protocol):
     """A content-based score with its parameters."""
 
     def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """What of the score depends on the memory alone."""
+        """The part of the score that depends on the memory alone."""
 
     def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
         """Scores of every query and key."""
@@ -180,7 +180,7 @@ class GeneralScore(nn.Module):
 class AdditiveScore(nn.Module):
     """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2), which is also ``concat`` (Luong et al. 2015, section 3.1).
 
-    With ``is_normalized`` v has a gain of its own and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
+    With ``is_normalized`` v has a gain and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
     [D, A], ``memory_kernel`` [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
     """
 

@@ -1,6 +1,6 @@
-"""Attention that knows where it is: the windows of Luong et al. 2015 and the location features of Chorowski et al. 2015.
+"""Location-based attention: the windows of Luong et al. 2015 and the location features of Chorowski et al. 2015.
 
-First as functions, then the windows as modules: where a query may look, and what it expects there.
+First as functions, then the windows as modules: a mask, and scores to add.
 """
 
 from typing import NamedTuple, Protocol

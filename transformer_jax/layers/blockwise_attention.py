@@ -1,4 +1,4 @@
-"""Attention whose memory grows with the length and not with its square.
+"""Blockwise attention: memory linear in the length, not quadratic.
 
 The softmax is taken over blocks of keys with a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021,
 section 2), and the backward pass makes each block of weights again from the saved logarithm of that sum (Dao et al. 2022,
@@ -38,7 +38,7 @@ class BlockwiseAttention:
         drops: Drops | None,
         dtype: str,
     ) -> Float[Array, "B H Q U"]:
-        """What each query gets; zeros where it sees nothing. ``drops`` are those of the weights [B, H, Q, M]."""
+        """Output of each query; zeros where it sees nothing. ``drops`` are those of the weights [B, H, Q, M]."""
         queries, keys = query.shape[2], key.shape[2]
         shape = Blocks(min(self.query_block, queries), min(self.key_block, keys), queries, keys, mask.is_causal, dtype)
         inputs = Inputs(
@@ -54,7 +54,7 @@ class BlockwiseAttention:
 
 
 class Blocks(NamedTuple):
-    """How the scores are divided, and of how many queries and keys they are before padding to whole blocks."""
+    """Division of the scores into blocks, and the number of queries and keys before padding to whole blocks."""
 
     query_block: int
     key_block: int
@@ -64,7 +64,7 @@ class Blocks(NamedTuple):
     dtype: str
 
     def key_blocks_of(self, row: Array, num_blocks: int) -> Array | int:
-        """How many blocks of keys the block of queries ``row`` sees anything of."""
+        """Number of blocks of keys that the block of queries ``row`` may attend to."""
         if not self.is_causal:
             return num_blocks
         return jnp.minimum(-((row + 1) * -self.query_block // self.key_block), num_blocks)
@@ -185,7 +185,7 @@ def _scores(query: Array, key: Array, row: Array, column: Array, inputs: Inputs,
 
 
 def _dropper(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Callable[[Array], Array]:
-    """What dropout does to one block of weights: the same as to that part of all of them."""
+    """Dropout of one block of weights: the same as that part of the dropout of all of them."""
     drops = inputs.drops
     if drops is None:
         return lambda weights: weights

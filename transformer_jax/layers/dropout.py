@@ -1,4 +1,4 @@
-"""Dropout whose random numbers cost next to nothing."""
+"""Dropout with cheap random numbers."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from jax import lax
 from transformer_jax.array_types import Array, Float, PyTree, UInt32
 
 Rate = float | Float[Array, ""] | None
-"""A probability, perhaps one that a compiled function is told; None where nothing is dropped."""
+"""A probability, maybe traced; None where nothing is dropped."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["rate", "seeds"], meta_fields=[])
@@ -43,12 +43,12 @@ class Drops:
 
 
 class Dropout(nn.Module):
-    """Draws from the stream ``dropout``, anew at every call."""
+    """Dropout with a new key from the stream ``dropout`` at every call."""
 
     rate: Rate
 
     def draw(self, *, train: bool) -> Drops | None:
-        """What is dropped; None, nothing, unless ``train``."""
+        """Draws the elements to drop; None, nothing, unless ``train``."""
         if not train or self.rate is None:
             return None
         return draw(self.rate, self.make_rng("dropout"))

@@ -1,4 +1,4 @@
-"""Who may attend to whom: boolean masks, True = may attend."""
+"""Attention masks: boolean, True = may attend."""
 
 from dataclasses import dataclass
 from functools import partial

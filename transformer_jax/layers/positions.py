@@ -44,7 +44,7 @@ class LearnedPositions(nn.Module):
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
         """Encodings of ``positions``, all of which are below ``length``.
 
-        Raises ConfigError when ``length`` exceeds ``max_positions``: there is no vector to give, and clamping would be silent.
+        Raises ConfigError when ``length`` exceeds ``max_positions``: clamping would be silent.
         """
         if length > self.max_positions:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""A recurrence over time as one scan, with a backward pass of its own that leaves large products out of its loop."""
+"""A recurrence over time as one scan, with a custom backward pass that keeps large products out of its loop."""
 
 from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -21,14 +21,14 @@ class Cell(Protocol):
         """The state before the first token: zeros, with leaves of the shape of ``like``."""
 
     def hidden(self, state: PyTree) -> Float[Array, "*B N"]:
-        """What the layer above, and the attention, see of a state."""
+        """The part of a state that the layer above, and the attention, read."""
 
     def step(self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: PyTree) -> PyTree:
         """The next state."""
 
 
 class Recurrence(NamedTuple):
-    """What is repeated: a cell, the precision of its product, and whether time runs from the last position to the first."""
+    """A recurrence: the cell, the precision of its product, and whether time runs from the last position to the first."""
 
     cell: Cell
     dtype: str
@@ -110,7 +110,7 @@ recurrent_states.defvjp(_forward, _backward)
 def gates_from(
     inputs: Float[Array, "*B D"], kernel_DGN: Float[Array, "D G N"], bias_GN: Float[Array, "G N"], dtype: str
 ) -> Float[Array, "*B G N"]:
-    """What inputs contribute to the gates."""
+    """Contribution of the inputs to the gates."""
     # As a product of two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with three axes.
     rows, matrix = inputs.reshape(-1, inputs.shape[-1]), kernel_DGN.reshape(kernel_DGN.shape[0], -1)
     gates = contract("BD,DC->BC", rows, matrix, dtype) + bias_GN.reshape(1, -1)

@@ -102,7 +102,7 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Float[Array, "B L N"], PyTree]:
         """Hidden states of every position, and the state [B, N] after the last one (backward: after the first).
 
-        Starts from zeros. A position that is no token leaves the state as it is.
+        Starts from zeros. Padding leaves the state unchanged.
         """
         start = self.cell.start(jnp.zeros((inputs_BLD.shape[0], self.hidden_size), jnp.float32))
         return self.over_time(self.project(inputs_BLD), start, is_token_BL, backward=backward)
@@ -122,11 +122,11 @@ class RecurrentLayer(nn.Module):
         return jnp.moveaxis(hidden_LBN, 0, 1), state
 
     def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
-        """What inputs contribute to the gates; of narrower ones, as the first columns of the input, the biases included."""
+        """Contribution of the inputs to the gates; narrower inputs are the first columns. Includes the biases."""
         return gates_from(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias, self.dtype)
 
     def project_rest(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
-        """What the last columns of the input contribute besides: ``project`` of both in two parts."""
+        """Contribution of the last columns of the input to the gates: ``project`` in two parts."""
         kernel = self.input_kernel[-inputs.shape[-1] :]
         return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.dtype)
 

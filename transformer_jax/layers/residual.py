@@ -1,4 +1,4 @@
-"""How a sublayer is wrapped: residual connection, dropout and layer normalization, decided here and nowhere else."""
+"""Residual wrapper of a sublayer: residual connection, dropout and layer normalization, all decided here."""
 
 from collections.abc import Callable
 

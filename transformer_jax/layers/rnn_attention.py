@@ -26,7 +26,7 @@ class Prepared(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What a query found: ``context`` [B, Q, E], ``weights`` [B, Q, M], and what to remember for the next step."""
+    """Result of attention: ``context`` [B, Q, E], ``weights`` [B, Q, M], and the state carried to the next step."""
 
     context: Float[Array, "B Q E"]
     weights: Float[Array, "B Q M"]
@@ -89,7 +89,7 @@ class LocationBasedAttention(nn.Module):
 
 
 class LocationSensitiveAttention(nn.Module):
-    """Additive attention that also sees where it looked before (Chorowski et al. 2015, section 2.2).
+    """Additive attention with features of its previous weights (Chorowski et al. 2015, section 2.2).
 
     The state is the weights of the previous step, or with ``is_cumulative`` the sum of all before. Parameters: ``query_kernel``
     [D, A], ``memory_kernel`` [E, A], ``filters`` [R, C], ``feature_kernel`` [C, A], ``vector`` and ``bias`` [A].
@@ -129,7 +129,7 @@ class LocationSensitiveAttention(nn.Module):
         prepared: Prepared,
         state: Float[Array, "B Q M"],
     ) -> Attended:
-        """Attends from each query, which has a state of its own."""
+        """Attends from each query, which has its own state."""
         projected = contract("BQD,DA->BQA", query, self.query_kernel, self.dtype)
         features = location_features(state, self.filters)
         features_BQMA = jnp.einsum("BQMC,CA->BQMA", features, self.feature_kernel)
@@ -140,4 +140,4 @@ class LocationSensitiveAttention(nn.Module):
 
 
 RnnAttention = ContentAttention | LocationBasedAttention | LocationSensitiveAttention
-"""What a decoder attends with: ``prepare`` once a sentence, ``start`` once a decoding, and a call for every step."""
+"""Attention of an RNN decoder: ``prepare`` once a sentence, ``start`` once a decoding, and a call for every step."""

@@ -38,7 +38,7 @@ RESIDUALS: dict[str, Callable[..., nn.Module]] = {"post": PostNormResidual, "pre
 
 
 def identity(hidden: Hidden) -> Hidden:
-    """What follows the last layer of a post-norm stack: nothing, since each of its layers ends with a norm."""
+    """The identity, after the last layer of a post-norm stack: each of its layers ends with a norm."""
     return hidden
 
 
@@ -47,9 +47,9 @@ FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lamb
 
 
 class Devices(NamedTuple):
-    """What a Transformer has to know of its devices.
+    """Device-dependent parts of a Transformer.
 
-    How to attend there, where hidden states [B, L, D] live, and how to read a table that may be split.
+    The attention backend, the placement of hidden states [B, L, D], and the lookup in a table that may be sharded.
     """
 
     attention: AttentionBackend = ByLength()

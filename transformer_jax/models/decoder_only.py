@@ -21,8 +21,8 @@ from transformer_jax.models.transformer_layers import (
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
-class GeneratedSoFar(NamedTuple):
-    """What differs between beams: keys and values, leaves [B, W, H, T, ...], and how many of the T places are filled."""
+class DecoderOnlyPerBeam(NamedTuple):
+    """State of each beam: keys and values, leaves [B, W, H, T, ...], and how many of the T places are filled."""
 
     self_attention: tuple[KeysAndValues, ...]
     length: Int[Array, ""]
@@ -120,7 +120,7 @@ class DecoderOnly(nn.Module):
                 hidden, prefix = layer.prefill(hidden, mask)
                 filled.append(KeysAndValues(*map(_with_prefix, cache, prefix)))
             caches = tuple(filled)
-        return DecodeCache(GeneratedSoFar(caches, jnp.asarray(width, jnp.int32)), PromptStart(start))
+        return DecodeCache(DecoderOnlyPerBeam(caches, jnp.asarray(width, jnp.int32)), PromptStart(start))
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
@@ -138,7 +138,7 @@ class DecoderOnly(nn.Module):
             hidden, own = layer.step(hidden, own, length, mask)
             updated.append(own)
         logits = self.projection.logits(self.decoder_norm(hidden))
-        return logits, DecodeCache(GeneratedSoFar(tuple(updated), length + 1), prompt)
+        return logits, DecodeCache(DecoderOnlyPerBeam(tuple(updated), length + 1), prompt)
 
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4 of Vaswani et al. 2017; all positions are below ``length``."""

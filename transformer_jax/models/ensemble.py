@@ -23,9 +23,9 @@ def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V
 
 
 class Ensemble(nn.Module):
-    """What decoding asks of a model, answered by all ``members`` together; they share the vocabularies and nothing else.
+    """An ensemble of ``members`` with the interface of one model; they share the vocabularies and nothing else.
 
-    Each reads the source and keeps its state for itself: memories and both parts of the cache are tuples, one entry a member.
+    Each reads the source and keeps its own state: memories and both parts of the cache are tuples, one entry a member.
     No member may be built of modules of another one. Parameters: ``joined_params``.
     """
 

@@ -1,4 +1,4 @@
-"""What training, decoding and evaluation ask of a sequence model."""
+"""Interface of a sequence model for training, decoding and evaluation."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -57,7 +57,7 @@ def init_params(model: nn.Module, key: Array) -> PyTree:
 
 
 def shift_right(target: Tokens) -> Int[Array, "B T"]:
-    """What the decoder reads while it predicts ``target``: each sentence starts with BOS and loses its last token.
+    """Decoder inputs for predicting ``target``: each sentence starts with BOS and loses its last token.
 
     For the ids and positions ``[[7, 8, 2, 9, 2, 0]]`` and ``[[0, 1, 2, 0, 1, 0]]``, ``[[1, 7, 8, 1, 9, 1]]`` (BOS is 1).
     """

@@ -1,4 +1,4 @@
-"""How a stack of equal layers is run: what is compiled once or often, what is kept for the backward pass or made again.
+"""Execution of a stack of equal layers: as a loop or unrolled, with activations stored or rematerialized.
 
 All of them compute the same from the same parameters, each layer's under its own name, so a checkpoint fits every one.
 """
@@ -15,7 +15,7 @@ from jax import lax
 from transformer_jax.array_types import Array, Hidden, PyTree
 
 Policy = Callable[..., Any]
-# What a layer keeps for its backward pass; everything else is computed again (Chen et al. 2016).
+# What a layer stores for its backward pass; everything else is rematerialized (Chen et al. 2016).
 REMATERIALIZATIONS: dict[str, Policy] = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "keep_projections": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -28,12 +28,12 @@ class LayerStack(Protocol):
     """Runs ``hidden`` through layers of one class, each called as ``layer(hidden, *context, train=train)``."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """What the last layer returns."""
+        """Output of the last layer."""
 
 
 @dataclass(frozen=True)
 class Unrolled:
-    """Layer after layer, everything kept: the fastest step, and the longest compilation."""
+    """Unrolled layers, all activations stored: the fastest step, and the longest compilation."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
         """See ``LayerStack``."""
@@ -44,7 +44,7 @@ class Unrolled:
 
 @dataclass(frozen=True)
 class Rematerialized:
-    """Layer after layer, each keeping its input and what ``policy`` says; the rest is computed again."""
+    """Unrolled layers that store their inputs and what ``policy`` saves; the rest is rematerialized."""
 
     policy: Policy
 
@@ -73,7 +73,7 @@ class Scanned:
             return Unrolled()(layers, hidden, *context, train=train)
         run = _unbound(layers[0], train)
         if self.policy:
-            # A loop computes nothing twice by itself, so nothing has to be kept from merging both.
+            # Inside a loop the compiler does not merge the recomputation, so no barrier is needed.
             run = jax.checkpoint(run, policy=self.policy, prevent_cse=False)
 
         def advance(hidden: Hidden, of_layer: tuple[PyTree, Array | None]) -> tuple[Hidden, None]:

@@ -28,7 +28,7 @@ class RnnMemory(NamedTuple):
 
 
 class RnnPerBeam(NamedTuple):
-    """What differs between beams, leaves [B, W, ...], and how many tokens were read."""
+    """State of each beam, leaves [B, W, ...], and the number of tokens read."""
 
     state: DecoderState
     length: Int[Array, ""]
@@ -59,7 +59,7 @@ class Bridge(nn.Module):
 
 
 class LastStates(nn.Module):
-    """The encoder's last states as they are, layer by layer (Sutskever et al. 2014, section 2)."""
+    """The encoder's last states, layer by layer (Sutskever et al. 2014, section 2)."""
 
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         """``encoded``."""
@@ -67,14 +67,14 @@ class LastStates(nn.Module):
 
 
 class ZeroStates(nn.Module):
-    """Nothing of the encoder but what attention finds."""
+    """Zeros: the decoder reads the encoder by attention alone."""
 
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         """``like``, which is zeros."""
         return like
 
 
-# What the decoder reads while it learns: the reference, or now and then its own words.
+# Decoder inputs in training: the reference, or sometimes the model's own words.
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class TeacherForcing:
     def __call__(
         self, model: "RnnSeq2Seq", inputs: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[Places, PyTree]:
-        """What was read, and what ``advance`` left behind at every place."""
+        """Decoder inputs, and the output of ``advance`` at every position."""
         positions = jnp.broadcast_to(jnp.arange(inputs.shape[1]), inputs.shape)
         places = Places(model.embed_target(inputs, train=train), positions)
         return places, model.decoder.advance_all(model.decoder.read(places), positions, state, prepared, train=train)
@@ -103,7 +103,7 @@ class ScheduledSampling:
     def __call__(
         self, model: "RnnSeq2Seq", inputs: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[Places, PyTree]:
-        """What was read, and what ``advance`` left behind at every place."""
+        """Decoder inputs, and the output of ``advance`` at every position."""
         if not train:
             return TeacherForcing()(model, inputs, state, prepared, train=train)
         positions = jnp.broadcast_to(jnp.arange(inputs.shape[1]), inputs.shape)
@@ -177,7 +177,7 @@ class RnnSeq2Seq(nn.Module):
         return written.output
 
     def embed_target(self, ids: Int[Array, "B T"], *, train: bool) -> Hidden:
-        """What the decoder reads of target tokens."""
+        """Embeddings of target tokens as the decoder reads them."""
         return self.sum_dropout(self.target_embedding.embed(ids), train=train)
 
     def init_cache(self, memory: RnnMemory, *, beam_width: int, max_length: int) -> DecodeCache:
@@ -198,7 +198,7 @@ class RnnSeq2Seq(nn.Module):
         return self.projection.logits(written.output), DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
-        """What attention made of the memory, and the state before the first token in each beam."""
+        """The memory prepared for attention, and the state before the first token in each beam."""
         rows = memory.mask.shape[0]
         zeros = self.decoder.stack.zeros(rows)
         states = self.bridge(memory.states, zeros)

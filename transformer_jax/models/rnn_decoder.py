@@ -22,7 +22,7 @@ from transformer_jax.models.rnn_stack import Stack
 
 
 class DecoderState(NamedTuple):
-    """What is carried from token to token, leaves [B, Q, ...]: a state a layer, what is fed, what attention remembers."""
+    """State carried from token to token, leaves [B, Q, ...]: of each layer, the fed input, and that of the attention."""
 
     layers: tuple[PyTree, ...]
     feed: PyTree
@@ -62,7 +62,7 @@ class PlainDecoder(nn.Module):
         return DecoderState(states, (), ())
 
     def read(self, places: Places) -> Array:
-        """What the tokens contribute to the gates."""
+        """Contribution of the tokens to the gates."""
         return self.stack.read(places.embedded)
 
     def advance(
@@ -109,7 +109,7 @@ class LuongDecoder(nn.Module):
         self.output_dropout = Dropout(self.dropout)
 
     def prepare(self, memory: Array, mask: Array) -> Prepared:
-        """What attention makes of the memory."""
+        """The memory prepared for attention."""
         return self.cross_attention.prepare(memory, mask)
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
@@ -117,7 +117,7 @@ class LuongDecoder(nn.Module):
         return DecoderState(states, (), ())
 
     def read(self, places: Places) -> Array:
-        """What the tokens contribute to the gates."""
+        """Contribution of the tokens to the gates."""
         return self.stack.read(places.embedded)
 
     def advance(
@@ -161,7 +161,7 @@ class InputFeedingDecoder(LuongDecoder):
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state, and output and weights, which cannot wait."""
+        """The new state, and output and weights, which depend on the token before."""
         top, layers = self.stack(read + self.stack.read_rest(state.feed), state.layers, train=train)
         found = self.cross_attention(top, positions, prepared, state.attention)
         output = self._combined(found.context, top, train=train)
@@ -174,7 +174,7 @@ class InputFeedingDecoder(LuongDecoder):
         return _token_by_token(self, read, positions, state, prepared, train=train)
 
     def write(self, places: Places, left: PyTree, prepared: PyTree, *, train: bool) -> Written:
-        """What ``advance`` made."""
+        """Output of ``advance``."""
         return Written(*left)
 
 
@@ -202,7 +202,7 @@ class BahdanauDecoder(nn.Module):
         self.output_dropout = Dropout(self.dropout)
 
     def prepare(self, memory: Array, mask: Array) -> Prepared:
-        """What attention makes of the memory."""
+        """The memory prepared for attention."""
         return self.cross_attention.prepare(memory, mask)
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
@@ -210,7 +210,7 @@ class BahdanauDecoder(nn.Module):
         return DecoderState(states, (), self.cross_attention.start(prepared, self.stack.top(states).shape[1]))
 
     def read(self, places: Places) -> Array:
-        """What the tokens contribute to the gates."""
+        """Contribution of the tokens to the gates."""
         return self.stack.read(places.embedded)
 
     def advance(

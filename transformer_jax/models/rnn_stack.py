@@ -25,11 +25,11 @@ class Stack(nn.Module):
         self.layer_dropout = Dropout(self.dropout)
 
     def read(self, embedded: Float[Array, "B Q D"]) -> Float[Array, "B Q G N"]:
-        """What the tokens contribute to the gates of the lowest layer."""
+        """Contribution of the tokens to the gates of the lowest layer."""
         return self.layers[0].project(embedded)
 
     def read_rest(self, others: Float[Array, "B Q E"]) -> Float[Array, "B Q G N"]:
-        """What that layer reads beside the tokens contributes to its gates."""
+        """Contribution of the other inputs of that layer to its gates."""
         return self.layers[0].project_rest(others)
 
     def __call__(

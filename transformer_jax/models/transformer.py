@@ -23,14 +23,14 @@ class Memory(NamedTuple):
 
 
 class PerBeam(NamedTuple):
-    """What differs between beams: the decoder's own keys and values, leaves [B, W, H, T, ...], and how many are filled."""
+    """State of each beam: the decoder's own keys and values, leaves [B, W, H, T, ...], and how many are filled."""
 
     self_attention: tuple[KeysAndValues, ...]
     length: Int[Array, ""]
 
 
 class PerSentence(NamedTuple):
-    """What all beams of a sentence share: projected source keys and values, leaves [B, H, S, ...], and its segments [B, S]."""
+    """State shared by the beams of a sentence: source keys and values, leaves [B, H, S, ...], and source segments [B, S]."""
 
     cross_attention: tuple[KeysAndValues, ...]
     source_segments: TokenIds

@@ -29,7 +29,7 @@ class KeysAndValues(NamedTuple):
     """Projected keys [..., H, M, K] and values [..., H, M, U] of one attention.
 
     Heads come before positions: a step of decoding multiplies along the positions of one head, and the other order would be
-    transposed anew at every step (on a CPU that made the scores thirty times slower).
+    transposed at every step (on a CPU that made the scores thirty times slower).
     """
 
     keys: Array
@@ -97,7 +97,7 @@ class DecoderLayer(nn.Module):
         self_mask: Bool[Array, "1 1 T"],
         cross_mask: Bool[Array, "B 1 S"],
     ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
-        """One more position in each beam. The beams of a sentence query its source together, as positions would."""
+        """One more position in each beam. The beams of a sentence query its source in one product, as positions would."""
         cache = own
 
         def attend_to_own(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:

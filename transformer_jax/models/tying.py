@@ -1,4 +1,4 @@
-"""Which of the three vocabulary matrices are one."""
+"""Tying of the three vocabulary matrices."""
 
 from collections.abc import Callable
 

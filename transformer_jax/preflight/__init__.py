@@ -1,1 +1,1 @@
-"""What a training step will need on devices that need not be here: compiled for them, measured, never run."""
+"""Needs of a training step on devices that need not be here: compiled for them, measured, never run."""

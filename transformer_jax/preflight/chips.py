@@ -1,4 +1,4 @@
-"""The devices that a step can be compiled for, and what they can do.
+"""Devices that a step can be compiled for, with their speeds and memory.
 
 TPU figures are those of the pages cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory
 bandwidth, and the bandwidth of interconnect a chip, both directions of all its links.

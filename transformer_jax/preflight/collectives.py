@@ -1,4 +1,4 @@
-"""What devices send each other: the collective operations of a compiled program, with their bytes and how often they run."""
+"""Communication between devices: the collective operations of a compiled program, with their bytes and number of executions."""
 
 import re
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from transformer_jax.preflight.replica_groups import members_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 SCATTERED = "all-reduce-scatter"
-"""How the compiler for TPUs calls a reduce-scatter: as a computation that sums everything and keeps a slice."""
+"""Name that the compiler for TPUs gives a reduce-scatter: a computation that sums everything and keeps a slice."""
 
 _OPERATION = re.compile(rf"= (.*?) ({'|'.join(KINDS)})(-start)?\(")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
@@ -27,7 +27,7 @@ class Collective(NamedTuple):
 
     @property
     def group(self) -> int:
-        """How many devices take part."""
+        """Number of devices that take part."""
         return len(self.members)
 
     @property

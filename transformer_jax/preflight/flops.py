@@ -9,7 +9,7 @@ from jax.extend import core
 
 
 def product_flops(function: Callable[..., Any], *arguments: Any) -> int:
-    """What one call costs, for arguments that may be shapes. A loop of unknown length counts once."""
+    """FLOPs of the matrix products of one call, for arguments that may be shapes. A loop of unknown length counts once."""
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 
 

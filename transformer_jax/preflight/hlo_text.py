@@ -1,4 +1,4 @@
-"""A compiled program as its compiler writes it down: its computations, how often each runs, and the arrays of a line."""
+"""The text of a compiled program: its computations, how often each runs, and the arrays of a line."""
 
 import math
 import re
@@ -9,7 +9,7 @@ BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "
 """Of the types that have not four."""
 ENTRY = "ENTRY"
 LOOPS_AND_BRANCHES = ("body", "true_computation", "false_computation", "branch_computations")
-"""What a loop or branch calls the computations that it runs, but for a loop's condition, which moves next to nothing."""
+"""Attributes of loops and branches that name the computations they run; a loop's condition, which moves little, is left out."""
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _ARRAY = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")
@@ -47,7 +47,7 @@ class Instruction(NamedTuple):
 
 
 def instruction_of(line: str) -> Instruction | None:
-    """What a line of a computation says; None where it says nothing that runs."""
+    """Instruction on a line of a computation; None where there is none that runs."""
     match = _INSTRUCTION.match(line)
     if not match:
         return None
@@ -84,7 +84,7 @@ def _computations(program: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def calls_of(line: str) -> list[tuple[str, str]]:
-    """What an instruction runs, and as what: ``[("body", "body.1"), ("condition", "cond.1")]``."""
+    """Computations that an instruction runs, with their roles: ``[("body", "body.1"), ("condition", "cond.1")]``."""
     return [
         (role, callee)
         for role, listed, single in _CALLED.findall(line)
@@ -93,7 +93,7 @@ def calls_of(line: str) -> list[tuple[str, str]]:
 
 
 def times_of(computations: dict[str, list[str]]) -> dict[str, int]:
-    """How often each computation runs when the entry runs once. A loop that does not say how often it runs counts once."""
+    """Number of executions of each computation for one of the entry. A loop of unknown trip count counts once."""
     calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
     for caller, lines in computations.items():
         for line in lines:
@@ -111,7 +111,7 @@ def times_of(computations: dict[str, list[str]]) -> dict[str, int]:
 
 
 def _trips(loop: str, computations: dict[str, list[str]]) -> int:
-    """How often a loop runs: what it says, or what its condition compares its counter with."""
+    """Trip count of a loop: the annotated one, or the constant that its condition compares its counter with."""
     known = _TRIPS.search(loop)
     if known:
         return int(known[1])

@@ -59,7 +59,7 @@ def _made(computations: dict[str, list[str]], name: str = ENTRY) -> Iterator[tup
 
 
 def readable_name(line: str) -> str:
-    """What an instruction belongs to: the argument, or the innermost scopes of the model, and in which pass it is."""
+    """Origin of an instruction: the argument, or the innermost scopes of the model, and the pass."""
     scopes = _SCOPES.search(line)
     if not scopes:
         return "without a name"

@@ -26,7 +26,7 @@ _VIEWS = ("bitcast", "copy", "reshape", "transpose")
 """Inside a fusion, where nothing is written down."""
 _SLICES = ("slice", "dynamic-slice", "gather")
 _WRITTEN_IN_PLACE = {"dynamic-update-slice": 1, "scatter": 2}
-"""Which operand of theirs is written into the first."""
+"""Index of the operand that is written into the first."""
 _RESULT_NAMES_OPERANDS = ("copy-start", "all-gather-start", "collective-permute-start")
 
 
@@ -64,7 +64,7 @@ def _number(parameter: Instruction) -> int:
 
 
 def _run(computations: dict[str, _Computation], name: str) -> Iterator[str]:
-    """What runs as instructions of its own: a computation and its loops, branches and calls, not what they fuse."""
+    """Instructions that run separately: those of a computation and of its loops, branches and calls, not those they fuse."""
     if name not in computations:
         return
     yield name
@@ -96,7 +96,7 @@ class _Traffic:
         return min(_bytes(operand.result), self._taken(operand, user, place, where)) if operand else 0
 
     def _taken(self, value: Instruction, user: Instruction, place: int, where: _Computation) -> int:
-        """What one user needs of a value, wherever that lies."""
+        """Bytes that one user needs of a value, wherever that lies."""
         fused = self._fused(user)
         if fused:
             return self._taken_inside(fused.parameters[place], fused)
@@ -110,7 +110,7 @@ class _Traffic:
         return _size(value.result)
 
     def _taken_inside(self, value: Instruction, fused: _Computation) -> int:
-        """What a fusion needs of a value in it: of what it hands on unchanged, all."""
+        """Bytes that a fusion needs of a value in it: all of it where it passes the value on unchanged."""
         if value is fused.root:
             return _size(value.result)
         return sum(
@@ -165,7 +165,7 @@ class _Traffic:
         return all(each.opcode == "parameter" or self._is_view(each) for each in fused.instructions.values())
 
     def _fused(self, instruction: Instruction) -> _Computation | None:
-        """What a fusion computes, or an asynchronous operation."""
+        """Computation of a fusion, or of an asynchronous operation."""
         if instruction.opcode not in ("fusion", "async-start"):
             return None
         return next((self.computations[callee] for role, callee in calls_of(instruction.line) if role == "calls"), None)

@@ -1,4 +1,4 @@
-"""What the compiler for TPUs says when a program needs more memory than there is."""
+"""The out-of-memory message of the compiler for TPUs."""
 
 import re
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The training step of a recipe, compiled for devices that need not be here, and what the compiler says about it."""
+"""The training step of a recipe, compiled for devices that need not be here, and the findings of the compiler."""
 
 import math
 import time
@@ -31,7 +31,7 @@ class Program(NamedTuple):
     """A compiled step, in bytes and operations; memory, operations, traffic and collectives are those of one device.
 
     ``temporaries`` are activations, gradients and workspace, ``largest`` the largest arrays. ``model_flops`` are the operations
-    of the matrix products, on all devices together, of a step that computes nothing twice; ``flops`` those of this step, on
+    of the matrix products, on all devices, of a step that computes nothing twice; ``flops`` those of this step, on
     each device. ``traffic`` is what its instructions read and write, ``sent`` what goes along each axis of the torus, in bytes.
     ``fits`` is False when it needs more than there is; when the compiler refused, ``temporaries`` are what it says it would
     need, and traffic and collectives are unknown (0 and empty).
@@ -100,7 +100,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
 
 
 class _Found(NamedTuple):
-    """What the compiler says; see ``Program``."""
+    """Findings of the compiler; see ``Program``."""
 
     temporaries: int
     available: float
@@ -138,7 +138,7 @@ def _compiled_and_text(
 ) -> tuple[jax.stages.Compiled | jax.errors.JaxRuntimeError, str]:
     """The program, or the error instead of it, and how the compiler writes it down.
 
-    A compiler of its own, as that for TPUs is, may know operations that JAX cannot read back: it writes them to a file, most
+    The TPU compiler may use operations that JAX cannot read back: it writes them to a file, most
     often also of a program that it then refuses.
     """
     if platform != "tpu":

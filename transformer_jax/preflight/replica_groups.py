@@ -1,4 +1,4 @@
-"""Which devices take part in a collective operation, in each of the ways that compilers write it."""
+"""Replica groups: the devices that take part in a collective operation, in each of the notations of compilers."""
 
 import math
 import re

@@ -21,7 +21,7 @@ def report(program: Program, topology: Topology) -> str:
         *_memory(program),
     ]
     if not program.fits:
-        return "\n".join([*lines, "", *_misfit(program)])
+        return "\n".join([*lines, "", *_out_of_memory(program)])
     return "\n".join([*lines, "", *_collectives(program), "", *_speed(program, topology)])
 
 
@@ -73,7 +73,7 @@ def _memory(program: Program) -> list[str]:
     ]
 
 
-def _misfit(program: Program) -> list[str]:
+def _out_of_memory(program: Program) -> list[str]:
     largest = [f"  {buffer.bytes / GIB:8.3f} GiB  {buffer.shape}  {buffer.name}" for buffer in program.largest]
     return [
         "DOES NOT FIT. The largest arrays on a device:",

@@ -1,4 +1,4 @@
-"""How long a step would keep a chip's computing, memory and interconnect busy, each at its full speed."""
+"""Roofline: the time a step would keep a chip's compute, memory and interconnect busy, each at its full speed."""
 
 import math
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Roofline(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """Which resource that is."""
+        """Name of that resource."""
         return max(zip(self, self._fields, strict=True))[1]
 
 

@@ -1,4 +1,4 @@
-"""Which mesh, batch and rematerialization promise the most tokens a second, found by compiling them."""
+"""Search for the mesh, batch and rematerialization that promise the most tokens a second, by compiling them."""
 
 import math
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def search(
 
 
 def next_choice(fits: list[bool], can_rematerialize: bool) -> tuple[float, str] | None:
-    """How many times the tokens, and what is computed again, after it is known what of one mesh ``fits``; None at the end.
+    """The next factor of the tokens and rematerialization to try, given which tries on one mesh ``fits``; None at the end.
 
     If the recipe's tokens fit, more of them, while they fit; if not, what needs less memory, until it fits.
     """
@@ -98,7 +98,7 @@ def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentCo
 
 
 def flags_of(config: ExperimentConfig) -> str:
-    """What to add to the command line for this variant of a recipe."""
+    """Flags that turn the recipe into this variant."""
     mesh, batching = config.mesh, config.batching
     settings: dict[str, object] = {
         "mesh.data": mesh.data,

@@ -1,4 +1,4 @@
-"""How much a device sends along each axis of the torus that connects the devices."""
+"""Bytes that a device sends along each axis of the torus that connects the devices."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from transformer_jax.preflight.collectives import Collective
 
 
 def coordinates_of(mesh: Mesh) -> list[tuple[int, ...]]:
-    """Where each device is in the torus, in the order of the mesh; devices that do not know are in a row."""
+    """Coordinates of the devices in the torus, in the order of the mesh; devices without coordinates are in a row."""
     return [tuple(getattr(device, "coords", (place,))) for place, device in enumerate(mesh.devices.flat)]
 
 
 def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tuple[int, ...]]) -> tuple[float, ...]:
-    """What a device sends along each axis, a collective's bytes spread evenly over the axes in which its members differ."""
+    """Bytes sent along each axis: those of a collective, spread evenly over the axes in which its members differ."""
     along = [0.0] * len(coordinates[0])
     for collective in collectives:
         places = zip(*(coordinates[member] for member in collective.members), strict=True)

@@ -1,1 +1,1 @@
-"""What makes a run directory: training from settings to the last checkpoint, its record, monitoring, checkpoint tools."""
+"""Run directories: training from settings to the last checkpoint, its record, monitoring, checkpoint tools."""

@@ -1,4 +1,4 @@
-"""Where the time of a process goes: one clock, from which every run that trains in it takes its part."""
+"""Accounting of the wall time of a process: one clock, shared by all runs that train in it."""
 
 import time
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ TRAINING = ("step", "data_wait")
 
 
 class Clock:
-    """Seconds by what they were spent on; at any moment exactly one kind counts.
+    """Wall time by category; at any moment exactly one category counts.
 
     ``seconds`` are those of the process, ``seconds_of_a_run`` the part of each of the ``runs`` that share it.
     """
 
     def __init__(self, runs: int = 1) -> None:
-        """Counts as ``start_up`` from now on, shared by ``runs`` runs."""
+        """Starts with ``start_up``, shared by ``runs`` runs."""
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self.seconds_of_a_run = dict.fromkeys(KINDS, 0.0)
         self._runs = runs
@@ -32,7 +32,7 @@ class Clock:
             self.turn_to(interrupted)
 
     def turn_to(self, kind: str) -> str:
-        """From now on time counts as ``kind``; returns what it counted as before."""
+        """Switches to ``kind`` and returns the previous one."""
         now = time.perf_counter()
         elapsed, self._since = now - self._since, now
         self.seconds[self._kind] += elapsed
@@ -41,7 +41,7 @@ class Clock:
         return before
 
     def divide_among(self, runs: int) -> None:
-        """From now on ``runs`` runs share the time."""
+        """Divides the time among ``runs`` runs from now on."""
         self.settle()
         self._runs = max(runs, 1)
 
@@ -50,6 +50,6 @@ class Clock:
         self.turn_to(self._kind)
 
     def training_seconds(self) -> float:
-        """Seconds so far of making updates and waiting for their data, of all runs together."""
+        """Seconds so far of updates and waiting for their data, over all runs."""
         self.settle()
         return sum(self.seconds[kind] for kind in TRAINING)

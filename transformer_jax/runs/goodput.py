@@ -1,4 +1,4 @@
-"""How much of the time of a run moved the model forward, and what took the rest; kept in ``goodput.json``."""
+"""Goodput: the share of the time of a run spent on updates, and what took the rest; kept in ``goodput.json``."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from transformer_jax.runtime.atomic_files import write_whole
 
 
 class Goodput:
-    """Seconds of a run by what they were spent on, over all its starts.
+    """Wall time of a run by category, over all its starts.
 
     ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that stayed, and
     ``lost`` updates after the newest checkpoint of a start that died, which the next start made again. Between the death of a
@@ -31,7 +31,7 @@ class Goodput:
         return {kind: self._before[kind] + self._clock.seconds_of_a_run[kind] for kind in KINDS}
 
     def saved(self) -> None:
-        """A checkpoint was written: only updates after it can be lost."""
+        """Records a checkpoint: only updates after it can be lost."""
         self._clock.settle()
         self._steps_at_checkpoint = self._clock.seconds_of_a_run["step"]
 
@@ -61,7 +61,7 @@ def _share(seconds: dict[str, float], kind: str) -> float:
 
 
 def _earlier_seconds(path: Path, first: int) -> dict[str, float]:
-    """What earlier starts spent; updates that they made beyond update ``first`` are lost."""
+    """Seconds of earlier starts; updates that they made beyond update ``first`` are lost."""
     if not path.is_file():
         return dict.fromkeys(KINDS, 0.0)
     try:

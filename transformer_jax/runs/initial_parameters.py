@@ -24,7 +24,7 @@ OF_A_VOCABULARY = re.compile(r"(embedding|projection)/table$")
 
 @dataclass(frozen=True)
 class InitialParameters:
-    """What is taken from checkpoint ``step`` of the run that ``settings`` name."""
+    """Parameters to take from checkpoint ``step`` of the run that ``settings`` name."""
 
     settings: InitConfig
     step: int
@@ -55,7 +55,7 @@ class InitialParameters:
         return jax.tree_util.tree_map_with_path(replaced, params)
 
     def report(self) -> str:
-        """What is taken and what is not, in a line."""
+        """One line on the parameters taken and not taken."""
         return f"parameters of {self.settings.run}, checkpoint {self.step}: {describe_match(self.match)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     """
     source = RunDirectory(init.run)
     source.require_run("init.run")
-    # Of several processes one looks: a run may be adding checkpoints.
+    # One process chooses for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint))
     with closing(_checkpoints(init)) as checkpoints:
         saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}

@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """How a run begins: with random parameters, partly another run's, or word vectors; and which of them are trained."""
+=======
+"""Initial state of a run: randomly initialized parameters, or partly another run's; and which of them are trained."""
+>>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
 from typing import Any
 
@@ -34,10 +38,10 @@ class InitialState:
         return state._replace(params=self._initial.put_into(state.params)) if self._initial else state
 
     def notes(self) -> list[str]:
-        """What a reader should know of the parameters: where they come from, and how many of them train."""
+        """Notes for the log: the origin of the parameters, and how many of them train."""
         notes = [self._initial.report()] if self._initial else []
         return [*notes, trained_share(self._shapes, self._freeze)] if self._freeze else notes
 
     def origin(self) -> dict[str, Any]:
-        """What ``run.json`` says about where the parameters come from; empty where they are randomly initialized."""
+        """Origin of the parameters for ``run.json``; empty where they are randomly initialized."""
         return {"initial_parameters": self._initial.to_json()} if self._initial else {}

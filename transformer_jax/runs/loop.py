@@ -11,7 +11,7 @@ from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
 
 @runtime_checkable
 class Training(Protocol):
-    """What the loop drives: one run (``SingleRun``), or several in one program (``VectorizedRuns``)."""
+    """Interface of the object that the loop drives: one run (``SingleRun``), or several in one program (``VectorizedRuns``)."""
 
     def begin(self) -> tuple[int, PyTree]:
         """The number of updates made so far, and the state after them, on its devices."""
@@ -20,7 +20,7 @@ class Training(Protocol):
         """Dispatches update ``number``, then reads and logs ``unread``, the metrics of the update before, if any.
 
         Returns the next state, and metrics that are still being computed. Raises TrainingDiverged where ``unread`` are not
-        finite and no other run goes on.
+        finite and no other run continues.
         """
 
     def is_boundary(self, number: int) -> bool:
@@ -30,7 +30,7 @@ class Training(Protocol):
         """Reads and logs the metrics of update ``number``, validates and saves; the state to train on."""
 
     def reason_to_end(self, number: int) -> str | None:
-        """Why no update follows update ``number``, None where one does."""
+        """Reason to end before update ``number + 1``; None to continue."""
 
 
 def train_loop(
@@ -40,7 +40,7 @@ def train_loop(
     clock: Clock,
     profiler: Profiler,
 ) -> int:
-    """Trains to the end, to the end of patience, or until SIGINT or SIGTERM; then everything is on disk.
+    """Trains until the last update, the end of patience, or SIGINT or SIGTERM; then everything is on disk.
 
     Update n is dispatched before the metrics of update n - 1 are read, so that the device never waits for the host.
     ``batches``: those after an update, from its number. Returns the number of the last update.

@@ -1,4 +1,4 @@
-"""Where an update that was skipped went wrong."""
+"""Report of the first non-finite values of a skipped update."""
 
 import jax
 

@@ -26,26 +26,26 @@ class ProfiledSteps(NamedTuple):
 
 
 class Profiler:
-    """Traces the wanted updates, if any, into ``folder``; a context manager, so that a trace ends with the run."""
+    """Traces the given updates, if any, into ``folder``; a context manager, so that a trace ends with the run."""
 
     def __init__(self, steps: ProfiledSteps | None, folder: Path) -> None:
         self._steps, self._folder = steps, folder
         self._is_tracing = False
 
     def before(self, step: int) -> None:
-        """Call before update ``step`` is dispatched, when everything before it is finished as far as it is to be."""
+        """Starts the trace if it is due; call before update ``step`` is dispatched."""
         if self._steps and not self._is_tracing and step == self._steps.first:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._is_tracing = True
 
     def after(self, step: int, metrics: PyTree) -> None:
-        """Call after update ``step`` was dispatched; the last one of the trace is waited for, and ends it."""
+        """Ends the trace after its last update, which it waits for; call after update ``step`` was dispatched."""
         if self._is_tracing and self._steps is not None and step == self._steps.last:
             jax.block_until_ready(metrics)
             self.stop()
 
     def stop(self) -> None:
-        """Ends a trace that was begun."""
+        """Ends a running trace."""
         if self._is_tracing:
             self._is_tracing = False
             jax.profiler.stop_trace()

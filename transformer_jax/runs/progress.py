@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformer_jax.array_types import PyTree
 from transformer_jax.training.compiled_step import CompiledStep
 
-# Without a terminal a line this often is enough to see that it lives.
+# Seconds between lines where there is no terminal.
 SECONDS_BETWEEN_LINES = 15.0
 
 
@@ -45,7 +45,7 @@ class TrainingProgress:
 
     def warn_of_unplanned_shape(self, compiled: CompiledStep, batch: PyTree, number: int) -> None:
         """Says so when the step has to be compiled once more, for a batch of a shape that was not planned."""
-        if not compiled.is_announced(batch):
+        if not compiled.is_planned(batch):
             shapes = " and ".join(str(shape) for shape in dict.fromkeys(leaf.shape for leaf in jax.tree.leaves(batch)))
             self.say(f"update {number}: compiling once more, for a batch of {shapes} that was not planned")
 
@@ -54,7 +54,7 @@ class TrainingProgress:
         self._bar.update(self._task, completed=done)
 
     def show(self, done: int, loss: float, tokens_per_second: float) -> None:
-        """Tells loss and speed; a plain line every quarter of a minute where there is no terminal."""
+        """Shows loss and speed; prints a plain line every quarter of a minute where there is no terminal."""
         status = f"loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s"
         self._bar.update(self._task, completed=done, status=status)
         if not self._console.is_terminal and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:

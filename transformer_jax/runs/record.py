@@ -1,4 +1,4 @@
-"""What is kept of one run: settings, log, checkpoints, validations, and where its time went; all of it but the updates."""
+"""Record of one run: settings, log, checkpoints, validations, and goodput; everything except the updates."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
-    """How a run ended: ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best value of the
+    """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
     selection metric, which the log calls ``metric``; ``time_spent`` a line.
     """
 
@@ -125,7 +125,7 @@ class RunRecord:
         self._tokens, self._logged_at = 0.0, 0.0
 
     def notes(self) -> list[str]:
-        """What a reader should know of the start: damage, where the parameters come from, where it resumes."""
+        """Notes on the start for the log: damage, origin of the parameters, the update it resumes at."""
         resumed = [f"resumed at update {self.first_update}"] if self.first_update else []
         return [*self._run.notes, *self._run.initial.notes(), *resumed]
 
@@ -188,7 +188,7 @@ class RunRecord:
             self._is_interrupted = True
 
     def reason_to_end(self, number: int) -> str | None:
-        """Why no update follows update ``number``, None where one does."""
+        """Reason to end before update ``number + 1``; None to continue."""
         if self._is_interrupted:
             return "interrupted"
         if number >= self.config.training.num_updates:
@@ -270,7 +270,7 @@ def _describe_run(run: PreparedRun, report: DataReport) -> None:
 
 
 def _progress(run: PreparedRun) -> Progress:
-    """What a checkpoint says about where it comes from, and needs to be of use."""
+    """Metadata of a checkpoint: its origin, and what is needed to use it."""
     return {
         "config": to_json(run.config),
         "data": dict(run.task.identity),

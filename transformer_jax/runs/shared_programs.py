@@ -1,4 +1,4 @@
-"""What runs in one process share when only their hyperparameters differ: tokenizers, prepared data, compiled programs."""
+"""Tokenizers, prepared data and compiled programs shared by runs of one process that differ only in hyperparameters."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -66,7 +66,7 @@ class SharedPrograms:
 
 
 def _kept(here: dict[Hashable, Made], key: Hashable, make: Callable[[], Made]) -> Made:
-    """What is here under ``key``, or what is made now; of more than ``KEPT`` the least recently used goes."""
+    """The cached value of ``key``, made if missing; beyond ``KEPT`` the least recently used is dropped."""
     here[key] = here.pop(key) if key in here else make()
     while len(here) > KEPT:
         del here[next(iter(here))]

@@ -186,7 +186,7 @@ def train_vectorized(
 def _prepared_in(
     config: ExperimentConfig, directory: RunDirectory, mesh: Mesh, shared: SharedPrograms, should_stop: ShouldStop
 ) -> Iterator[tuple[PreparedRun, TrainingProgram]]:
-    """A run that can begin, in a folder that is nobody else's until the end, and the program that trains it."""
+    """A run that can begin, in a folder locked until the end, and the program that trains it."""
     config = run_config(config, directory, mesh)
     with locked_directory(directory):
         program = shared.program_of(config, shared.tokenizers_of(config, directory), mesh)
@@ -208,7 +208,7 @@ def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) ->
 
 @contextmanager
 def locked_directory(directory: RunDirectory) -> Iterator[None]:
-    """The folder of a run, writable, seen by all processes, and nobody else's until the end."""
+    """The folder of a run: writable, seen by all processes, and locked until the end."""
     with ExitStack() as lock:
         with first_goes_first():
             require_writable(directory.path, "--workdir")
@@ -256,7 +256,7 @@ def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
-    """What happened, where the run is, what to try next."""
+    """Summary of a run: its outcome, its folder, commands to try next."""
     selection = config.selection
     best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
     reason = {

@@ -1,4 +1,4 @@
-"""Several runs in one program, as the loop drives them: one model many times, with other hyperparameters and keys."""
+"""Several runs vectorized in one program: one model many times, with different hyperparameters and keys."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -91,7 +91,7 @@ class VectorizedRuns:
         return any(self._records[place].is_boundary(number) for place in self._live())
 
     def at_boundary(self, number: int, state: PyTree, unread: StepMetrics | None, *, is_interrupted: bool) -> PyTree:
-        """Logs, validates and saves the runs for which it is time; the state of those that go on."""
+        """Logs, validates and saves the runs for which it is time; returns the state of those that continue."""
         self._log(number, state, unread)
         for place in self._live():
             record = self._records[place]
@@ -117,7 +117,7 @@ class VectorizedRuns:
         self._group.compiled.close()
 
     def _log(self, number: int, state: PyTree, unread: StepMetrics | None) -> None:
-        """Logs every run, unless that was done; one that diverged ends, and the others go on."""
+        """Logs every run, unless that was done; one that diverged ends, and the others continue."""
         if unread is None:
             return
         metrics = jax.device_get(unread)
@@ -169,7 +169,7 @@ class VectorizedRuns:
             yield
         except TrainingDiverged as error:
             self._say(place)(str(error))
-            # The frames of the traceback would keep all states.
+            # The traceback would keep all states alive.
             self._end(place, error.with_traceback(None))
 
 
@@ -178,7 +178,7 @@ def require_together(runs: Sequence[PreparedRun]) -> None:
     if any(run.task is not runs[0].task for run in runs):
         raise ConfigError("vectorized runs: their data, tokenizers or models are not the same")
     if len({run.first_update for run in runs}) > 1:
-        raise ConfigError("vectorized runs: they stand at different updates")
+        raise ConfigError("vectorized runs: they are at different updates")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Following a run from outside: every checkpoint that it writes is scored, so that it need not stop to decode."""
+"""Evaluation of the checkpoints of a run from another process, so that the run need not stop to decode."""
 
 import json
 import time
@@ -19,7 +19,7 @@ from transformer_jax.tasks.registry import TASKS, build_task
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, placed_shapes
 
-# A checkpoint that is still there but cannot be read is either being deleted or damaged; after so many looks it is damaged.
+# A checkpoint that exists but cannot be read is being deleted or damaged; after so many attempts it counts as damaged.
 LOOKS = 3
 
 
@@ -38,9 +38,9 @@ def watch(
     what is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the run deletes before
     or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps decoding otherwise.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
-    decoding settings, or somebody else is writing them.
+    decoding settings, or another process is writing them.
     """
-    # Reading one pair tells.
+    # Fails on the first pair if the split does not exist.
     TASKS[config.task].require_split(config, split)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
@@ -55,7 +55,7 @@ def watch(
 
 
 class Watcher:
-    """A task, and what it found: values of the selection metric by update."""
+    """A task, and its results: values of the selection metric by update."""
 
     def __init__(
         self, run: RunDirectory, config: ExperimentConfig, split: str, log: MetricsLog, say: Callable[[str], None]
@@ -84,7 +84,7 @@ class Watcher:
             pause()
 
     def _evaluate(self, step: int) -> bool:
-        """Whether the checkpoint of ``step`` need not be looked at again soon: it was scored, or went away."""
+        """Whether the checkpoint of ``step`` is finished with: it was scored, or deleted."""
         params = self._params(step)
         if params is None:
             return step not in self._run.checkpoint_steps()
@@ -92,11 +92,11 @@ class Watcher:
         self._log.write(step, {f"{self._split}/{name}": value for name, value in found.metrics.items()})
         self._log.sync()
         self._found[step] = found.metrics[self._selection.name]
-        self._say(f"update {step}: {self._split} {found.summary} ({self._standing(step)})")
+        self._say(f"update {step}: {self._split} {found.summary} ({self._remark(step)})")
         return True
 
     def _params(self, step: int) -> PyTree | None:
-        """The parameters of a checkpoint, None (and why is told) when it cannot be read; half of one never reads as whole."""
+        """The parameters of a checkpoint; None, and the reason is printed, when it cannot be read."""
         try:
             with closing(Checkpoints(self._run.checkpoints, read_only=True)) as checkpoints:
                 return checkpoints.restore_params(step, self._like)
@@ -108,8 +108,8 @@ class Watcher:
                 self._say(f"update {step}: left out: {error}")
             return None
 
-    def _standing(self, step: int) -> str:
-        """Whether it is the best so far, else which is and whether it can still be had."""
+    def _remark(self, step: int) -> str:
+        """Remark: whether it is the best so far, or which one is and whether that is kept."""
         best = self._selection.best_step({step: value for step, value in self._found.items() if value is not None})
         if best == step:
             return "the best so far"
@@ -119,7 +119,7 @@ class Watcher:
 
 
 def _is_over(run: RunDirectory) -> bool:
-    """Whether no checkpoint will follow: the run said so, or the last of its updates is there."""
+    """Whether no checkpoint will follow: the run has an outcome, or its last update is saved."""
     if load_run_config(run.config).training.num_updates in run.checkpoint_steps():
         return True
     try:
@@ -141,5 +141,5 @@ def _require_same_search(path: Path, settings: dict[str, object]) -> None:
 
 
 def seconds(count: float) -> Callable[[], None]:
-    """A pause of so many seconds."""
+    """Returns a function that sleeps for so many seconds."""
     return lambda: time.sleep(count)

@@ -1,1 +1,1 @@
-"""What a process sets up before it computes: the allocator, and what its devices can do."""
+"""Set-up of a process before it computes: distributed start-up, signals, caches, and the capabilities of its devices."""

@@ -1,4 +1,4 @@
-"""The C library's allocator, told to keep the memory that a training step frees.
+"""The C library's allocator, configured to keep the memory that a training step frees.
 
 JAX on a CPU allocates the buffers of a step as one large block, which glibc would return to the system after every step and
 fetch again, page by page, in the next: 10 to 16 % of the time of a run (experiments/benchmarks, ``allocator.py``).

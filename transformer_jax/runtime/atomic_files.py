@@ -1,4 +1,4 @@
-"""Files of which nobody ever reads half: written at once, or a line at a time."""
+"""Atomic writes of whole files, and files that grow by whole lines."""
 
 import contextlib
 import json
@@ -11,9 +11,14 @@ from typing import Any, BinaryIO
 from transformer_jax.config import ConfigError, DataError
 
 
+<<<<<<< HEAD
 @contextlib.contextmanager
 def appearing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
+=======
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replaces a file atomically: a reader finds the old one or the new one, also after a kill.
+>>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
     A reader, or whoever comes after a kill, finds the old file or the new one. Several processes may do so at once, also
     on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
@@ -45,7 +50,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
     lines = path.read_text(encoding="utf-8").split("\n")
     records = []
-    # Whatever follows the last newline was being written when the process died.
+    # A last line without a newline was being written when the process died.
     for number, line in enumerate(lines[:-1], start=1):
         try:
             records += [json.loads(line)] if line.strip() else []

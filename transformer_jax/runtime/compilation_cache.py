@@ -1,4 +1,4 @@
-"""How JAX is set up before a command uses it."""
+"""Set-up of JAX's compilation cache."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Several processes that train as one: how they join, what they agree on, and who goes first."""
+"""Training with several processes: initialization, broadcasts from process 0, agreement."""
 
 import json
 import os
@@ -15,19 +15,19 @@ from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
 
-# A process that says nothing for so long is dead, and all others end; JAX's own default, 100 s, wastes a pod for longer.
+# Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = 30
 Json = TypeVar("Json")
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
 def join_processes() -> None:
-    """Makes this process one of several that run the same command; before JAX does anything else.
+    """Connects this process to the others that run the same command; call before any other use of JAX.
 
     SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods are recognized by JAX. Elsewhere three variables of
     the environment say it, as torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
     ``JAX_PROCESS_ID``.
-    Raises ConfigError when nothing says how many processes there are, or when they do not come together.
+    Raises ConfigError when nothing says how many processes there are, or when they cannot connect.
     """
     try:
         jax.distributed.initialize(
@@ -39,7 +39,7 @@ def join_processes() -> None:
         ) from error
     if jax.process_count() > 1:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
-        advice = "should one die, the others end within a minute, and the same command on all of them resumes"
+        advice = "if one dies, the others end within a minute; the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
 
 
@@ -57,14 +57,14 @@ def _by_hand() -> dict[str, Any]:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes files and talks to the user."""
+    """Whether this is process 0, which writes files and prints."""
     return jax.process_index() == 0
 
 
 def from_first(make: Callable[[], Json]) -> Json:
-    """What ``make`` returns in the first process, of what JSON can say; the others do not call it.
+    """Calls ``make`` on process 0 only and returns its result, which must be JSON, on all processes.
 
-    The ConfigError or DataError that it raises is raised in all of them.
+    A ConfigError or DataError raised by ``make`` is raised on all of them.
     """
     if jax.process_count() == 1:
         return make()
@@ -88,21 +88,21 @@ def _broadcast(content: bytes) -> bytes:
 
 
 def all_agree(here: bool) -> bool:
-    """Whether every process says so. All must ask, after the same things done together."""
+    """Whether ``here`` is true on every process. A collective: all processes must call it, in the same order."""
     return bool(np.all(multihost_utils.process_allgather(np.asarray(here))))
 
 
 def say(text: str, file: TextIO = sys.stdout) -> None:
-    """Prints once, however many processes there are."""
+    """Prints on process 0 only."""
     if is_first():
         print(text, file=file)
 
 
 @contextmanager
 def first_goes_first() -> Iterator[None]:
-    """What happens inside happens in the first process, and then in the others, which find on disk what it made.
+    """Runs the block on process 0, and then on the others, which find on disk what it made.
 
-    The first's ConfigError or DataError is raised in all; nothing inside may wait for another process.
+    Its ConfigError or DataError is raised on all; the block may not wait for another process.
     """
     if not is_first():
         from_first(lambda: None)

@@ -1,4 +1,4 @@
-"""What the devices of this process can do, where a setting depends on it."""
+"""Capabilities of the devices of this process."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ FIRST_NVIDIA_GENERATION = 8.0  # compute capability of Ampere
 
 @runtime_checkable
 class Device(Protocol):
-    """What is asked of a ``jax.Device``; those of GPUs also have ``compute_capability``."""
+    """The part of ``jax.Device`` used here; those of GPUs also have ``compute_capability``."""
 
     platform: str
 

@@ -10,12 +10,12 @@ import jax
 from jax.experimental import multihost_utils
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
-# Whoever stops a whole tree of processes reaches some twice: by itself, and through the parent that passes it on.
+# A signal to a whole tree of processes reaches some twice: directly, and through the parent that passes it on.
 ECHO_SECONDS = 1.0
 
 
 class Interruption:
-    """Whether a signal asked this process to stop; a second signal, not the first one's echo, ends it at once.
+    """Records a signal that asks this process to stop; a second one, except an echo of the first, ends it at once.
 
     A context manager.
     """
@@ -47,7 +47,7 @@ class Interruption:
 
 
 class AgreedInterruption:
-    """The same for several processes, which stop after the same update when one of them is asked. A context manager.
+    """The same for several processes, which stop after the same update when one gets a signal. A context manager.
 
     JAX notices SIGTERM and finds that update (its preemption service), once in the life of a process; SIGINT is turned into
     SIGTERM, and a second SIGINT ends its process at once.
@@ -55,7 +55,7 @@ class AgreedInterruption:
 
     def __init__(self) -> None:
         self._has_asked = False
-        # Whoever asked too late for an update finds the training at its end.
+        # Never set here: processes agree on the last update in ``stops_after``.
         self.is_asked = False
 
     def __enter__(self) -> "AgreedInterruption":
@@ -69,7 +69,7 @@ class AgreedInterruption:
 
     def stops_after(self, step: int) -> bool:
         """Whether update ``step`` is to be the last of all processes; each must ask once an update."""
-        # A signal that came before the first update was put down for update 1, which a resumed run does not make.
+        # A signal that came before the first update counts for update 1, which a resumed run does not make.
         came_early = not self._has_asked and multihost_utils.reached_preemption_sync_point(1)
         self._has_asked = True
         return multihost_utils.reached_preemption_sync_point(step) or came_early
@@ -80,7 +80,7 @@ class AgreedInterruption:
 
 
 def interruption() -> Interruption | AgreedInterruption:
-    """What serves the processes that there are."""
+    """The interruption for this number of processes."""
     return AgreedInterruption() if jax.process_count() > 1 else Interruption()
 
 

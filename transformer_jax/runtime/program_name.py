@@ -1,4 +1,4 @@
-"""What a user types to run a command of this package, so that printed commands work when pasted."""
+"""Command line of this package as the user typed it, so that printed commands work when pasted."""
 
 import shlex
 import shutil

@@ -1,4 +1,4 @@
-"""Which trial a worker takes next: one that was begun, one that runs what it compiled last, one that nobody else compiles."""
+"""Order of the trials of a worker: begun ones, those of its last compiled program, those no other worker compiles."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ BEGUN, COMPILED, NEW, OTHERS = range(4)
 
 
 class CompiledFirst:
-    """The preference of one worker, by what it trained last."""
+    """Ranks the trials for one worker, by the program that it compiled last."""
 
     def __init__(self, study: SharedStudy) -> None:
         self._study = study
@@ -19,11 +19,11 @@ class CompiledFirst:
         self._structures: dict[int, ExperimentConfig | None] = {}
 
     def note(self, config: ExperimentConfig) -> None:
-        """Remembers what the worker trains now."""
+        """Records the settings that the worker trains now."""
         self._last = structure_of(config)
 
     def ranks(self) -> Callable[[FrozenTrial], int]:
-        """How a trial ranks at this moment; all alike where their settings are yet to be chosen."""
+        """Returns the rank of a trial now; the same for all trials whose settings are not chosen yet."""
         states = (TrialState.RUNNING,)
         running = [self._structure(each) for each in self._study.study.get_trials(deepcopy=False, states=states)]
 
@@ -38,13 +38,13 @@ class CompiledFirst:
         return rank
 
     def unlike(self, config: ExperimentConfig) -> set[int]:
-        """The numbers of the trials that wait and are known to compile something else."""
+        """Numbers of the waiting trials that are known to need another program."""
         structure = structure_of(config)
         waiting = self._study.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         return {number_of(each) for each in waiting if self._structure(each) not in (None, structure)}
 
     def _structure(self, trial: FrozenTrial) -> ExperimentConfig | None:
-        """What the trial compiles; None where that is not known yet, or not possible."""
+        """Settings that determine the compiled program of a trial; None where they are unknown or invalid."""
         point = given_point(trial)
         if not point:
             return None

@@ -1,4 +1,4 @@
-"""The workers of one host: started, watched, and stopped together."""
+"""Starts, watches and stops the workers of one host."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ from typing import IO
 
 from transformer_jax.sweeps.devices import Environment
 
-SECONDS_BETWEEN_LOOKS = 1.0
+POLL_SECONDS = 1.0
 STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # Of prctl(2).
 PR_SET_PDEATHSIG = 1
@@ -23,13 +23,13 @@ PR_SET_PDEATHSIG = 1
 def run_workers(
     command: Sequence[str], environments: Sequence[Environment], logs: Path, look: Callable[[], None]
 ) -> list[int]:
-    """Starts the command in each environment, calls ``look`` now and then until all have ended; their exit statuses.
+    """Starts the command in each environment, calls ``look`` every second until all have ended; returns their exit statuses.
 
-    What they print goes to ``logs``, a file each. SIGINT, SIGTERM and SIGHUP are passed on, and the workers awaited: they save
-    first. Workers must end with this process (``die_with_parent``), for it can be killed.
+    What they print goes to ``logs``, a file each. SIGINT, SIGTERM and SIGHUP are passed on, and the workers, which save
+    first, are awaited. Workers must call ``die_with_parent``, since this process can be killed.
     """
     with _log_files(logs, len(environments)) as files:
-        # In groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
+        # In separate process groups: a terminal would send Ctrl-C to them too, and two signals mean "at once".
         workers = [
             subprocess.Popen(
                 command,
@@ -45,7 +45,7 @@ def run_workers(
             try:
                 while any(worker.poll() is None for worker in workers):
                     look()
-                    time.sleep(SECONDS_BETWEEN_LOOKS)
+                    time.sleep(POLL_SECONDS)
             finally:
                 for worker in workers:
                     worker.terminate()
@@ -54,13 +54,13 @@ def run_workers(
 
 
 def die_with_parent() -> None:
-    """Lets Linux send this process SIGTERM when the one that started it has ended, however that was."""
+    """Makes Linux send this process SIGTERM when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def log_file(logs: Path, number: int) -> Path:
-    """What worker ``number`` of this host prints."""
+    """Log file of worker ``number`` of this host."""
     return logs / f"{os.uname().nodename}-{number}.log"
 
 
@@ -78,13 +78,13 @@ def _log_files(logs: Path, count: int) -> Iterator[list[IO[bytes]]]:
 
 @contextmanager
 def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
-    """Sends the workers whatever signal asks this process to stop."""
+    """Passes on to the workers a signal that asks this process to stop."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         print("stopping: the workers save what they have; the same command resumes", file=sys.stderr)
         for worker in workers:
             if worker.poll() is None:
-                # To a worker a terminal that was closed is a reason to save too.
+                # A closed terminal is a reason to save too.
                 worker.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
     previous = {number: signal.signal(number, pass_on) for number in STOPPING}

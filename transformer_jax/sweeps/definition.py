@@ -17,7 +17,7 @@ from transformer_jax.sweeps.ranges import Choice, Range, Value
 
 Direction = Literal["maximize", "minimize"]
 METRICS: dict[str, Direction] = {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}
-"""What a run reports at every validation, and which way is better."""
+"""Metrics that a run reports at every validation, and which direction is better."""
 
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
 PRUNERS = ("none", "median", "successive_halving", "hyperband")
@@ -26,15 +26,14 @@ ROW, SEED = "row", "seed"
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep file's ``get_sweep()`` returns.
+    """A sweep, as returned by a sweep file's ``get_sweep()``.
 
     Every trial is ``config`` with ``overrides``, and then: each of the named ``rows`` of overrides, with each of the
     ``seeds``, with each point of ``space`` (``sampler="grid"``), or ``trials`` points of ``space`` that the sampler chooses
-    with what the trials before found. ``metric`` (by default the one by which the
-    task selects checkpoints) is the best of those of all validations of a trial. A trial whose metric is
-    worse than others' at the same update is ended early by the ``pruner``.
+    given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the one
+    that selects checkpoints). The ``pruner`` stops a trial early whose metric is worse than others' at the same update.
 
-    Whether more of a metric is better or less is known of each (``METRICS``). Keys are those of ``--config.KEY``. Raises
+    ``METRICS`` has the direction of each metric. Keys are those of ``--config.KEY``. Raises
     ConfigError when an option is not one of those there are, or two exclude each other; see also ``check``.
     """
 
@@ -67,17 +66,19 @@ class Sweep:
 
         commas = [name for name in self.rows if "," in name]
         if commas:
-            raise ConfigError(f"rows: {commas[0]!r} has a comma in its name, which --rows needs to tell rows apart")
+            raise ConfigError(
+                f"rows: {commas[0]!r} has a comma in its name, which separates names in --rows; rename it"
+            )
         if self.seeds and SEED in self.space:
             raise ConfigError("seeds, space: both state the seed; leave one out")
         if self.sampler == "cma-es" and (
             len(self.space) < 2 or any(isinstance(each, Choice) for each in self.space.values())
         ):
-            raise ConfigError("sampler=cma-es: searches two or more ranges of numbers, no Choice; use tpe")
+            raise ConfigError("sampler=cma-es: needs two or more ranges of numbers and no Choice; use tpe")
 
     @property
     def is_listed(self) -> bool:
-        """Whether all trials are known beforehand."""
+        """Whether all trials are listed: those of a grid."""
         return self.sampler == "grid"
 
     @property
@@ -86,7 +87,7 @@ class Sweep:
         return METRICS[self.metric]
 
     def points(self) -> list[dict[str, Value]]:
-        """What each trial is given: all of it where trials are listed, else nothing, which leaves it to the sampler.
+        """The point of each trial: complete where trials are listed, else empty, which leaves it to the sampler.
 
         ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``; the row and the seed stand for their overrides.
         """
@@ -97,7 +98,7 @@ class Sweep:
         return [dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))]
 
     def axes(self) -> dict[str, Range]:
-        """Everything that is varied, by its name."""
+        """The varied settings, by name."""
         lists: dict[str, Range] = {ROW: Choice(*self.rows)} if self.rows else {}
         if self.seeds:
             lists[SEED] = Choice(*self.seeds)
@@ -114,7 +115,7 @@ class Sweep:
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
-    """What the file ``path.py[:argument]`` states, with more ``overrides`` of all trials, and of the rows only those named.
+    """Reads a sweep from ``path.py[:argument]``, with more ``overrides`` of all trials, and only the named ``rows``.
 
     Raises ConfigError when there is no such file, it fails, or what it states is not possible.
     """
@@ -146,7 +147,7 @@ def _chosen(rows: Mapping[str, Mapping[str, Value]], names: Sequence[str]) -> di
 
 
 def _require_effect(sweep: Sweep, key: str) -> None:
-    """Raises ConfigError when what all trials are given is then set by the sweep itself in each of them."""
+    """Raises ConfigError for an override that the sweep replaces in every trial."""
     is_varied = key in sweep.axes() or (sweep.rows and all(key in row for row in sweep.rows.values()))
     if is_varied:
         raise ConfigError(f"--config.{key}: the sweep sets it in every trial; change the file")
@@ -171,7 +172,7 @@ def check(sweep: Sweep) -> None:
             raise ConfigError(f"space, {key}: a grid goes through a Choice; {values} needs another sampler")
         for value in values.ends():
             _require_type(key, value)
-    # Where trials are not listed, one end at a time beside what the recipe states.
+    # Where trials are not listed: the recipe with one end of one range at a time.
     ends = [{key: value} for key, values in sweep.space.items() for value in values.ends()]
     for point in sweep.points() if sweep.is_listed else [{}, *ends]:
         try:
@@ -185,7 +186,7 @@ def check(sweep: Sweep) -> None:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
 
 
-def require_alike(sweep: Sweep) -> None:
+def require_vectorizable(sweep: Sweep) -> None:
     """Raises ConfigError when no two of the listed trials could train as one program, each on one device."""
     configs = [sweep.settings(point) for point in sweep.points()]
     mesh_sizes(configs[0].mesh, 1, "that each model has with --vectorize")
@@ -196,6 +197,6 @@ def require_alike(sweep: Sweep) -> None:
 
 
 def _require_type(key: str, value: Any) -> None:
-    """Raises ConfigError unless the setting exists and may be ``value``: 0.5 layers are none."""
+    """Raises ConfigError unless the setting exists and ``value`` has its type."""
     if type(read_value(key, str(value))) is not type(value) and not (type_of(key) is float and type(value) is int):
         raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {type_of(key).__name__}")

@@ -1,4 +1,4 @@
-"""Which devices of a host each worker of a sweep has to itself."""
+"""Assignment of the devices of a host to the workers of a sweep."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from transformer_jax.config import ConfigError
 
 Environment = dict[str, str]
 
-# As JAX's own libtpu set-up knows them.
+# The identifiers that JAX's libtpu set-up uses.
 GOOGLE = "0x1ae0"
 TPU_CHIPS = ("0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 
@@ -17,7 +17,7 @@ def gpus() -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         return [name for name in given.split(",") if name.strip()]
-    # CUDA counts those that are here: in a container that was given the fourth of a host, that is number 0.
+    # CUDA counts the visible ones: in a container with the fourth GPU of a host, that is number 0.
     return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
@@ -30,13 +30,13 @@ def has_tpu() -> bool:
     return False
 
 
-def workers_that_fit() -> int:
-    """How many workers a host takes unless told: one a GPU, else one."""
+def default_workers() -> int:
+    """Default number of workers of a host: one per GPU, else one."""
     return max(len(gpus()), 1)
 
 
 def environments(workers: int, devices: list[str]) -> list[Environment]:
-    """What each worker's environment adds: as many GPUs to each, or one GPU to several with equal parts of its memory.
+    """Variables added to each worker's environment: several GPUs per worker, or several workers per GPU with equal memory.
 
     ``environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``. Without
     GPUs, and for one worker, nothing. Raises ConfigError when GPUs and workers do not divide: some would be faster than others.

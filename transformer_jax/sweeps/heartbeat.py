@@ -1,4 +1,4 @@
-"""The heartbeat of a trial that is being trained, which also finds out that another worker took it for dead."""
+"""Heartbeat of a trial that is being trained; it also notices when another worker has claimed the trial."""
 
 import sys
 import threading
@@ -10,27 +10,27 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial
 
 from transformer_jax.sweeps.storage import UNREACHABLE
-from transformer_jax.sweeps.study import ALIVE
+from transformer_jax.sweeps.study import HEARTBEAT
 
-BEATS_A_GRACE = 6
+HEARTBEATS_PER_GRACE = 6
 
 
 @contextmanager
-def alive(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
+def heartbeat(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
     """Sends heartbeats until the end; the event is set once the trial belongs to another worker."""
     over, lost = threading.Event(), threading.Event()
 
     def beat() -> None:
-        while not over.wait(grace_seconds / BEATS_A_GRACE) and not lost.is_set():
+        while not over.wait(grace_seconds / HEARTBEATS_PER_GRACE) and not lost.is_set():
             try:
-                trial.set_user_attr(ALIVE, time.time())
+                trial.set_user_attr(HEARTBEAT, time.time())
             except UpdateFinishedTrialError:
                 lost.set()
-            # It may answer the next time, within the grace.
+            # The storage may answer the next time, within the grace.
             except UNREACHABLE as error:
                 print(f"the study cannot be reached: {error}", file=sys.stderr)
 
-    thread = threading.Thread(target=beat, name="alive", daemon=True)
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
     try:
         yield lost

@@ -1,4 +1,4 @@
-"""What a sweep found, to read: the trials in order, where seeds were varied the mean over them, and pictures."""
+"""Leaderboard of a sweep: the trials in order, the mean over seeds where they vary, and plots."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from transformer_jax.sweeps.definition import SEED, Sweep
 from transformer_jax.sweeps.overview import TrialRow, ranked
 from transformer_jax.sweeps.ranges import Value
 
-# What each picture shows.
+# Captions of the plots.
 WORDS = {
-    "history": "What the trials found, by number",
-    "parallel_coordinates": "Which values lead where: a line for each trial",
-    "importance": "How much the better trials differ from the others in a setting (PED-ANOVA, Watanabe et al. 2023)",
+    "history": "Metric of the trials, by number",
+    "parallel_coordinates": "Values and metric: a line for each trial",
+    "importance": "Importance of the settings: how far they set the better trials apart (PED-ANOVA, Watanabe et al. 2023)",
 }
 
 
 def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequence[Path], folder: Path) -> list[Path]:
-    """Writes leaderboard.md and .html, and leaderboard.csv with all that every trial found; their paths."""
+    """Writes leaderboard.md and .html, and leaderboard.csv with all metrics of every trial; returns their paths."""
     drawn = [Picture(file.name, file.read_bytes(), WORDS[file.stem]) for file in pictures]
     sections = tables(sweep, trials)
     if drawn:
@@ -29,9 +29,9 @@ def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequen
 
 
 def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
-    """How many trials ended how, their table, and that of the means over seeds."""
+    """Counts of trials by state, the table of trials, and that of the means over seeds."""
     counts = {state: sum(trial.state == state for trial in trials) for state in dict.fromkeys(t.state for t in trials)}
-    better = "the more the better" if sweep.direction == "maximize" else "the less the better"
+    better = "higher is better" if sweep.direction == "maximize" else "lower is better"
     text = (
         f"{', '.join(f'{count} {state}' for state, count in counts.items())}. Ordered by {sweep.metric}, {better}; of each "
         "trial the best of its validations."
@@ -43,7 +43,7 @@ def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
 
 
 def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
-    """A row for each trial, in the order given: what it is, and what it found so far."""
+    """A row for each trial, in the order given: its settings, and its best validation so far."""
     names = list(sweep.axes())
     headings = ("trial", "state", *names, sweep.metric, "update", "minutes", "why it failed")
     rows = tuple(
@@ -64,7 +64,7 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
 
 
 def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
-    """A row for each point but for the seed: mean, least and most over the seeds that ended, the best mean first."""
+    """A row for each point without its seed: mean, minimum and maximum over the seeds that ended, the best mean first."""
     names = [name for name in sweep.axes() if name != SEED]
     groups: dict[tuple[Value | None, ...], list[float]] = {}
     for trial in ranked(list(trials), sweep.direction):
@@ -81,20 +81,20 @@ def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
 
 
 def shown(value: Value | None) -> str:
-    """A value as it stands in a table: four digits of a number."""
+    """A value as shown in a table: numbers with four digits."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
-    """Those that ended by what they found, then the others by number."""
+    """Trials that ended by their metric, then the others by number."""
     best_first = ranked(list(trials), sweep.direction)
     return [*best_first, *(trial for trial in trials if trial not in best_first)]
 
 
 def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
-    """Hyperparameters in full, and everything that the best validation of each trial found."""
+    """Hyperparameters in full, and all metrics of the best validation of each trial."""
     names = list(sweep.axes())
     found = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric]
     rows = [

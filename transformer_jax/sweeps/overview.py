@@ -1,4 +1,4 @@
-"""Every trial of a sweep in a row: what it is, how far it is, what it found."""
+"""Overview of a sweep: a row for each trial with its settings, state and best validation."""
 
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ def rows(study: SharedStudy) -> list[TrialRow]:
 
 
 def ranked(trials: list[TrialRow], direction: str) -> list[TrialRow]:
-    """The trials that came to their end, the best first."""
+    """The trials that ended, the best first."""
     done = [trial for trial in trials if trial.state in ("complete", "pruned") and trial.value is not None]
     return sorted(done, key=lambda trial: trial.value or 0.0, reverse=direction == "maximize")
 

@@ -1,4 +1,4 @@
-"""Pictures of a study, drawn by Optuna: what was found when, which values lead where, which settings matter."""
+"""Plots of a study, drawn by Optuna: optimization history, parallel coordinates, importance of the settings."""
 
 import warnings
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from transformer_jax.sweeps.study import SharedStudy, given_point, is_done
 
 
 def draw_study(shared: SharedStudy, folder: Path) -> list[Path]:
-    """Draws history.png, parallel_coordinates.png and importance.png as far as there are trials enough; their paths.
+    """Draws history.png, parallel_coordinates.png and importance.png where there are enough trials; returns their paths.
 
     Importance is PED-ANOVA's (Watanabe et al. 2023): how much the better trials differ from the others in a setting.
     """
@@ -47,14 +47,14 @@ def draw_study(shared: SharedStudy, folder: Path) -> list[Path]:
 
 
 def _by_number(shared: SharedStudy) -> optuna.Study:
-    """A study of its own for the pictures: each trial once, at its number, with listed settings as parameters too."""
+    """A copy of the study for the plots: each trial once, at its number, with listed settings as parameters too."""
     trials = shared.trials()
     points = [given_point(trial) for trial in trials]
     seen = {name: list(dict.fromkeys(point[name] for point in points if name in point)) for name in shared.sweep.axes()}
     study = optuna.create_study(direction=shared.sweep.direction)
     for trial, point in zip(trials, points, strict=True):
         if not is_done(trial):
-            # It only keeps its place.
+            # A placeholder, so that later trials keep their numbers.
             study.add_trial(optuna.create_trial(state=TrialState.FAIL))
             continue
         listed: dict[str, BaseDistribution] = {name: CategoricalDistribution(seen[name]) for name in point}
@@ -66,7 +66,7 @@ def _by_number(shared: SharedStudy) -> optuna.Study:
 
 
 def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options: Any) -> Path | None:
-    """The picture's path; None where the trials do not suffice for it."""
+    """Path of the plot; None where there are too few trials for it."""
     from matplotlib import pyplot
 
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Writing down the trials of a sweep, by whoever comes first, and more of them when the sweep has grown."""
+"""Enqueues the trials of a sweep, by the first worker that starts, and more of them when the sweep has grown."""
 
 import json
 import time
@@ -15,7 +15,7 @@ SECONDS_TO_PLAN = 60.0
 
 
 def await_plan(study: optuna.Study) -> None:
-    """Waits while another worker writes down the trials; returns anyway once it has stood still, for it may have died."""
+    """Waits while another worker enqueues the trials; returns if it makes no progress, since it may have died."""
     count, deadline = -1, 0.0
     while PLANNED not in study.user_attrs:
         now, found = time.monotonic(), len(study.get_trials(deepcopy=False))
@@ -26,9 +26,9 @@ def await_plan(study: optuna.Study) -> None:
 
 
 def plan(study: optuna.Study, sweep: Sweep) -> None:
-    """Writes down those trials of the sweep that the study does not have: each by its point, or as many as there are to be.
+    """Enqueues the trials of the sweep that the study does not have: by point, or up to their number.
 
-    Each is given its number, so that one which two workers wrote down at the same time is one trial.
+    Each gets its number, so that a trial which two workers enqueue at the same time is one trial.
     """
     there = {
         trial.user_attrs[NUMBER]: trial.system_attrs.get("fixed_params", {})
@@ -47,7 +47,7 @@ def plan(study: optuna.Study, sweep: Sweep) -> None:
 
 
 def require_same(study: optuna.Study, sweep: Sweep) -> None:
-    """Raises ConfigError when the study is of another sweep: more rows, seeds or trials are none."""
+    """Raises ConfigError when the study is of another sweep; more rows, seeds or trials are allowed."""
     if DEFINITION not in study.user_attrs:
         return
     before, now = json.loads(study.user_attrs[DEFINITION]), json.loads(definition(sweep))
@@ -65,7 +65,7 @@ def require_same(study: optuna.Study, sweep: Sweep) -> None:
 
 
 def definition(sweep: Sweep) -> str:
-    """JSON of all that makes a study of the sweep what it is, the settings of its recipe included."""
+    """JSON of what identifies the sweep of a study, including the settings of its recipe."""
     return json.dumps(
         {
             "settings": _settings(sweep),
@@ -80,7 +80,7 @@ def definition(sweep: Sweep) -> str:
 
 
 def _settings(sweep: Sweep) -> dict[str, Any]:
-    """What all trials start from; where the data lie is each machine's own affair."""
+    """Base settings of all trials, without the location of the data, which each machine chooses."""
     try:
         stated = flatten(sweep.settings({}))
     except ConfigError:
@@ -90,7 +90,7 @@ def _settings(sweep: Sweep) -> dict[str, Any]:
 
 
 def _changed(before: Any, now: Any) -> str:
-    """The first entry that differs, to be read."""
+    """The first entry that differs, for a message."""
     if not isinstance(before, dict) or not isinstance(now, dict):
         return f": {before!r}, and now it is {now!r}"
     key = next(key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key))

@@ -17,7 +17,7 @@ class Rows(Protocol):
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """What stands above."""
+        """Column headings."""
 
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
@@ -44,26 +44,26 @@ class SweepProgress:
             self._live.stop()
 
     def show(self, table: Rows) -> None:
-        """Shows the table as it is now."""
+        """Shows the current table."""
         changed = [row for row in table.rows if self._shown.get(row[0]) != row]
         if self._live and changed:
             self._live.update(_drawn(table), refresh=True)
         elif not self._live:
             for row in changed:
                 if row[1] != "waiting":
-                    told = "  ".join(f"{name} {cell}" for name, cell in zip(table.headings, row, strict=True) if cell)
-                    self._console.print(told, markup=False, highlight=False, soft_wrap=True)
+                    line = "  ".join(f"{name} {cell}" for name, cell in zip(table.headings, row, strict=True) if cell)
+                    self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         self._shown = {row[0]: row for row in table.rows}
 
 
 def _drawn(table: Rows) -> Table:
-    """What is going on, and below it what has ended, the highest number first, as far as there is room."""
+    """Table of the trials: those that run, then those that ended, the highest number first, as many as fit."""
     counts = {
         state: sum(row[1] == state for row in table.rows) for state in dict.fromkeys(row[1] for row in table.rows)
     }
     drawn = Table(*table.headings, caption=", ".join(f"{count} {state}" for state, count in counts.items()), box=None)
-    going_on = [row for row in table.rows if row[1] == "running"]
+    running = [row for row in table.rows if row[1] == "running"]
     ended = [row for row in table.rows if row[1] not in ("running", "waiting")]
-    for row in [*going_on, *reversed(ended)][:MOST_ROWS]:
+    for row in [*running, *reversed(ended)][:MOST_ROWS]:
         drawn.add_row(*(cell.replace("[", "\\[") for cell in row))
     return drawn

@@ -1,4 +1,4 @@
-"""What a setting may be in a sweep."""
+"""Ranges of the settings of a sweep."""
 
 import math
 from dataclasses import dataclass

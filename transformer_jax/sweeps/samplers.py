@@ -1,4 +1,4 @@
-"""How the next trial is chosen, and which are ended early: Optuna's samplers and pruners by their names."""
+"""Optuna's samplers and pruners by name."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.sweeps.definition import Sweep
 
 MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
-    # Its trials are given beforehand.
+    # Its trials are listed.
     "grid": RandomSampler,
     "random": RandomSampler,
     # Several workers choose at the same time: what others are still trying counts as poor, so that they try something else.

@@ -1,4 +1,4 @@
-"""What a worker trains next: one trial, or as many as one program can train."""
+"""Scheduler of a worker: claims one trial, or as many as one program can train."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,12 +12,12 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, structure_of
 from transformer_jax.sweeps.compiled_first import CompiledFirst
 from transformer_jax.sweeps.storage import UNREACHABLE
-from transformer_jax.sweeps.study import OFFERED_AGAIN, SharedStudy, number_of
+from transformer_jax.sweeps.study import IS_RETRY, SharedStudy, number_of
 from transformer_jax.sweeps.trial_folder import folder_of
 
 
 class Claimed(NamedTuple):
-    """A trial that is this worker's, with its settings and where its run lies."""
+    """A trial that this worker claimed, with its settings and its run directory."""
 
     trial: Trial
     number: int
@@ -26,25 +26,25 @@ class Claimed(NamedTuple):
 
 
 Fail = Callable[[Trial, Exception], None]
-"""Writes down that a trial cannot be trained."""
+"""Records that a trial cannot be trained."""
 
 
 class Scheduler:
-    """Chooses what one worker trains next, by what it trained last; ``vectorize``: how many trials at a time at most."""
+    """Chooses the next trials of one worker, by what it trained last; ``vectorize``: the most trials at a time."""
 
     def __init__(self, study: SharedStudy, workdir: Path, vectorize: int) -> None:
         self._study, self._workdir, self._vectorize = study, workdir, vectorize
         self._preference = CompiledFirst(study)
         # Trials whose folders another process is using, and until when to leave them alone.
         self._busy: dict[int, float] = {}
-        # Those that could not be trained with others.
+        # Numbers of the trials that are trained one at a time.
         self._alone: set[int] = set()
 
     def take(self, fail: Fail) -> list[Claimed]:
         """One trial and others that differ in hyperparameters alone, at the same update; empty if none is left.
 
-        Trials whose settings exclude each other fail here. One that was begun before and is offered again, because a worker
-        died of it, perhaps of too many, or because it failed, is taken alone.
+        Trials whose settings exclude each other fail here. A retried trial is taken alone: its worker
+        may have died of it, or of too many trials at once.
         """
         first = self._claim(self._busy_now(), fail)
         if first is None:
@@ -53,13 +53,13 @@ class Scheduler:
         try:
             self._preference.note(first.config)
             unlike = self._preference.unlike(first.config) if self._vectorize > 1 else set()
-            # Where the sampler chooses, it may choose another program every time.
-            while len(held) + len(passed) < self._vectorize and not self._is_for_itself(first):
+            # A sampler may choose settings of another program every time.
+            while len(held) + len(passed) < self._vectorize and not self._trains_alone(first):
                 trial = self._claim(self._busy_now() | self._alone | unlike | passed, fail)
                 if trial is None:
                     break
                 held.append(trial)
-                if self._is_for_itself(trial) or not _are_alike(first, trial):
+                if self._trains_alone(trial) or not _can_be_vectorized(first, trial):
                     self._study.put_back(trial.trial)
                     passed.add(held.pop().number)
         except BaseException:
@@ -68,22 +68,22 @@ class Scheduler:
         return held
 
     def leave_for_now(self, number: int) -> None:
-        """Another process is using the folder of that trial: its worker was silent, not dead."""
+        """Skips the trial for a while: another process is using its folder, so its worker is not dead."""
         self._busy[number] = time.monotonic() + self._study.grace_seconds
 
     def take_fewer(self, than: int) -> None:
-        """So many at a time were too many."""
+        """Halves the number of trials at a time, which was ``than``."""
         self._vectorize = than // 2
 
-    def take_alone(self, hyperparameters: Iterable[int]) -> None:
-        """Something is wrong with one of these trials: alone it shows with which."""
-        self._alone.update(hyperparameters)
+    def take_alone(self, numbers: Iterable[int]) -> None:
+        """Trains these trials one at a time from now on: one of them fails, and alone it shows which."""
+        self._alone.update(numbers)
 
-    def _is_for_itself(self, claimed: Claimed) -> bool:
-        return claimed.number in self._alone or OFFERED_AGAIN in claimed.trial.user_attrs
+    def _trains_alone(self, claimed: Claimed) -> bool:
+        return claimed.number in self._alone or IS_RETRY in claimed.trial.user_attrs
 
     def _put_back(self, trials: Iterable[Trial]) -> None:
-        """As many as can be: what the study does not hear of now it takes for dead when the grace is over."""
+        """Puts back as many as the study can be reached for; the others are enqueued again after the grace."""
         for trial in trials:
             with suppress(*UNREACHABLE):
                 self._study.put_back(trial)
@@ -106,7 +106,7 @@ class Scheduler:
         return None
 
 
-def _are_alike(one: Claimed, other: Claimed) -> bool:
-    """Whether they differ in hyperparameters alone, and stand at the same update."""
+def _can_be_vectorized(one: Claimed, other: Claimed) -> bool:
+    """Whether they differ in hyperparameters alone, and are at the same update."""
     behind = [RunDirectory(each.folder).checkpoint_steps()[-1:] for each in (one, other)]
     return structure_of(one.config) == structure_of(other.config) and behind[0] == behind[1]

@@ -1,4 +1,4 @@
-"""Where a study lives: a file that needs nothing, or a database that any number of machines share."""
+"""Storage of a study: a file, or a database shared by any number of machines."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from transformer_jax.config import ConfigError
 
 UNREACHABLE = StorageInternalError, SQLAlchemyError, OSError
-"""What a study raises while its storage does not answer."""
+"""Errors that a study raises while its storage does not answer."""
 
 STUDY_FILE = "study.journal"
 # Seconds between attempts to open a database.
@@ -35,14 +35,16 @@ def open_storage(url: str) -> BaseStorage:
     Raises ConfigError when it cannot be reached, or its driver is not installed.
     """
     optuna.logging.set_verbosity(logging.ERROR)
-    # As a study would wrap it, so that both see the same.
+    # Wrapped as a study would wrap it, so that both share one cache.
     return get_storage(_open_journal(Path(url)) if "://" not in url else _open_database(url))
 
 
 def _open_database(url: str) -> BaseStorage:
     if url.startswith("sqlite"):
         # It has no locks on rows, with which Optuna lets one worker claim a trial: two were seen to get the same.
-        raise ConfigError("--storage: SQLite cannot keep workers apart; give the path of a journal file instead")
+        raise ConfigError(
+            "--storage: two workers of an SQLite study can claim one trial; give the path of a journal file instead"
+        )
     for pause in PAUSES:
         try:
             return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
@@ -51,7 +53,7 @@ def _open_database(url: str) -> BaseStorage:
             missing = getattr(error.__cause__ or error, "name", None) or url.partition("://")[0].partition("+")[2]
             needed = DRIVERS.get(missing, missing)
             raise ConfigError(f"--storage: {_without_password(url)} needs a driver: pip install {needed}") from None
-        # Each driver has errors of its own, and Optuna wraps some of them.
+        # Each driver raises different errors, and Optuna wraps some of them.
         except Exception as error:
             reason = str(error.__cause__ or error).strip().split("\n")[0]
             problem = f"cannot be opened ({type(error).__name__}: {reason})"
@@ -74,7 +76,7 @@ def _open_journal(file: Path) -> BaseStorage:
 
 
 def _without_password(url: str) -> str:
-    """The address as it may be shown."""
+    """The address without its password."""
     head, at, tail = url.rpartition("@")
     scheme, _, credentials = head.partition("://")
     return f"{scheme}://{credentials.partition(':')[0]}{at}{tail}" if at else url

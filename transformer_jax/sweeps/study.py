@@ -1,8 +1,8 @@
-"""The account of a sweep that its workers share: which trials there are, who trains which, what they found.
+"""The study that the workers of a sweep share: its trials, the worker that trains each, and their results.
 
-All trials are written down before the first begins, those of a sampler empty. A worker claims one, which the storage lets one
-worker do, and says again and again that it lives. What a worker that fell silent was training is failed, which the storage
-again lets one worker do, and written down once more with the same settings and the same folder, where its checkpoints are.
+All trials are enqueued before the first begins, those of a sampler empty. A worker claims a trial, which the storage lets only
+one worker do, and sends heartbeats. A trial whose heartbeats stopped is marked as failed, which again the storage lets only one
+worker do, and enqueued again with the same settings and the same folder, which holds its checkpoints.
 """
 
 import time
@@ -19,23 +19,23 @@ from transformer_jax.sweeps.planning import NUMBER, await_plan, plan, require_sa
 from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform, Range, Value
 from transformer_jax.sweeps.samplers import make_pruner, make_sampler
 
-# What a trial carries: when its worker last said that it lives, why it failed, and that there was an attempt before this one.
-ALIVE, ERROR, OFFERED_AGAIN = "alive", "error", "offered_again"
+# User attributes of a trial: the time of its last heartbeat, why it failed, and that there was an attempt before this one.
+HEARTBEAT, ERROR, IS_RETRY = "alive", "error", "offered_again"
 
 
 def number_of(trial: Trial | FrozenTrial) -> int:
-    """Which trial it is: all attempts at one have the same number."""
+    """Number of the trial: all attempts at one have the same."""
     return trial.user_attrs.get(NUMBER, trial.number)
 
 
 def given_point(trial: FrozenTrial) -> dict[str, Value]:
-    """What the trial is, as far as that was chosen."""
+    """Settings of the trial, as far as they were chosen."""
     return dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {}))
 
 
 def was_begun(trial: FrozenTrial) -> bool:
-    """Whether a worker had it before, who put it back or died."""
-    return ALIVE in trial.user_attrs or OFFERED_AGAIN in trial.user_attrs
+    """Whether a worker claimed it before, and put it back or died."""
+    return HEARTBEAT in trial.user_attrs or IS_RETRY in trial.user_attrs
 
 
 def is_done(trial: FrozenTrial) -> bool:
@@ -44,14 +44,14 @@ def is_done(trial: FrozenTrial) -> bool:
 
 
 def is_over(trial: FrozenTrial) -> bool:
-    """Whether nobody needs to train it any more."""
+    """Whether it needs no more training."""
     return is_done(trial) or (trial.state == TrialState.FAIL and ERROR in trial.user_attrs)
 
 
 class SharedStudy:
-    """The study of a sweep; ``grace_seconds``: for so long a worker may be silent before its trial is another's.
+    """The study of a sweep; after ``grace_seconds`` without a heartbeat a worker counts as dead.
 
-    Raises ConfigError when there is a study of this name that is another sweep.
+    Raises ConfigError when the study of this name belongs to another sweep.
     """
 
     def __init__(self, sweep: Sweep, storage: BaseStorage, name: str, grace_seconds: float = 120.0) -> None:
@@ -60,40 +60,37 @@ class SharedStudy:
         self._sampler, self._pruner = make_sampler(sweep), make_pruner(sweep)
         self.study = self._join()
         self._study_id = storage.get_study_id_from_name(name)
-        # What each running trial's worker said last, and when this worker first saw that, by its own clock.
-        self._heard: dict[int, tuple[object, float]] = {}
+        # The last heartbeat of each running trial, and when this worker first saw it, by its own clock.
+        self._heartbeats: dict[int, tuple[object, float]] = {}
 
     def trials(self) -> list[FrozenTrial]:
-        """Of every trial, in the order of their numbers, the attempt that came to its end, else the newest."""
+        """For every trial, by number, the attempt that ended, else the newest."""
         attempts = sorted(self.study.get_trials(deepcopy=False), key=lambda trial: (is_done(trial), trial.number))
         last = {number_of(trial): trial for trial in attempts}
         return [last[number] for number in sorted(last)]
 
     def claim(self, rank: Callable[[FrozenTrial], int] = number_of, but: Collection[int] = frozenset()) -> Trial | None:
-        """Of the trials that nobody trains yet the first by ``rank``, now this worker's; None when there is none.
-
-        Not those whose numbers are in ``but``.
-        """
+        """Claims the first waiting trial by ``rank``, except the numbers in ``but``; returns None when there is none."""
         newest = [trial for trial in self.trials() if trial.state == TrialState.WAITING and number_of(trial) not in but]
         for waiting in sorted(newest, key=lambda trial: (rank(trial), number_of(trial))):
-            # A claimed trial must never look as if its worker had long been silent.
-            if self._say_alive(waiting) and self._set_state(waiting, TrialState.RUNNING):
+            # A claimed trial must never look stale.
+            if self._send_heartbeat(waiting) and self._set_state(waiting, TrialState.RUNNING):
                 # A sampler looks at the study as it was when it was opened.
                 self.study = self._opened()
                 return Trial(self.study, self._id(waiting))
         return None
 
     def point(self, trial: Trial) -> dict[str, Value]:
-        """What the trial is to be: given beforehand, as in the attempt before, or chosen now.
+        """Settings of the trial: those enqueued with it, as for a later attempt, or those chosen now.
 
-        What is listed is no parameter to Optuna, who would hold the first list against a sweep that has grown.
+        Listed values are not parameters for Optuna, which would reject a list that has grown.
         """
         if self.sweep.is_listed:
             return given_point(self.storage.get_trial(self._id(trial)))
         return {name: suggest(trial, name, values) for name, values in self.sweep.axes().items()}
 
     def finish(self, trial: Trial, state: TrialState, value: float | None = None, **remarks: Any) -> None:
-        """Writes down how the trial ended; nothing if another worker took it for dead meanwhile."""
+        """Records how the trial ended, unless another worker has marked it as failed meanwhile."""
         try:
             for name, remark in remarks.items():
                 trial.set_user_attr(name, remark)
@@ -102,39 +99,39 @@ class SharedStudy:
             pass
 
     def put_back(self, trial: Trial) -> None:
-        """Leaves the trial, which this worker began, to whoever comes next."""
+        """Returns a claimed trial to the queue."""
         self.finish(trial, TrialState.WAITING)
 
-    def take_over_orphans(self) -> list[int]:
-        """Offers anew what workers were training that have fallen silent; the numbers of those trials."""
+    def enqueue_stale_again(self) -> list[int]:
+        """Enqueues again the trials whose worker stopped sending heartbeats; returns their numbers."""
         taken = []
         for trial in self.trials():
             is_lost = trial.state == TrialState.FAIL and not is_over(trial)
             if trial.state != TrialState.RUNNING and not is_lost:
-                self._heard.pop(trial.number, None)
-            elif self._is_silent(trial) and (is_lost or self._set_state(trial, TrialState.FAIL)):
-                self._offer_again(trial)
+                self._heartbeats.pop(trial.number, None)
+            elif self._is_stale(trial) and (is_lost or self._set_state(trial, TrialState.FAIL)):
+                self._enqueue_again(trial)
                 taken.append(number_of(trial))
         return taken
 
     def retry_failed(self) -> None:
-        """Offers anew what failed, from its last checkpoint."""
+        """Enqueues failed trials again, to resume from their last checkpoints."""
         for trial in self.trials():
             if trial.state == TrialState.FAIL:
-                self._offer_again(trial)
+                self._enqueue_again(trial)
 
-    def _is_silent(self, trial: FrozenTrial) -> bool:
-        """Whether nothing was heard of the trial for the whole grace; clocks of different machines are never compared."""
-        said = trial.state, trial.user_attrs.get(ALIVE)
-        before, since = self._heard.get(trial.number, (None, 0.0))
-        if said != before:
-            self._heard[trial.number] = said, time.monotonic()
+    def _is_stale(self, trial: FrozenTrial) -> bool:
+        """Whether there was no heartbeat for ``grace_seconds``; clocks of different machines are never compared."""
+        beat = trial.state, trial.user_attrs.get(HEARTBEAT)
+        before, since = self._heartbeats.get(trial.number, (None, 0.0))
+        if beat != before:
+            self._heartbeats[trial.number] = beat, time.monotonic()
             return False
         return time.monotonic() - since > self.grace_seconds
 
-    def _say_alive(self, trial: Trial | FrozenTrial) -> bool:
+    def _send_heartbeat(self, trial: Trial | FrozenTrial) -> bool:
         try:
-            self.storage.set_trial_user_attr(self._id(trial), ALIVE, time.time())
+            self.storage.set_trial_user_attr(self._id(trial), HEARTBEAT, time.time())
         except UpdateFinishedTrialError:
             return False
         return True
@@ -143,25 +140,25 @@ class SharedStudy:
         return self.storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
 
     def _set_state(self, trial: Trial | FrozenTrial, state: TrialState, value: float | None = None) -> bool:
-        """Whether the trial is in this state now because of this call: of several workers one can claim or fail it."""
+        """Whether this call set the state: only one of several workers can claim or fail a trial."""
         try:
             return self.storage.set_trial_state_values(self._id(trial), state, None if value is None else [value])
         except UpdateFinishedTrialError:
             return False
 
-    def _offer_again(self, trial: FrozenTrial) -> None:
-        """The same trial once more, to be claimed. What it reported is in its folder, as far as that is kept."""
+    def _enqueue_again(self, trial: FrozenTrial) -> None:
+        """Enqueues another attempt at the trial; the values that it reported are in its folder."""
         again = optuna.create_trial(
             state=TrialState.WAITING,
             params=trial.params,
             distributions=trial.distributions,
-            user_attrs={NUMBER: number_of(trial), OFFERED_AGAIN: True},
+            user_attrs={NUMBER: number_of(trial), IS_RETRY: True},
             system_attrs=trial.system_attrs,
         )
         self.study.add_trial(again)
 
     def _join(self) -> optuna.Study:
-        """The study, created and planned by whoever comes first; what this sweep has more than it had is added."""
+        """The study, created by the first worker; trials that the sweep has gained since are added."""
         try:
             optuna.create_study(storage=self.storage, study_name=self.name, direction=self.sweep.direction)
         except DuplicatedStudyError:

@@ -1,4 +1,4 @@
-"""Where a trial's run lies in the folder of its sweep, and what it found."""
+"""Run directory of a trial in the folder of its sweep, and the results in it."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ def folder_of(workdir: Path, number: int) -> Path:
 
 
 def validations(metrics: Path) -> dict[int, dict[str, float]]:
-    """What the validations found, by update: ``{500: {"validation/bleu": 21.3, ...}}``; of two the later counts."""
+    """Validation metrics by update: ``{500: {"validation/bleu": 21.3, ...}}``; of two records the later counts."""
     found: dict[int, dict[str, float]] = {}
     for record in read_metrics(metrics):
         values = {key: value for key, value in record.items() if key.startswith("validation/") and value is not None}
@@ -22,7 +22,7 @@ def validations(metrics: Path) -> dict[int, dict[str, float]]:
 
 
 def minutes_spent(goodput: Path) -> float | None:
-    """All the time that the starts of a run took together, in minutes; None where there is no account of it."""
+    """Total wall time of the starts of a run, in minutes; None where it was not recorded."""
     if not goodput.is_file():
         return None
     return sum(json.loads(goodput.read_text(encoding="utf-8"))["seconds"].values()) / 60

@@ -15,7 +15,7 @@ from optuna.trial import Trial, TrialState
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
-from transformer_jax.sweeps.heartbeat import BEATS_A_GRACE, alive
+from transformer_jax.sweeps.heartbeat import HEARTBEATS_PER_GRACE, heartbeat
 from transformer_jax.sweeps.scheduler import Claimed, Scheduler
 from transformer_jax.sweeps.storage import UNREACHABLE
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
@@ -24,22 +24,21 @@ from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 if TYPE_CHECKING:
     from transformer_jax.runs.record import ShouldStop
 
-SECONDS_BETWEEN_LOOKS = 1.0
+POLL_SECONDS = 1.0
 FAILURES_IN_A_ROW = 3
 
 Train = Callable[..., Any]
 """``train(configs, workdirs, should_stops, on_end=on_end)``: trains in the folders, or resumes there, all at once.
 
-``on_end(place, ending)`` is called when one has ended. Raises KeyboardInterrupt, once it was
-called for all, when a signal asked to stop;
-``train_vectorized`` is one.
+``on_end(place, outcome)`` is called for each run that ends. Raises KeyboardInterrupt when a signal asked to stop, after
+calling it for all. ``train_vectorized`` is one.
 """
 
-Ending = Any
+RunEnd = Any
 """An Outcome, or the exception that ended a run."""
 
 
-class NothingFound(RuntimeError):
+class NoMetricValue(RuntimeError):
     """A run ended without a value of the metric."""
 
 
@@ -52,14 +51,14 @@ class Worker:
         self._failures_in_a_row = 0
 
     def work(self) -> None:
-        """Trains what is left, and what others leave by dying; returns when all trials have ended.
+        """Trains the remaining trials, and those of workers that died; returns when all trials have ended.
 
-        Raises KeyboardInterrupt when it is stopped, with its trials saved and offered anew; ConfigError when trial after trial
-        fails for reasons that are not its own.
+        Raises KeyboardInterrupt when it is stopped, with its trials saved and enqueued again; ConfigError when several trials
+        in a row fail for reasons that may be common to all.
         """
         while True:
             try:
-                for number in self._study.take_over_orphans():
+                for number in self._study.enqueue_stale_again():
                     say(
                         f"trial {number}: its worker stopped responding; it resumes from its last checkpoint, if that is here"
                     )
@@ -73,10 +72,10 @@ class Worker:
             if claimed:
                 self._run(claimed)
             else:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(POLL_SECONDS)
 
     def _run(self, claimed: Sequence[Claimed]) -> None:
-        """Trains these to their ends."""
+        """Trains these trials until they end."""
         left = dict(enumerate(claimed))
         try:
             self._train_all(left)
@@ -89,27 +88,27 @@ class Worker:
                 if each.folder == error.folder:
                     self._scheduler.leave_for_now(each.number)
             self._put_back(left.values())
-        # Whatever ends one trial, a loss that is no number or memory that runs out, need not end the others.
+        # A failure of one trial, such as a non-finite loss or lack of memory, need not end the others.
         except Exception as error:
             traceback.print_exc()
             if len(claimed) == 1 and left:
                 self._fail(claimed[0].trial, error)
             elif left:
-                self._try_otherwise(len(claimed), left.values(), error)
+                self._retry_apart(len(claimed), left.values(), error)
 
     def _train_all(self, left: dict[int, Claimed]) -> None:
-        """Trains what is in ``left``, by its place, and removes what has ended and is reported."""
+        """Trains the trials in ``left``, by place, and removes those that ended and were reported."""
         claimed = list(left.values())
         with ExitStack() as beating:
             beats = [beating.enter_context(ExitStack()) for _ in claimed]
             should_stops = []
             for each, beat in zip(claimed, beats, strict=True):
-                lost = beat.enter_context(alive(each.trial, self._study.grace_seconds))
+                lost = beat.enter_context(heartbeat(each.trial, self._study.grace_seconds))
                 say(f"trial {each.number}: {describe(self._study.point(each.trial))}")
                 should_stops.append(self._should_stop(each, lost))
 
-            def on_end(place: int, ending: Ending) -> None:
-                self._settle(left[place], ending)
+            def on_end(place: int, outcome: RunEnd) -> None:
+                self._settle(left[place], outcome)
                 del left[place]
                 beats[place].close()
 
@@ -117,59 +116,59 @@ class Worker:
                 [each.config for each in claimed], [each.folder for each in claimed], should_stops, on_end=on_end
             )
 
-    def _try_otherwise(self, together: int, left: Collection[Claimed], error: Exception) -> None:
-        """Leaves for later what is left of so many trials that did not go ``together``."""
-        if _is_lack_of_memory(error):
-            say(f"{together} trials do not fit together; from now on half as many")
-            self._scheduler.take_fewer(than=together)
+    def _retry_apart(self, count: int, left: Collection[Claimed], error: Exception) -> None:
+        """Puts back what is left of ``count`` trials that failed as one program, to be trained in smaller groups."""
+        if _is_out_of_memory(error):
+            say(f"{count} trials do not fit into memory as one program; from now on at most half as many")
+            self._scheduler.take_fewer(than=count)
         else:
-            say(f"{together} trials could not train together; those that are left are tried alone")
+            say(f"{count} trials could not train as one program; those that are left are trained one at a time")
             self._scheduler.take_alone(each.number for each in left)
         self._put_back(left)
 
     def _put_back(self, claimed: Iterable[Claimed]) -> None:
         for each in claimed:
-            self._patiently(partial(self._study.put_back, each.trial))
+            self._retrying(partial(self._study.put_back, each.trial))
 
-    def _settle(self, claimed: Claimed, ending: Ending) -> None:
-        """Reports to the study what became of a trial."""
+    def _settle(self, claimed: Claimed, outcome: RunEnd) -> None:
+        """Reports the outcome of a trial to the study."""
         study, trial = self._study, claimed.trial
-        if isinstance(ending, Exception):
-            self._fail(trial, ending)
+        if isinstance(outcome, Exception):
+            self._fail(trial, outcome)
             return
-        if ending.reason == "interrupted":
-            self._patiently(lambda: study.put_back(trial))
+        if outcome.reason == "interrupted":
+            self._retrying(lambda: study.put_back(trial))
             return
         run = RunDirectory(claimed.folder)
         found = validations(run.metrics)
         values = {step: each[study.sweep.metric] for step, each in found.items() if study.sweep.metric in each}
         if not values:
-            self._fail(trial, NothingFound(f"no validation found a finite {study.sweep.metric}"))
+            self._fail(trial, NoMetricValue(f"no validation found a finite {study.sweep.metric}"))
             return
         step, value = best_of(values, study.sweep.direction)
-        state = TrialState.PRUNED if ending.reason == "stopped" else TrialState.COMPLETE
+        state = TrialState.PRUNED if outcome.reason == "stopped" else TrialState.COMPLETE
         remarks: dict[str, Any] = {"step": step, "folder": str(claimed.folder), "found": found[step]}
         remarks["minutes"] = minutes_spent(run.goodput)
-        self._patiently(lambda: study.finish(trial, state, value, **remarks))
+        self._retrying(lambda: study.finish(trial, state, value, **remarks))
         self._failures_in_a_row = 0
 
     def _fail(self, trial: Trial, error: Exception) -> None:
-        """Raises ConfigError when too many failed one after another, of what others must fail of too."""
-        # Of a message of many lines, which compilers write, the first says enough.
+        """Reports a failed trial; raises ConfigError after several failures in a row that may be common to all trials."""
+        # Compilers write messages of many lines; the first is enough.
         reason = f"{type(error).__name__}: {error}".strip().split("\n")[0][:200]
-        self._patiently(lambda: self._study.finish(trial, TrialState.FAIL, error=reason))
-        self._failures_in_a_row = 0 if _is_its_own(error) else self._failures_in_a_row + 1
+        self._retrying(lambda: self._study.finish(trial, TrialState.FAIL, error=reason))
+        self._failures_in_a_row = 0 if _is_specific_to_trial(error) else self._failures_in_a_row + 1
         if self._failures_in_a_row == FAILURES_IN_A_ROW:
             raise ConfigError(f"{FAILURES_IN_A_ROW} trials in a row failed, the last with: {reason}")
 
     def _should_stop(self, claimed: Claimed, lost: Event) -> "ShouldStop":
-        """Reports validations to the study; ends the trial where it is behind the others, or another worker's by now."""
+        """Reports validations to the study; stops a trial that is pruned, or that another worker has claimed."""
         metric, trial = self._study.sweep.metric, claimed.trial
         earlier = validations(RunDirectory(claimed.folder).metrics)
         to_report = {step: each[metric] for step, each in earlier.items() if metric in each}
 
         def should_stop(step: int, found: Mapping[str, float]) -> bool:
-            # What the attempts before found is reported again: this may be another entry of the study.
+            # The values of earlier attempts are reported again: this may be another entry of the study.
             to_report[step] = found[metric]
             try:
                 while to_report and not lost.is_set():
@@ -185,8 +184,8 @@ class Worker:
 
         return should_stop
 
-    def _patiently(self, report: Callable[[], None]) -> None:
-        """Reports something that must not be lost, again and again for some graces while the study cannot be reached."""
+    def _retrying(self, report: Callable[[], None]) -> None:
+        """Retries a report that must not be lost while the study cannot be reached."""
         for _ in range(30):
             try:
                 return report()
@@ -196,26 +195,26 @@ class Worker:
 
     def _wait_for_study(self, error: Exception) -> None:
         say(f"the study cannot be reached: {error}")
-        time.sleep(self._study.grace_seconds / BEATS_A_GRACE)
+        time.sleep(self._study.grace_seconds / HEARTBEATS_PER_GRACE)
 
 
-def _is_its_own(error: Exception) -> bool:
-    """Whether others need not fail in the same way: a rate that was too high, settings that exclude each other."""
-    return isinstance(error, ConfigError | NothingFound) or type(error).__name__ == "TrainingDiverged"
+def _is_specific_to_trial(error: Exception) -> bool:
+    """Whether the failure is specific to its trial: a rate that was too high, settings that exclude each other."""
+    return isinstance(error, ConfigError | NoMetricValue) or type(error).__name__ == "TrainingDiverged"
 
 
-def _is_lack_of_memory(error: Exception) -> bool:
-    """Whether fewer trials at a time may do: XLA's errors are known by their text."""
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether fewer trials at a time may succeed; XLA's errors are recognized by their text."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def describe(point: Mapping[str, object]) -> str:
-    """What a trial is, in a line."""
+    """Describes a trial in one line."""
     return ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in point.items()
     )
 
 
 def say(message: str) -> None:
-    """Into the worker's own log."""
+    """Prints to the log of the worker."""
     print(message, file=sys.stderr)

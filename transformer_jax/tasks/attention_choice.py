@@ -1,4 +1,4 @@
-"""How a model runs on the devices of a mesh: its attention backend, its placement, the size of a block of logits."""
+"""Execution of a model on the devices of a mesh: its attention backend, its placement, the size of a block of logits."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def logits_at_once(mesh: Mesh) -> int:
 
 
 def attention_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:
-    """What ``model.attention_backend`` asks for; ``auto`` is the best that can run on the devices of ``mesh``.
+    """Backend that ``model.attention_backend`` names; ``auto`` is the best that can run on the devices of ``mesh``.
 
     Raises ConfigError when it cannot run here.
     """
@@ -58,12 +58,12 @@ def attention_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> Att
 
 
 def device_of(mesh: Mesh) -> jax.Device:
-    """The first, for all are of one kind."""
+    """The first device: all are of one kind."""
     return mesh.devices.flat[0]
 
 
 def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
-    """Why that attention cannot run, None if it can."""
+    """Reason why that attention cannot run, None if it can."""
     if name in ("einsum", "blockwise"):
         return None
     device = device_of(mesh)

@@ -1,4 +1,4 @@
-"""What the loop asks of a task: all that it knows of translation, language modeling, or anything else that is trained."""
+"""Interface of a task: all that the loop knows of translation, language modeling, or anything else that is trained."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -11,25 +11,32 @@ from transformer_jax.training.losses import LossSums
 
 @runtime_checkable
 class Evaluation(Protocol):
-    """What evaluating parameters on a split found; tasks have classes of their own, with more in them."""
+    """The result of evaluating parameters on a split; each task has its own class, with more fields."""
+
+    @property
+    def split(self) -> str:
+        """Name of the split in the data."""
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """By name, as the log has them below ``validation/``; ``loss`` is among them."""
+        """Metrics by name, as logged below ``validation/``; includes ``loss``."""
 
     @property
-    def outputs(self) -> Sequence[str]:
-        """The lines that were generated, if any, in the order of the split."""
+    def outputs(self) -> Sequence[str] | None:
+        """The generated lines, in the order of the split; None where the task generates nothing."""
 
     @property
     def summary(self) -> str:
         """One line for the terminal."""
 
     def to_json(self) -> dict[str, object]:
-        """Everything that was measured, as what ``json.dumps`` takes."""
+        """All results in types that ``json.dumps`` accepts."""
 
-    def table(self) -> str:
-        """The same as aligned text."""
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The results as lines of a table: name, value, remark."""
+
+    def examples(self, count: int) -> str:
+        """The first ``count`` inputs, outputs and references as text; empty where nothing is generated."""
 
 
 class DataReport(NamedTuple):
@@ -41,7 +48,7 @@ class DataReport(NamedTuple):
 
 @runtime_checkable
 class TrainingData(Protocol):
-    """The tokenized training split, and which of its examples go into which update."""
+    """The tokenized training split, and the assignment of its examples to updates."""
 
     @property
     def report(self) -> DataReport:
@@ -78,7 +85,23 @@ class Task(Protocol):
         """Sums over the batch; ``loss`` is differentiated."""
 
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """Everything that the modules return in a training pass, for finding what is not finite."""
+        """All module outputs of a training pass, to find the first non-finite one."""
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
         """Scores ``params`` on ``train``, ``validation``, ``test`` or another split, or on its first ``limit`` examples."""
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """Restored parameters of a run, or of an ensemble."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The updates of the checkpoints whose mean the parameters are."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The other runs of an ensemble, as ``RUN:UPDATE``."""
+
+    def evaluate(self, split: str, *, limit: int = 0) -> Evaluation:
+        """Scores the parameters on a split, or on its first ``limit`` examples."""

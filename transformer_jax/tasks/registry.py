@@ -1,11 +1,12 @@
-"""The tasks by name: what builds one from the settings of a run, and what its tokenizers are trained on."""
+"""Registry of the tasks: how each is built from the settings of a run, and how its tokenizers are trained."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
@@ -13,32 +14,47 @@ from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
-from transformer_jax.tasks.protocol import Task
+from transformer_jax.tasks.language_model.trained import open_single_language_model
+from transformer_jax.tasks.protocol import Task, Trained
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
+<<<<<<< HEAD
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
 from transformer_jax.training.step import UpdateRule
+=======
+from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
+>>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
 
 class TaskBuilder(NamedTuple):
-    """How a task is made.
+    """Constructors and facts of a task.
 
-    ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``require_split`` raises
+    ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``open_trained`` restores
+    the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
+<<<<<<< HEAD
     most positions of a row; ``next_commands`` are what to try after a run; ``update_rule`` is that of an objective, or a task,
     whose updates are not those of a dense gradient.
+=======
+    most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation.
+>>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
     open_source: Callable[[Any, int], Any]
     new_tokenizers: Callable[[ExperimentConfig], TokenizerPair]
     objective: Callable[[ExperimentConfig, int, Mesh], Any]
+    open_trained: Callable[[Sequence[ChosenRun], int], Trained]
     require_split: Callable[[ExperimentConfig, str], None]
     batch_shape: Callable[[int, int], PyTree]
     longest_row: Callable[[ExperimentConfig], int]
     next_commands: tuple[str, ...]
+<<<<<<< HEAD
     update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
+=======
+    commands_of_trained: tuple[str, ...]
+>>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
 
 def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -67,20 +83,24 @@ TASKS: dict[str, TaskBuilder] = {
         open_corpus,
         _new_translation_tokenizers,
         lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
+        open_ensemble,
         _require_pairs,
         lambda rows, width: batch_shape(rows, width, width),
         _longest_pair,
         ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
+        ("translate --workdir={workdir}",),
     ),
     "language_model": TaskBuilder(
         lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
         open_documents,
         new_text_tokenizer,
         LanguageModelObjective,
+        open_single_language_model,
         _require_documents,
         lambda rows, width: batch_shape(rows, width, width).target,
         lambda config: config.batching.context_length,
         ("evaluate --workdir={workdir} --split=validation", "generate --workdir={workdir} --prompt='The '"),
+        ("generate --workdir={workdir} --prompt='The '",),
     ),
     "word_vectors": TaskBuilder(
         lambda config, tokenizers, mesh: WordVectorTask(config, tokenizers.source, mesh),
@@ -97,7 +117,7 @@ TASKS: dict[str, TaskBuilder] = {
 
 
 def build_task(config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> Task:
-    """The task of a run; no data is read before it is used."""
+    """Builds the task of a run; data is read on first use."""
     return TASKS[config.task].build(config, tokenizers, mesh)
 
 

@@ -57,7 +57,7 @@ def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
-    """The tokenizers that the run has, put back from its newest checkpoint if they are missing or damaged.
+    """The tokenizers of the run, restored from its newest checkpoint if they are missing or damaged.
 
     Raises DataError where there is no checkpoint that has them.
     """
@@ -65,7 +65,7 @@ def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
 
 
 def _of_first(find: Callable[[], TokenizerPair]) -> TokenizerPair:
-    """What the first of several processes finds, in all of them."""
+    """Calls ``find`` on process 0 only and returns its result on all processes."""
     if jax.process_count() == 1:
         return find()
     saved = from_first(lambda: tokenizers_to_json(find()))
@@ -84,7 +84,7 @@ def _tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
 
 
 def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
-    """The files of the tokenizers in base 64, by name: what a checkpoint holds of them."""
+    """The tokenizer files in base 64, by name, for a checkpoint."""
     return {name: base64.b64encode(data).decode() for name, data in tokenizer_files(tokenizers).items()}
 
 
@@ -95,7 +95,7 @@ def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
 
 
 def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
-    """What the newest checkpoint that can be read holds of the tokenizers; empty where there is none."""
+    """Tokenizers in the newest checkpoint that can be read; empty where there is none."""
     if not run.has_checkpoints():
         return {}
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:

@@ -1,6 +1,7 @@
-"""Evaluations on disk: two files each, ``evaluation-SPLIT-STEP.json`` (scores) and ``.txt`` (translations, one a line)."""
+"""Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores) and, of tasks that generate, ``.txt`` (outputs, one a line)."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,15 +9,44 @@ from typing import Any
 
 from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import DataError, ExperimentConfig, difference
-from transformer_jax.evaluation.report import EvaluationReport
+from transformer_jax.data.sentence_pairs import digest
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.tasks.protocol import Evaluation
 
 PREFIX = "evaluation-"
 
 
 @dataclass(frozen=True)
+class ScoredCheckpoint:
+    """An evaluation and its parameters.
+
+    ``step`` is the update of the checkpoint, the last of ``averaged`` whose mean was taken. ``ensemble`` names the other
+    models, as ``RUN:UPDATE``, whose probabilities were averaged with those of this one.
+    """
+
+    evaluation: Evaluation
+    step: int
+    averaged: int = 1
+    ensemble: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
+        which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
+        metrics = {name: value if math.isfinite(value) else None for name, value in self.evaluation.metrics.items()}
+        return {**which, "metrics": metrics, **self.evaluation.to_json()}
+
+    def table(self) -> str:
+        """The same as aligned plain text."""
+        averaged = f"average of {self.averaged} checkpoints" if self.averaged > 1 else ""
+        ensemble = [("ensemble with", member, averaged) for member in self.ensemble]
+        split, *scores = self.evaluation.rows()
+        return text_table([split, ("checkpoint", f"{self.step:,}", averaged), *ensemble, *scores])
+
+
+@dataclass(frozen=True)
 class SavedEvaluation:
-    """What ``save_evaluation`` wrote under ``stem``: the report as JSON, and the translations."""
+    """An evaluation of translations under ``stem``: the report as JSON, and the translations."""
 
     stem: Path
     report: dict[str, Any]
@@ -34,16 +64,38 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"
 
 
-def save_evaluation(stem: Path, report: EvaluationReport, hypotheses: Sequence[str]) -> SavedEvaluation:
-    """Writes both files; ``stem`` is their path without the ending."""
-    write_json(_file(stem, "json"), report.to_json())
-    write_whole(_file(stem, "txt"), "".join(f"{line}\n" for line in hypotheses))
-    return SavedEvaluation(stem, report.to_json(), list(hypotheses))
+def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
+    """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty where there are no others.
+
+    A run that does not lie beside ``workdir`` gets a digest of its path, ``+b~0f3a9c21-2434``: another may be called so too.
+    """
+    beside = Path(workdir).expanduser().resolve().parent
+    members = [member.rpartition(":") for member in others]
+    names = [f"+{_name(Path(folder).expanduser().resolve(), beside)}-{step}" for folder, _, step in members]
+    return f"-ensemble{''.join(names)}" if names else ""
+
+
+def _name(run: Path, beside: Path) -> str:
+    return run.name if run.parent == beside else f"{run.name}~{digest([str(run)])[:8]}"
+
+
+def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
+    """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
+    report, outputs = scored.to_json(), scored.evaluation.outputs
+    write_json(_file(stem, "json"), report)
+    if outputs is not None:
+        write_whole(_file(stem, "txt"), "".join(f"{line}\n" for line in outputs))
+    return SavedEvaluation(stem, report, list(outputs or ()))
 
 
 def read_evaluation(stem: Path) -> SavedEvaluation:
-    """Both files; raises DataError when one is missing, damaged, or does not belong to the other."""
+    """Both files of an evaluation of translations.
+
+    Raises DataError when one is missing, damaged, or does not belong to the other.
+    """
     report = _read_report(_file(stem, "json"))
+    if not {"scores", "num_sentences", "decoding"} <= set(report):
+        raise DataError(f"{_file(stem, 'json')}: not the scores of translations")
     text = _file(stem, "txt")
     if not text.is_file():
         raise DataError(f"{text}: no such file; the translations should lie beside their scores")
@@ -74,7 +126,7 @@ def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def whose_parameters(report: dict[str, Any]) -> str:
-    """Which checkpoint a report is of, averaged or with whom: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
+    """Checkpoints that a report is of: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Reports of older versions are never of several runs.
     members = report.get("ensemble")
@@ -87,8 +139,16 @@ def stem_of(file: Path) -> Path:
     return file.with_name(file.name.removesuffix(".json").removesuffix(".txt"))
 
 
-def _file(stem: Path, ending: str) -> Path:
-    return stem.with_name(f"{stem.name}.{ending}")
+def _metrics_of_older(report: dict[str, Any]) -> dict[str, float | None]:
+    """The metrics of a report of a version that did not write them by name: of translations, or of a language model."""
+    if "scores" in report:
+        scores = {name: float(report["scores"][name]) for name in ("bleu", "chrf", "bleu_lowercase")}
+        return scores | {name: report.get(name) for name in ("loss", "perplexity")}
+    return {name: report[name] for name in ("bits_per_byte", "loss", "perplexity")}
+
+
+def _file(stem: Path, suffix: str) -> Path:
+    return stem.with_name(f"{stem.name}.{suffix}")
 
 
 def _read_report(file: Path) -> dict[str, Any]:
@@ -96,8 +156,10 @@ def _read_report(file: Path) -> dict[str, Any]:
         raise DataError(f"{file}: no such file; the scores should lie beside their translations")
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        is_report = isinstance(report["scores"]["bleu"], float) and isinstance(report["checkpoint_step"], int)
-        is_report = is_report and {"split", "num_sentences", "decoding", "averaged_checkpoints"} <= set(report)
+        if "metrics" not in report:
+            report["metrics"] = _metrics_of_older(report)
+        is_report = isinstance(report["metrics"], dict) and isinstance(report["checkpoint_step"], int)
+        is_report = is_report and {"split", "averaged_checkpoints"} <= set(report)
     except (ValueError, KeyError, TypeError):
         is_report = False
     if not is_report:

@@ -12,7 +12,7 @@ from transformer_jax.training.step import StepFunction
 class CompiledStep:
     """A step that is compiled once a shape: the shapes of ``batches`` suffice, compiling needs no data.
 
-    The first of ``batches`` is compiled from the start, in a thread of its own, while the caller still reads data and
+    The first of ``batches`` is compiled from the start, in a separate thread, while the caller still reads data and
     makes its dry run; the others in their order once the first is in use, so that nothing keeps the first update waiting.
     A shape that the same ``lower`` was asked for before, for other runs, is compiled already: JAX keeps its program.
     """
@@ -24,7 +24,7 @@ class CompiledStep:
         self._compiled = {_key(batches[0]): self._submit(batches[0])}
 
     def for_batch(self, batch: PyTree) -> StepFunction:
-        """The step for batches like this one, waiting for it if need be; one that was not announced is compiled now."""
+        """The step for batches like this one; waits for its compilation. An unplanned shape is compiled now."""
         later, self._later = self._later, []
         first = self._compiled.get(_key(batch))
         if first is not None:
@@ -34,8 +34,8 @@ class CompiledStep:
             self._compiled[_key(batch)] = self._submit(batch)
         return self._compiled[_key(batch)].result()
 
-    def is_announced(self, batch: PyTree) -> bool:
-        """Whether batches like this one were among those that were to come, or came before."""
+    def is_planned(self, batch: PyTree) -> bool:
+        """Whether the shape of this batch was planned, or compiled before."""
         return _key(batch) in self._compiled or any(_key(batch) == _key(shape) for shape in self._later)
 
     def is_ready(self, batch: PyTree) -> bool:
@@ -44,7 +44,7 @@ class CompiledStep:
         return future is not None and future.done()
 
     def close(self) -> None:
-        """Gives up what is not compiled yet."""
+        """Cancels the compilations that have not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, batch: PyTree) -> Future:

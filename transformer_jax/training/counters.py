@@ -1,4 +1,4 @@
-"""What a run counts between the lines of its log."""
+"""Counters of a run between the lines of its log."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from transformer_jax.training.step import StepMetrics
 
 @dataclass
 class Counters:
-    """What a run remembers between updates; travels in every checkpoint, so that a resumed run forgets nothing.
+    """Counters that a run keeps between updates; saved in every checkpoint, so that a resumed run has them.
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
     last line of the log.
@@ -29,7 +29,7 @@ class Counters:
         return cls(**{"best" if name == "best_bleu" else name: value for name, value in saved.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Counters as stored in a checkpoint."""
         return asdict(self)
 
     def add(self, metrics: StepMetrics) -> None:

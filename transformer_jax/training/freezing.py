@@ -1,4 +1,4 @@
-"""Parameters that stay as they are while others are trained, chosen by their paths."""
+"""Frozen parameters, chosen by their paths."""
 
 import re
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., An
 
 
 def trained_share(params: PyTree, pattern: str) -> str:
-    """How many of the numbers train, in a line."""
+    """Number of parameters that are trained, in a line."""
     sizes = [leaf.size for leaf in jax.tree.leaves(params)]
     mask = jax.tree.leaves(frozen_mask(params, pattern))
     trained = sum(size for size, is_frozen in zip(sizes, mask, strict=True) if not is_frozen)

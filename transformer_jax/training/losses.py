@@ -1,4 +1,4 @@
-"""Losses as sums: whoever wants a mean divides once, at the very end."""
+"""Losses as sums, to be divided once, at the very end."""
 
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ def _token_losses_backward(
     is_label = lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1) == labels[..., None]
     smoothed = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / logits.shape[-1]
     gradient = (jnp.exp(logits - log_normalizer[..., None]) - smoothed) * cotangents[0][..., None]
-    # Made once: without the barrier each of the two products that follow would compute it anew.
+    # Computed once: without the barrier each of the two products that follow would recompute it.
     return lax.optimization_barrier(gradient), None, None
 
 

@@ -1,4 +1,4 @@
-"""Finding the first tensor that is not finite, after a step said that something was not."""
+"""Search for the first non-finite tensor of a skipped update."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Which parameters of a model come from which of a checkpoint: by name, after renaming, of the same shape."""
+"""Matching of a model's parameters to those of a checkpoint: by name, after renaming, of the same shape."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Match(NamedTuple):
-    """What a model takes from a checkpoint: ``taken`` has its own name and that in the checkpoint.
+    """Parameters that a model takes from a checkpoint: ``taken`` has its own name and that in the checkpoint.
 
-    ``missing`` are not in the checkpoint and ``left_out`` were not to be taken: both are drawn. ``unused`` are only in the
-    checkpoint, under their names there.
+    ``missing`` are not in the checkpoint and ``left_out`` are excluded: both are randomly initialized. ``unused`` are only in
+    the checkpoint, under their names there.
     """
 
     taken: dict[str, str]
@@ -43,7 +43,7 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
     if not taken:
         raise ConfigError(
             f"init.run: {init.run} has no parameter of this model; it has {some_of(list(saved))}; the model has "
-            f"{some_of(list(wanted))}; init.rename makes them meet"
+            f"{some_of(list(wanted))}; use init.rename to map them"
         )
     _require_same_shapes(taken, saved, wanted)
     return Match(taken, missing, left_out, unused)
@@ -83,12 +83,12 @@ def _require_same_shapes(taken: Mapping[str, str], saved: Shapes, wanted: Shapes
 
 
 def describe_match(match: Match) -> str:
-    """The same for a reader: how many of each, and some of their names."""
+    """The match as text: the number of each kind, and some of their names."""
     lines = [f"{len(match.taken)} arrays taken"]
     for text, names in (
         ("not in the checkpoint, randomly initialized", match.missing),
         ("left out, randomly initialized", match.left_out),
-        ("in the checkpoint, of no use here", match.unused),
+        ("in the checkpoint only, unused", match.unused),
     ):
         if names:
             lines.append(f"{len(names)} {text}: {some_of(names)}")

@@ -1,4 +1,4 @@
-"""Cross entropy over a large vocabulary without its logits: they are made, used and dropped a few columns at a time."""
+"""Cross entropy over a large vocabulary that never stores all logits: they are computed a few columns at a time."""
 
 import math
 from functools import partial
@@ -27,7 +27,7 @@ def projected_cross_entropy(
     """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, made ``logits_at_once`` (or a column) at a time.
 
     The gradient is taken chunk by chunk together with the value, so nothing is computed twice. The rows are taken in
-    ``groups`` equal parts, each with that many logits of its own, and each adds up a gradient of ``matrix`` of its own. With a
+    ``groups`` equal parts, each with that many logits, and each adds up its own gradient of ``matrix``. With a
     group for every device that has rows of the batch, devices exchange that gradient once and not once a chunk.
     ``dtype`` is that of the products' operands, as in ``contract``.
     """

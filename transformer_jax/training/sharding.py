@@ -1,4 +1,4 @@
-"""Where each array lives: one mesh of three axes and one ordered table from parameter path to partition."""
+"""Placement of each array: one mesh of three axes and one ordered table from parameter path to partition."""
 
 import re
 from collections.abc import Callable
@@ -55,14 +55,14 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
 
 
 def row_groups(mesh: Mesh) -> int:
-    """Into how many parts the rows of a batch are split."""
+    """The number of parts that the rows of a batch are split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the leaf at ``path``; factored or scalar statistics of a parameter are replicated.
 
-    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a line of its own.
+    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a new line.
     """
     for pattern, spec in RULES:
         if re.search(pattern, path):
@@ -76,7 +76,7 @@ def path_of(key_path: tuple) -> str:
 
 
 def placed_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
-    """Shapes and types of the leaves of a state, together with where each lives."""
+    """Shapes, types and shardings of the leaves of a state."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         shapes,
@@ -129,15 +129,15 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """``function`` run by each device on its own rows with all parameters, and its results added up.
 
     For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Each device draws random numbers of its own. Nothing is split over ``tensor``.
+    would do both at every step. Each device draws its own random numbers. Nothing is split over ``tensor``.
     """
     axes = "data", "fsdp"
 
-    def on_my_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
+    def on_local_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
         return lax.psum(function(params, rows, jax.random.fold_in(key, lax.axis_index(axes)), hyperparameters), axes)
 
     specs = P(), BATCH_ROWS, P(), P()
-    return jax.shard_map(on_my_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+    return jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
 def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
@@ -146,23 +146,23 @@ def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
     Left to itself the compiler gathers the whole table on every device.
     """
 
-    def of_my_part(table: Array, token_ids: Array) -> Array:
+    def of_local_part(table: Array, token_ids: Array) -> Array:
         places = token_ids - lax.axis_index("tensor") * len(table)
         is_mine = (places >= 0) & (places < len(table))
         rows = table[jnp.clip(places, 0, len(table) - 1)]
         return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
 
-    return jax.shard_map(of_my_part, mesh=mesh, in_specs=(P("tensor", None), BATCH_ROWS), out_specs=BATCH_ROWS)
+    return jax.shard_map(of_local_part, mesh=mesh, in_specs=(P("tensor", None), BATCH_ROWS), out_specs=BATCH_ROWS)
 
 
 def everywhere(mesh: Mesh) -> NamedSharding:
-    """Whole on every device, so that every process can read it."""
+    """Replicated on every device, so that every process can read it."""
     return NamedSharding(mesh, P())
 
 
 @cache
 def parts_of_rows(mesh: Mesh) -> tuple[tuple[int, ...], int]:
-    """Which parts of the rows of a batch the devices of this process hold, and how many parts there are.
+    """Parts of the rows of a batch held by the devices of this process, and the total number of parts.
 
     Processes that split only parameters between them (``tensor``) hold the same. Where devices are connected as a torus the
     parts of a process need not follow each other.
@@ -185,7 +185,7 @@ def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
 
 
 def put_hyperparameters(hyperparameters: PyTree, mesh: Mesh) -> PyTree:
-    """Float32 scalars, whole on every device."""
+    """Float32 scalars, replicated on every device."""
     scalars = jax.tree.map(np.float32, hyperparameters)
     return jax.tree.map(lambda scalar: jax.make_array_from_callback((), everywhere(mesh), lambda _: scalar), scalars)
 

@@ -1,4 +1,4 @@
-"""Everything that a training step changes."""
+"""State of the training: parameters, optimizer state, step and key."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -45,5 +45,5 @@ def create_state(params: PyTree, optimizer: Optimizer, seed: Array | int) -> Tra
 
 
 def count_parameters(params: PyTree) -> int:
-    """How many numbers the parameters hold; works on shapes too."""
+    """Number of parameters (scalars); works on shapes too."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

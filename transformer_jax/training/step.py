@@ -25,7 +25,7 @@ MakeOptimizer = Callable[[PyTree], optax.GradientTransformation]
 
 
 class StepMetrics(NamedTuple):
-    """What one update reports. ``finite`` is False when the update was skipped because something was not."""
+    """Metrics of one update. ``finite`` is False when the update was skipped because something was not finite."""
 
     sums: LossSums
     gradient_norm: Array
@@ -136,7 +136,7 @@ def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax
 def make_initial_state(
     init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh
 ) -> Callable[[int], TrainState]:
-    """From a seed to the state before the first update, every leaf born where it will live; compiled once for all seeds."""
+    """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
     create = partial(_create, init_params, optimizer)
     shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
     compiled = jax.jit(create, in_shardings=everywhere(mesh), out_shardings=shardings)
@@ -144,7 +144,7 @@ def make_initial_state(
 
 
 def state_shapes(init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh) -> TrainState:
-    """What ``make_initial_state`` would make, without making it: shapes, types and where every leaf lives."""
+    """Shapes, types and shardings of the leaves of ``make_initial_state``, without making it."""
     return placed_shapes(jax.eval_shape(partial(_create, init_params, optimizer), SEED_SHAPE), mesh)
 
 

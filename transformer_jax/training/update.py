@@ -25,7 +25,7 @@ from transformer_jax.training.step import (
 
 
 class Update:
-    """What one update does, on the devices of ``mesh``, in every run with the structure of ``config``.
+    """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
     The hyperparameters of a run are an argument of its step, its seed one of its first state. With a ``rule`` the task
     updates its parameters itself; without, they get a dense gradient of ``loss`` and the optimizer of ``config``.

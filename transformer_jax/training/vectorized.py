@@ -1,4 +1,4 @@
-"""Updates of several runs as one program: the same model many times, with other hyperparameters and random keys."""
+"""Vectorized updates of several runs in one program: one model many times, with different hyperparameters and keys."""
 
 from collections.abc import Sequence
 
@@ -29,15 +29,15 @@ class SingleUpdate:
         return self._update.lower(batch)
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
-        """What the step takes, and gives up."""
+        """The state that the step takes, and donates."""
         return states[0]
 
     def put_hyperparameters(self, hyperparameters: Sequence[Hyperparameters]) -> Hyperparameters:
-        """What the step takes."""
+        """The hyperparameters that the step takes."""
         return put_hyperparameters(hyperparameters[0], self._update.mesh)
 
     def put_batch(self, batch: PyTree) -> PyTree:
-        """What the step takes, from the rows that this process read."""
+        """The batch that the step takes, from the rows that this process read."""
         return put_batch(batch, self._update.mesh)
 
     def state_of(self, joined: TrainState, place: int) -> TrainState:
@@ -45,15 +45,15 @@ class SingleUpdate:
         return joined
 
     def report_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
-        """What its update reported."""
+        """Metrics of the update of the run at ``place``."""
         return metrics
 
 
 class VectorizedUpdate:
-    """The same for ``count`` runs, each on one device, by itself: a device that has several makes their updates together.
+    """The update of ``count`` runs, each on one device; the runs of one device are vectorized.
 
     All take the same batch. Their leaves are those of a single run, stacked; where they do not divide over the devices
-    the last is made more than once.
+    the last is repeated.
     """
 
     def __init__(self, update: Update, count: int, devices: Sequence[jax.Device]) -> None:
@@ -110,7 +110,7 @@ class VectorizedUpdate:
 
 
 def vectorized(update: Update, count: int) -> SingleUpdate | VectorizedUpdate:
-    """What makes the updates of ``count`` runs, on all the devices that there are."""
+    """The update of ``count`` runs, on all available devices."""
     return SingleUpdate(update) if count == 1 else VectorizedUpdate(update, count, jax.devices())
 
 

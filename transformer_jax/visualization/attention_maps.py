@@ -14,7 +14,7 @@ from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 
 Pieces = Sequence[str] | Mapping[str, Sequence[str]]
 
-# from paper to ink, of evenly falling lightness, so that it also prints in grey
+# from paper to ink, of evenly falling lightness, so that it also prints in gray
 COLORS = LinearSegmentedColormap.from_list("ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"])
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 SPACE_MARK = "\N{OPEN BOX}"
@@ -144,7 +144,7 @@ def _lay_out(
     title: str,
     repeats_columns: bool,
 ) -> Layout:
-    # a big grid is looked at from farther away, or shrunk: its headings grow with it, the token labels with the cells
+    # a big grid is shown at a smaller scale: headings grow with the grid, token labels with the cells
     most_rows = max(len(pieces) for pieces in rows.values())
     most_columns = max(len(pieces) for pieces in columns.values())
     num_columns = max(len(row) for row in panels.values())

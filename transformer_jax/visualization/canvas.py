@@ -1,4 +1,4 @@
-"""The look that every picture shares, and writing it as PNG without matplotlib's global state."""
+"""The common style of all plots, and writing PNG without matplotlib's global state."""
 
 import functools
 import warnings
@@ -48,7 +48,7 @@ def write_png(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        # a script no installed font has is drawn as boxes, which the reader sees; it is no reason to fail
+        # characters without an installed font are drawn as boxes; that is no reason to fail
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
     return path

@@ -94,7 +94,7 @@ def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, Series
 
 
 def _line(index: int, series: Series) -> Line2D:
-    """The line of run ``index``: a color and a style of its own, its points marked where they are few."""
+    """The line of run ``index``, with its own color and style; the points are marked where they are few."""
     style = LINE_STYLES[index // len(LINE_COLORS) % len(LINE_STYLES)]
     color = LINE_COLORS[index % len(LINE_COLORS)]
     return Line2D(*series, color=color, linestyle=style, linewidth=1.4, marker=_marker(series), markersize=3)

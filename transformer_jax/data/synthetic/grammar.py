@@ -1,9 +1,9 @@
 """The embedded default corpus: English sentences and their German translations, generated from a synchronous grammar.
 
-A meaning is drawn (``grammar_sampling.py``) and said in both languages (``grammar_english.py``, ``grammar_german.py``) with
+A meaning is sampled (``grammar_sampling.py``) and put into both languages (``grammar_english.py``, ``grammar_german.py``) with
 the words of ``lexicon.py``. Every English sentence has exactly one translation. Validation and test sentences each contain a
 combination of words (adjective and noun, noun and verb, verb and object) that the training split never has, so that a model
-which memorises phrases fails on them, while one that learned the words and the rules translates them all.
+which memorizes phrases fails on them, while one that learned the words and the rules translates them all.
 """
 
 from collections import Counter

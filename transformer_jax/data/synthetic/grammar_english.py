@@ -1,4 +1,4 @@
-"""How English says a meaning: subject, verb, objects, place, time; "do" in questions and negations."""
+"""English sentences of the embedded corpus: subject, verb, objects, place, time; "do" in questions and negations."""
 
 from transformer_jax.data.synthetic.grammar_meanings import (
     Adjunct,

@@ -1,4 +1,4 @@
-"""How German says a meaning of the embedded corpus.
+"""German sentences of the embedded corpus.
 
 The finite verb is second in a statement, first in a question and last in a subordinate clause; participles, infinitives and
 separable prefixes go to the end; articles, adjectives and nouns agree in case, gender and number.

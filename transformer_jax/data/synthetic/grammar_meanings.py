@@ -1,4 +1,4 @@
-"""What a sentence of the embedded corpus says, before it is said in English or in German."""
+"""Meanings of the sentences of the embedded corpus, independent of the language."""
 
 from typing import NamedTuple
 

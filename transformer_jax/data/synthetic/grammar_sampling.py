@@ -1,4 +1,4 @@
-"""Draws meanings for the embedded corpus, keeping some combinations of words for the validation and test splits alone."""
+"""Samples meanings for the embedded corpus, with some combinations of words only in the validation and test splits."""
 
 import random
 from collections.abc import Sequence

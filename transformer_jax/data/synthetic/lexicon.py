@@ -1,4 +1,4 @@
-"""The words of the embedded English-German corpus: English form, German form, and what grammar needs to know of them."""
+"""The words of the embedded English-German corpus: English form, German form, and their grammatical properties."""
 
 from typing import NamedTuple
 

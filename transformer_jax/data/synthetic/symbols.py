@@ -1,4 +1,4 @@
-"""Corpora of random symbols, for watching a model learn in seconds: copy a sequence, or reverse it."""
+"""Corpora of random symbols, for training in seconds: copy a sequence, or reverse it."""
 
 import random
 import zlib
@@ -21,7 +21,7 @@ def held_out_split(text: str) -> str:
 
 
 def split_size(split: str, training_pairs: int) -> int:
-    """How many pairs a generated split has: ``training_pairs``, or 500 for validation and for test."""
+    """Number of pairs of a generated split: ``training_pairs``, or 500 for validation and for test."""
     require_split(split, GENERATED_SPLITS, "a generated corpus")
     return training_pairs if split == "train" else EVALUATION_PAIRS
 

@@ -48,7 +48,7 @@ class ByteTokenizer:
         return kept.decode("utf-8", "replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, for display: ``<0x41>``."""
+        """Text of each id, for display: ``<0x41>``."""
         special = ["<pad>", "<s>", "</s>", "<unk>"]
         return [special[i] if i < NUM_SPECIAL_IDS else f"<0x{int(i) - NUM_SPECIAL_IDS:02X}>" for i in ids]
 

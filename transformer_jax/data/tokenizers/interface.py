@@ -53,11 +53,11 @@ class Tokenizer(Protocol):
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, for display."""
+        """Text of each id, for display."""
         ...
 
     def surfaces(self, text: str) -> list[bytes]:
-        """What of the text each id of ``encode(text)`` stands for, in UTF-8: together the text, maybe a space before it."""
+        """Part of ``text`` for each id of ``encode(text)``, in UTF-8; concatenated, the text, maybe after a space."""
         ...
 
     def fingerprint(self) -> str:
@@ -65,7 +65,7 @@ class Tokenizer(Protocol):
         ...
 
     def to_bytes(self) -> bytes:
-        """Everything needed to make the tokenizer again, together with its ``kind``."""
+        """Everything needed, with its ``kind``, to make the tokenizer again."""
         ...
 
 

@@ -76,7 +76,7 @@ class ListedTokenizer:
         return self.join(self.unknown if i == UNK_ID else self._units[i - NUM_SPECIAL_IDS] for i in kept)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, for display."""
+        """Text of each id, for display."""
         return [_SPECIAL_PIECES.get(int(i)) or self._units[int(i) - NUM_SPECIAL_IDS] for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
@@ -97,7 +97,7 @@ class WordTokenizer(ListedTokenizer):
 
         "Ein Hund, der  bellt"  ->  [" Ein", " Hund", ",", " der", " ", " bellt"]
 
-    A word is a run of letters, digits and underscores, in any script; every other character is a unit by itself, a white
+    A word is a run of letters, digits and underscores, in any script; every other character is its own unit, a white
     space that is not the one space before a word or mark included. The text is split as if a space stood before it, so that
     its first word is the same unit as elsewhere. An unknown word decodes to ``<unk>``: only known words survive.
     """

@@ -35,7 +35,7 @@ class Sentences(NamedTuple):
 
 
 class EncodedChunk(NamedTuple):
-    """What became of ``read`` consecutive pairs; ``dropped`` counts pairs by reason."""
+    """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason."""
 
     read: int
     dropped: Counter[str]
@@ -85,7 +85,7 @@ def encoded_chunks(
     """Encodes a stream of pairs, chunk after chunk in order; memory holds a few chunks, whatever the corpus.
 
     The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core, to a limit). Whatever
-    ``pairs`` raises comes out; raises DataError when a worker dies.
+    ``pairs`` raises is raised; raises DataError when a worker dies.
     """
     chunks = _chunks(pairs)
     encode = PairEncoder(tokenizers, filtering)
@@ -102,7 +102,7 @@ def encoded_chunks(
 def _encoded_by_workers(
     chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None, num_workers: int
 ) -> Iterator[EncodedChunk]:
-    """Hands the chunks round; each worker has one at a time, so that neither end of a pipe waits for the other.
+    """Distributes the chunks; each worker has one at a time, so that neither end of a pipe waits for the other.
 
     Not a ProcessPoolExecutor, whose processes outlive a parent that was killed, and wait for ever in a script without a
     guarded main; these end with the pipe.
@@ -143,8 +143,8 @@ def _start_worker(context: SpawnContext) -> Connection:
 
 
 def _work(connection: Connection) -> None:
-    """A worker's life: learns what to encode with, then encodes what comes, until the pipe is closed."""
-    # Ctrl-C is for the parent, which then closes the pipe.
+    """Main function of a worker: receives the encoder, then encodes chunks until the pipe is closed."""
+    # The parent handles Ctrl-C and then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, ConnectionError):
         described, filtering = connection.recv()
@@ -155,12 +155,12 @@ def _work(connection: Connection) -> None:
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
-    """Consecutive pairs, at most ``CHUNK_PAIRS`` together and not many more than ``CHUNK_CHARACTERS``."""
+    """Consecutive pairs, at most ``CHUNK_PAIRS`` in total and not many more than ``CHUNK_CHARACTERS``."""
     chunk: list[SentencePair] = []
     characters = 0
     for pair in pairs:

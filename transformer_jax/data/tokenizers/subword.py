@@ -64,7 +64,7 @@ class SubwordTokenizer:
         return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, for display: U+2581 is a space, ``<0x0A>`` a byte."""
+        """Text of each id, for display: U+2581 is a space, ``<0x0A>`` a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A run of its own from the mean of several checkpoints (Vaswani et al. 2017, section 6.1)."""
+"""A new run directory from the mean of several checkpoints (Vaswani et al. 2017, section 6.1)."""
 
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What one checkpoint holds, read from its description: no model is built, and of the arrays nothing is read."""
+"""Description of one checkpoint, from its metadata: no model is built, and no array is read."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoint
 from transformer_jax.config import from_json, load_run_config, to_json
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.runs.checkpoint_tools.listing import marks_of, time_text
-from transformer_jax.runs.checkpoint_tools.parameter_table import amount_of, bytes_text, parameter_table
+from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text, parameter_count, parameter_table
 
 
 def describe_checkpoint(run: RunDirectory, which: str) -> str:
@@ -31,8 +31,8 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
         ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
         ("update", str(step)),
         (f"validation {selection.label}", "not measured" if here.score is None else selection.text(here.score)),
-        ("parameters", str(amount_of(params))),
-        ("optimizer state", str(amount_of(rest["optimizer_state"])) if rest else "none: no run resumes from it"),
+        ("parameters", str(parameter_count(params))),
+        ("optimizer state", str(parameter_count(rest["optimizer_state"])) if rest else "none: no run resumes from it"),
         *_identity(run, progress),
     ]
     return f"{aligned_table(rows, 'll')}\n\n{parameter_table(params)}"

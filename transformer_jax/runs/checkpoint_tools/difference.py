@@ -1,4 +1,4 @@
-"""How the parameters of two checkpoints differ."""
+"""Differences between the parameters of two checkpoints."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Distance(NamedTuple):
 
 
 class ParameterDifference(NamedTuple):
-    """What only one has, what has two shapes, and how far apart the rest is, largest relative distance first."""
+    """Parameters only in one, those of two shapes, and the distances of the rest, largest relative distance first."""
 
     only_left: list[str]
     only_right: list[str]
@@ -47,7 +47,7 @@ def compare_parameters(left: Arrays, right: Arrays) -> ParameterDifference:
         )
         for name in same
     ]
-    # What is not a number comes first, where it is seen.
+    # NaN comes first, where it is seen.
     distances.sort(key=lambda each: (not math.isnan(each.relative), -each.relative, each.name))
     return ParameterDifference(
         only_left=[name for name in left if name not in right],
@@ -79,7 +79,7 @@ def require_same_kind(left: RunDirectory, right: RunDirectory) -> None:
 
 
 def difference_table(difference: ParameterDifference, left: str, right: str) -> str:
-    """The same for a reader."""
+    """The difference as text."""
     lines = [f"only in {left}: {name}" for name in difference.only_left]
     lines += [f"only in {right}: {name}" for name in difference.only_right]
     lines += [

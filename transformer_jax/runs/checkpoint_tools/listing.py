@@ -32,7 +32,7 @@ def checkpoint_table(run: RunDirectory) -> str:
 
 
 def marks_of(stored: list[StoredCheckpoint], selection: Metric) -> dict[int, str]:
-    """What is to be said about each: ``{630: "", 3775: "best, last"}``."""
+    """Marks of each checkpoint: ``{630: "", 3775: "best, last"}``."""
     sound = [each for each in stored if each.is_sound]
     best = best_step(stored, selection)
     last = sound[-1].step if sound else None

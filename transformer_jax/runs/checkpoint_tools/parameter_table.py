@@ -12,8 +12,8 @@ from transformer_jax.evaluation.text_table import aligned_table
 HEAD = ("parameters", "shape", "type", "numbers", "bytes")
 
 
-class Amount(NamedTuple):
-    """How much a tree holds."""
+class ParameterCount(NamedTuple):
+    """Size of a tree of parameters."""
 
     arrays: int
     numbers: int
@@ -23,17 +23,17 @@ class Amount(NamedTuple):
         return f"{self.numbers:,} numbers in {self.arrays} arrays, {bytes_text(self.bytes)}"
 
 
-def amount_of(shapes: PyTree) -> Amount:
+def parameter_count(shapes: PyTree) -> ParameterCount:
     """Counts the leaves of a tree of arrays, or of their shapes."""
     leaves = jax.tree.leaves(shapes)
-    return Amount(
+    return ParameterCount(
         len(leaves), sum(leaf.size for leaf in leaves), sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
     )
 
 
 def parameter_table(shapes: Mapping[str, Any]) -> str:
     """A line a module with its total, and below it, indented, what it consists of; at the end the total of all."""
-    total = amount_of(shapes)
+    total = parameter_count(shapes)
     last = ("total", "", "", f"{total.numbers:,}", bytes_text(total.bytes))
     return aligned_table([HEAD, *_rows(shapes, 0), last], "lllrr")
 
@@ -41,7 +41,7 @@ def parameter_table(shapes: Mapping[str, Any]) -> str:
 def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
     for name in sorted(tree, key=natural_order):
         branch = tree[name]
-        numbers, size = f"{amount_of(branch).numbers:,}", bytes_text(amount_of(branch).bytes)
+        numbers, size = f"{parameter_count(branch).numbers:,}", bytes_text(parameter_count(branch).bytes)
         label = "  " * depth + name
         if isinstance(branch, Mapping):
             yield label, "", "", numbers, size

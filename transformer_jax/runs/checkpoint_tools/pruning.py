@@ -1,4 +1,4 @@
-"""Deleting checkpoints that nobody needs any more."""
+"""Selection of the checkpoints to delete."""
 
 from transformer_jax.checkpoints.format import StoredCheckpoint
 from transformer_jax.config import ConfigError, Metric

@@ -1,10 +1,9 @@
-"""What evaluating a language model on a split found."""
+"""The score of a language model on a split of raw text."""
 
 import math
 from dataclasses import asdict, dataclass
 
 from transformer_jax.evaluation.report import perplexity
-from transformer_jax.evaluation.text_table import text_table
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class LanguageModelEvaluation:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers that belong into a log."""
+        """Metrics for the log."""
         return {
             "loss": self.loss,
             "perplexity": perplexity(self.nll, self.tokens),
@@ -49,13 +48,12 @@ class LanguageModelEvaluation:
         }
 
     @property
-    def outputs(self) -> list[str]:
+    def outputs(self) -> None:
         """Nothing is generated."""
-        return []
 
     @property
     def summary(self) -> str:
-        """The numbers that belong into a line."""
+        """Metrics for a one-line summary."""
         return f"{self.bits_per_byte:.4f} bits per byte, perplexity {self.metrics['perplexity']:.3f}"
 
     def to_json(self) -> dict[str, object]:
@@ -66,10 +64,10 @@ class LanguageModelEvaluation:
             for name, value in fields.items()
         }
 
-    def table(self) -> str:
-        """The evaluation as aligned plain text."""
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value and remark of every line of the table."""
         overlap = "no overlap" if self.stride == self.context_length else f"{self.stride} of them new"
-        rows = [
+        return [
             ("split", self.split, f"{self.documents:,} documents, {self.num_bytes:,} bytes, {self.tokens:,} tokens"),
             ("bits per byte", f"{self.bits_per_byte:.4f}", "of the raw text, line feeds included"),
             ("loss", f"{self.loss:.4f}", "nats per token, no label smoothing"),
@@ -77,4 +75,8 @@ class LanguageModelEvaluation:
             ("accuracy", f"{self.metrics['accuracy']:.2%}", "of tokens that were the most probable"),
             ("context", f"{self.context_length:,}", f"tokens, {overlap}"),
         ]
-        return text_table(rows)
+
+    def examples(self, count: int) -> str:
+        """Nothing is generated."""
+        del count
+        return ""

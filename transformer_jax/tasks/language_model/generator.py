@@ -1,4 +1,4 @@
-"""Prompts in, continuations out: tokenizer, model and decoding bound together."""
+"""Continuation of prompts: tokenizer, model and decoding."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -33,7 +33,7 @@ UNFINISHED = "\ufffd\x1b"
 
 
 class Continuation(NamedTuple):
-    """What follows a prompt: text, tokens (EOS included, where it came to one) and their log-probability by the model."""
+    """Continuation of a prompt: text, tokens (including EOS if generated) and their log-probability by the model."""
 
     text: str
     token_ids: list[int]
@@ -126,13 +126,13 @@ class Generator:
                 return
 
     def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
-        """What ``token_ids`` add to the document that the prompt ends in."""
+        """Text that ``token_ids`` add to the last document of the prompt."""
         begin = max(place for place, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
         prefix = prompt_ids[begin:]
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]
 
     def _width(self, longest: int) -> int:
-        """Few widths, and never more than positions that the model has."""
+        """Rounds a width up to one of few, at most the positions of the model."""
         return min(padded_width(longest), self._context_length - self._config.max_new_tokens + 1)
 
 

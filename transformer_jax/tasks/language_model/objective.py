@@ -1,4 +1,4 @@
-"""The language model of a run and what its training minimizes: all of the task that needs no data."""
+"""The language model of a run and its loss: the part of the task that needs no data."""
 
 from functools import partial
 

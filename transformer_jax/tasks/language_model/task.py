@@ -35,7 +35,7 @@ def new_text_tokenizer(config: ExperimentConfig) -> TokenizerPair:
 
 @dataclass(frozen=True)
 class LanguageModelData:
-    """The tokenized training split as rows of ``width`` tokens, and which rows go into which update."""
+    """The tokenized training split as rows of ``width`` tokens, and the assignment of rows to updates."""
 
     split: str
     store: DocumentStore
@@ -112,7 +112,7 @@ class LanguageModelTask:
         return self.objective.loss(params, batch, key, hyperparameters)
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """Everything that the modules return in a training pass, for finding what went wrong."""
+        """All module outputs of a training pass, to find the first non-finite one."""
         model, rngs = self.objective.training_model(hyperparameters.rates), {"dropout": key}
         _, sown = model.apply(
             {"params": params}, batch, train=True, rngs=rngs, capture_intermediates=True, mutable=["intermediates"]

@@ -1,31 +1,45 @@
-"""A trained language model from its run directory, and nothing but its run directory."""
+"""A trained language model, restored from its run directory alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
 from transformer_jax.tasks.language_model.generator import Generator
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.language_model.task import LanguageModelTask
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainedLanguageModel:
-    """Tokenizer, parameters and what generates with them, and which checkpoints the parameters came from."""
+    """Tokenizer, model and parameters, and which checkpoints the parameters came from."""
 
     config: ExperimentConfig
     tokenizer: Tokenizer
-    generator: Generator
+    objective: LanguageModelObjective
     params: PyTree
     mesh: Mesh
     steps: tuple[int, ...]
+    members: tuple[str, ...] = ()
+
+    @cached_property
+    def generator(self) -> Generator:
+        """Continues prompts."""
+        return Generator(self.objective.model, self.tokenizer, self.config, self.mesh)
+
+    def evaluate(self, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
+        """Scores a split of the data of the run, or its first ``limit`` documents."""
+        return LanguageModelTask(self.config, self.tokenizer, self.mesh).evaluate(self.params, split, limit=limit)
 
 
 def open_trained_language_model(
@@ -44,5 +58,12 @@ def open_trained_language_model(
     mesh = make_mesh(config.mesh)
     objective = LanguageModelObjective(config, tokenizer.vocabulary_size, mesh)
     params, steps = restored_params(run, objective.init_params, mesh, checkpoint, average)
-    generator = Generator(objective.model, tokenizer, config, mesh)
-    return TrainedLanguageModel(config, tokenizer, generator, params, mesh, tuple(steps))
+    return TrainedLanguageModel(config, tokenizer, objective, params, mesh, tuple(steps))
+
+
+def open_single_language_model(chosen: Sequence[ChosenRun], average: int = 1) -> TrainedLanguageModel:
+    """The one run of ``chosen``; raises ConfigError for several: probabilities are averaged in translation only."""
+    first, *others = chosen
+    if others:
+        raise ConfigError(f"--ensemble: {first.workdir} is a run of task=language_model; ensembles are for translation")
+    return open_trained_language_model(first.workdir, first.config, checkpoint=first.checkpoint, average=average)

@@ -1,4 +1,4 @@
-"""What a trained model attends to in a given pair of sentences."""
+"""Attention weights of a trained model for a given pair of sentences."""
 
 from functools import partial
 

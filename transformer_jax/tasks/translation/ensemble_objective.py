@@ -1,4 +1,4 @@
-"""What several models find together on given translations: the cross entropy of the mean of their probabilities."""
+"""Objective of an ensemble: the cross entropy of the mean of the members' probabilities."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from transformer_jax.training.losses import LossSums, label_smoothed_cross_entro
 
 
 class EnsembleObjective:
-    """The models of ``members`` as one, and its loss; for evaluation only: each was trained alone."""
+    """The ensemble of ``members`` and its loss; for evaluation only: each was trained alone."""
 
     def __init__(self, members: Sequence[TranslationObjective]) -> None:
         self._members = members

@@ -34,21 +34,27 @@ class Scored(Protocol):
 
     @property
     def model(self) -> Module:
-        """What is decoded with."""
+        """Model used for decoding."""
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy of a batch."""
 
 
 class TranslationEvaluation(NamedTuple):
-    """A report, and the translations in the order of the split."""
+    """A report, and the translations beside their pairs, in the order of the split."""
 
     report: EvaluationReport
     outputs: Sequence[str]
+    pairs: Sequence[SentencePair] = ()
+
+    @property
+    def split(self) -> str:
+        """Name of the split in the data."""
+        return self.report.split
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers that belong into a log."""
+        """Metrics for the log."""
         return self.report.headline()
 
     @property
@@ -60,9 +66,16 @@ class TranslationEvaluation(NamedTuple):
         """The report."""
         return self.report.to_json()
 
-    def table(self) -> str:
-        """The report as aligned text."""
-        return self.report.table()
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The report as lines of a table."""
+        return self.report.rows()
+
+    def examples(self, count: int) -> str:
+        """The first ``count`` sources, translations and references."""
+        shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
+        return "\n".join(
+            f"source      {pair.source}\ntranslation {output}\nreference   {pair.target}\n" for pair, output in shown
+        )
 
 
 class Evaluator:
@@ -91,7 +104,6 @@ class Evaluator:
         nll, tokens = float(sums.nll), float(sums.tokens)
         report = EvaluationReport(
             split=name,
-            checkpoint_step=0,
             scores=score_translations(hypotheses, [pair.target for pair in pairs]),
             loss=nll / tokens,
             perplexity=perplexity(nll, tokens),
@@ -99,7 +111,7 @@ class Evaluator:
             num_sentences=len(pairs),
             decoding=self.config.decoding,
         )
-        return TranslationEvaluation(report, hypotheses)
+        return TranslationEvaluation(report, hypotheses, pairs)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
         """Raw sentence pairs of a split, all or the first ``limit``."""

@@ -1,4 +1,4 @@
-"""The model of a run and what its training minimizes: all of translation that needs no data."""
+"""The model of a run and its loss: the part of translation that needs no data."""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +42,7 @@ class TranslationObjective:
         return init_params(self._anywhere, key)
 
     def training_model(self, rates: Rates) -> Module:
-        """``model``, with rates that the caller may be told while it runs."""
+        """``model``, with rates that may be traced."""
         return self._build(self._on, rates)
 
     def loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:

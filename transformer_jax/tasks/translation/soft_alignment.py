@@ -1,4 +1,4 @@
-"""Which source words a trained model attends to while it predicts the words of a given translation."""
+"""Attention from the words of a given translation to the source words, by a trained model."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

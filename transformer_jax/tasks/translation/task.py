@@ -23,7 +23,7 @@ from transformer_jax.training.sharding import parts_of_rows
 
 @dataclass(frozen=True)
 class TranslationData:
-    """The training split, tokenized and filtered, and which pairs go into which update; ``prefetch`` batches are read ahead."""
+    """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches."""
 
     store: TokenStore
     plan: BatchPlan
@@ -89,7 +89,7 @@ class TranslationTask:
         return self.objective.loss(params, batch, key, hyperparameters)
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """Everything that the modules return in a training pass, for finding what is not finite."""
+        """All module outputs of a training pass, to find the first non-finite one."""
         model = self.objective.training_model(hyperparameters.rates)
         _, sown = model.apply(
             {"params": params},

@@ -1,4 +1,4 @@
-"""A trained model from its run directory, and nothing but its run directory."""
+"""A trained model, restored from its run directory alone."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tasks.translation.evaluator import Evaluator, Scored
+from transformer_jax.tasks.translation.evaluator import Evaluator, Scored, TranslationEvaluation
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.sharding import make_mesh
@@ -21,7 +21,10 @@ from transformer_jax.training.sharding import make_mesh
 
 @dataclass
 class TrainedRun:
-    """Model, tokenizers and parameters, and which checkpoints the parameters came from."""
+    """Model, tokenizers and parameters, and which checkpoints the parameters came from.
+
+    ``members`` are the other runs of an ensemble, as ``RUN:UPDATE``.
+    """
 
     config: ExperimentConfig
     tokenizers: TokenizerPair
@@ -29,6 +32,7 @@ class TrainedRun:
     params: PyTree
     mesh: Mesh
     steps: tuple[int, ...]
+    members: tuple[str, ...] = ()
 
     @property
     def model(self) -> Module:
@@ -44,6 +48,10 @@ class TrainedRun:
     def evaluator(self) -> Evaluator:
         """Scores splits of the data."""
         return Evaluator(self.config, self.tokenizers, self.objective, self.mesh)
+
+    def evaluate(self, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        """Translates and scores a split of the data of the run, or its first ``limit`` sentences."""
+        return self.evaluator.evaluate(self.params, split, limit=limit)
 
 
 def open_trained_run(

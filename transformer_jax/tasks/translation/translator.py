@@ -1,4 +1,4 @@
-"""Text in, translations out: tokenizer, model and beam search bound together."""
+"""Translation of text: tokenizer, model and beam search."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -92,7 +92,7 @@ NOTHING = Translation("", 0.0, [])
 
 
 class SentenceTooLong(DataError):
-    """A sentence has more tokens than memory suffices for; ``index`` is its place in the list, from 0."""
+    """A sentence has more tokens than allowed; ``index`` is its place in the list, from 0."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
