@@ -39,10 +39,7 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
 
 def _default_curves(runs: Sequence[RunSummary]) -> list[str]:
     """The metrics of the tasks, without the loss, which the perplexity repeats, and the training loss."""
-    of_tasks = [
-        [metric.key for metric in TASKS[run.config.task].metrics if metric.name != "loss"]
-        for run in runs
-    ]
+    of_tasks = [[metric.key for metric in TASKS[run.config.task].metrics if metric.name != "loss"] for run in runs]
     return [*dict.fromkeys(key for keys in of_tasks for key in keys), "train/loss"]
 
 

@@ -73,14 +73,10 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-<<<<<<< HEAD
-    """How text becomes token ids. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
+    """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
 
     ``min_count``: words that are rarer in the training split get no vector (word_vectors alone).
     """
-=======
-    """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings)."""
->>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
     kind: str = "bpe"
     vocabulary_size: int = 8000

@@ -54,11 +54,7 @@ class SideWriter:
 
 
 class TokenizingProgress:
-<<<<<<< HEAD
-    """A live bar on a terminal, elsewhere a plain line now and then; nothing for what is quick. A context manager.
-=======
-    """Progress: a live bar on a terminal, else a plain line now and then; nothing if quick. A context manager."""
->>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
+    """Progress: a live bar on a terminal, else a plain line now and then; nothing if quick. A context manager.
 
     ``total`` 0: not known.
     """

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""How a run begins: with random parameters, partly another run's, or word vectors; and which of them are trained."""
-=======
-"""Initial state of a run: randomly initialized parameters, or partly another run's; and which of them are trained."""
->>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
+"""Initial state of a run: random parameters, partly another run's, or word vectors; and which of them are trained."""
 
 from typing import Any
 

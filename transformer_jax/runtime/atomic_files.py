@@ -11,14 +11,9 @@ from typing import Any, BinaryIO
 from transformer_jax.config import ConfigError, DataError
 
 
-<<<<<<< HEAD
 @contextlib.contextmanager
 def appearing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
-=======
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file atomically: a reader finds the old one or the new one, also after a kill.
->>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
     A reader, or whoever comes after a kill, finds the old file or the new one. Several processes may do so at once, also
     on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.

@@ -18,13 +18,11 @@ from transformer_jax.tasks.language_model.trained import open_single_language_mo
 from transformer_jax.tasks.protocol import Task, Trained
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
-<<<<<<< HEAD
+from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tasks.word_vectors.trained import open_word_vectors
 from transformer_jax.training.step import UpdateRule
-=======
-from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
->>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
 
 
 class TaskBuilder(NamedTuple):
@@ -33,12 +31,8 @@ class TaskBuilder(NamedTuple):
     ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``open_trained`` restores
     the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
-<<<<<<< HEAD
-    most positions of a row; ``next_commands`` are what to try after a run; ``update_rule`` is that of an objective, or a task,
-    whose updates are not those of a dense gradient.
-=======
-    most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation.
->>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
+    most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation;
+    ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient.
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
@@ -50,11 +44,8 @@ class TaskBuilder(NamedTuple):
     batch_shape: Callable[[int, int], PyTree]
     longest_row: Callable[[ExperimentConfig], int]
     next_commands: tuple[str, ...]
-<<<<<<< HEAD
-    update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
-=======
     commands_of_trained: tuple[str, ...]
->>>>>>> 4f7b0c4af13781b27c7b9e9c2ce6abcec91aa649
+    update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
 
 
 def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -107,10 +98,12 @@ TASKS: dict[str, TaskBuilder] = {
         open_documents,
         new_word_tokenizer,
         WordVectorObjective,
+        open_word_vectors,
         _require_documents,
         lambda rows, width: batch_shape(rows, width, width).target,
         lambda config: config.batching.row_length,
         ("evaluate --workdir={workdir} --split=validation", "vectors neighbors WORD --workdir={workdir}"),
+        ("vectors neighbors WORD --workdir={workdir}",),
         lambda objective: objective.rule(),
     ),
 }

@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from transformer_jax.evaluation.text_table import text_table
-
 
 @dataclass(frozen=True)
 class WordVectorEvaluation:
@@ -17,7 +15,7 @@ class WordVectorEvaluation:
     split: str
     loss: float
     accuracy: float
-    examples: int
+    num_examples: int
     test_sets: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -26,9 +24,8 @@ class WordVectorEvaluation:
         return {"loss": self.loss, "accuracy": self.accuracy, **self.test_sets}
 
     @property
-    def outputs(self) -> list[str]:
+    def outputs(self) -> None:
         """Nothing is generated."""
-        return []
 
     @property
     def summary(self) -> str:
@@ -38,15 +35,23 @@ class WordVectorEvaluation:
 
     def to_json(self) -> dict[str, object]:
         """Counts and metrics, as what ``json.dumps`` takes; a number that is not finite becomes null."""
-        fields: dict[str, object] = {"split": self.split, "examples": self.examples}
+        fields: dict[str, object] = {"split": self.split, "examples": self.num_examples}
         return fields | {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
 
-    def table(self) -> str:
-        """The evaluation as aligned plain text."""
-        rows = [
-            ("split", self.split, f"{self.examples:,} examples"),
-            ("loss", f"{self.loss:.4f}", "nats per example, its negatives included"),
-            ("accuracy", f"{self.accuracy:.2%}", "of examples whose score has the right sign"),
-            *((name, f"{100 * value:.2f}", "test set, 0 to 100") for name, value in self.test_sets.items()),
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value and remark of every line of the table."""
+        return [
+            ("split", self.split, f"{self.num_examples:,} examples"),
+            ("loss", f"{self.loss:.4f}", "nats per example, its negatives included; of GloVe weighted squares"),
+            (
+                "accuracy",
+                f"{self.accuracy:.2%}",
+                "of examples whose score has the right sign; of GloVe within a factor of 2",
+            ),
+            *((name, f"{100 * value:.2f}", "test sets, 0 to 100") for name, value in self.test_sets.items()),
         ]
-        return text_table(rows)
+
+    def examples(self, count: int) -> str:
+        """Nothing is generated."""
+        del count
+        return ""

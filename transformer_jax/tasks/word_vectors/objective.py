@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
+from transformer_jax.tasks.word_vectors.glove import Glove, init_glove
 from transformer_jax.tasks.word_vectors.word2vec import OBJECTIVES, init_tables
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.row_updates import ROW_RULES, Lookup, row_update_rule
@@ -36,11 +35,15 @@ class WordVectorObjective:
                 raise ConfigError(f"optimizer.{name}: word vectors have none; leave it out")
         self._config = config
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
-        self._blocks = OBJECTIVES[config.model.kind, config.model.output](config.model)
+        is_glove = config.model.kind == "glove"
+        self._blocks = (
+            Glove(config.model) if is_glove else OBJECTIVES[config.model.kind, config.model.output](config.model)
+        )
+        self._init = init_glove if is_glove else init_tables
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
-        return init_tables(key, self._rows, self._rows, self._config.model.d_model)
+        return self._init(key, self._rows, self._config.model.d_model)
 
     def lookups(self, block: PyTree) -> dict[str, Lookup]:
         """The rows that a block reads."""
@@ -64,8 +67,3 @@ class WordVectorObjective:
     def rule(self) -> UpdateRule:
         """What an update does: the blocks of a batch one after another, each on the rows that it reads."""
         return row_update_rule(self._config, self.lookups, self.loss_of_rows)
-
-
-def vectors_of(params: PyTree, vocabulary: int) -> Array:
-    """The vectors of words [V, D] of trained parameters, without the rows that fill the tables up."""
-    return jnp.asarray(jax.device_get(params["embedding"]["table"])[:vocabulary])

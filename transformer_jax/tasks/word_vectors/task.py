@@ -19,6 +19,7 @@ from transformer_jax.tasks.protocol import DataReport
 from transformer_jax.tasks.word_vectors.evaluation import WordVectorEvaluation
 from transformer_jax.tasks.word_vectors.frequencies import count_ids, counts_of_words
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
+from transformer_jax.tasks.word_vectors.pair_blocks import PairBlocks, open_cooccurrences
 from transformer_jax.tasks.word_vectors.text_blocks import TextBlocks
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows
@@ -55,20 +56,16 @@ class WordVectorData:
     split: str
     store: DocumentStore
     words: int
-    blocks: TextBlocks
+    blocks: TextBlocks | PairBlocks
     mesh: Mesh
 
     @property
     def report(self) -> DataReport:
         """Counts of the text and its blocks."""
-        store, blocks = self.store, self.blocks
-        kept = blocks.words_per_epoch / store.num_tokens
-        counts = {"vocabulary": self.words, "updates_per_epoch": blocks.updates_per_epoch, "kept_share": kept}
-        text = (
-            f"{self.split}: {store.num_documents:,} documents, {store.num_tokens:,} tokens, {self.words:,} words with vectors\n"
-            f"batches: {blocks.updates_per_epoch:,} an epoch; {kept:.1%} of the tokens stay after subsampling"
-        )
-        return DataReport({"training": store.to_json(), "batches": counts}, text)
+        counts, line = self.blocks.report()
+        store = self.store
+        size = f"{store.num_documents:,} documents, {store.num_tokens:,} tokens, {self.words:,} words with vectors"
+        return DataReport({"training": store.to_json(), "batches": counts | {"words": self.words}}, f"{self.split}: {size}\n{line}")
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
         """The one shape of all batches, over all processes."""
@@ -130,9 +127,11 @@ class WordVectorTask:
         return WordVectorData(split, store, words, self._blocks(store), self._mesh)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
-        """The loss on the first blocks of a split, subsampled and with negatives drawn as in training.
+        """The loss on the first blocks of a split, subsampled and with negatives drawn as in training; and the test sets.
 
-        ``limit`` is not used: what is scored is little. Raises DataError when the split is empty or unknown.
+        Counts of another text are not the ones that GloVe fits: its loss is always that of pairs of the training split.
+        ``limit`` is not used: what is scored is little. Raises DataError when the split is empty or unknown, or a test set
+        cannot be read.
         """
         del limit
         name = self.config.data.split_name(split)
@@ -150,8 +149,13 @@ class WordVectorTask:
         store = self._store(self.config.data.train_split)
         return counts_of_words(count_ids(store, self.tokenizer.vocabulary_size), self.config.tokenizer.min_count)
 
-    def _blocks(self, store: DocumentStore) -> TextBlocks:
-        config = self.config
+    def _blocks(self, store: DocumentStore) -> TextBlocks | PairBlocks:
+        config, model = self.config, self.config.model
+        if model.kind == "glove":
+            store, cache = self._store(config.data.train_split), config.data.cache_directory
+            with first_goes_first():
+                pairs = open_cooccurrences(store, self.identity, self.counts, model.window, model.memory_pairs, cache)
+            return PairBlocks(pairs, self.tokenizer.vocabulary_size, config.batching, config.data_seed)
         return TextBlocks(store, self.counts, config.data.subsample, config.batching, config.model, config.data_seed)
 
     def _store(self, split: str) -> DocumentStore:

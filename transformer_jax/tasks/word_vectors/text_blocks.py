@@ -58,6 +58,12 @@ class TextBlocks:
         """Updates in which every span is seen once."""
         return -(-self.num_spans // self.spans_per_update)
 
+    def report(self) -> tuple[dict[str, object], str]:
+        """Counts of words and updates: as JSON, and as a line."""
+        kept = self.words_per_epoch / self._num_ids
+        counts: dict[str, object] = {"updates_per_epoch": self.updates_per_epoch, "kept_share": kept}
+        return counts, f"batches: {self.updates_per_epoch:,} an epoch; {kept:.1%} of the tokens stay after subsampling"
+
     def block(self, update: int) -> TextBlock | TreeBlock:
         """The blocks of an update, counted from 0, row after row."""
         stream = self._stream(update)

@@ -217,10 +217,10 @@ def _window_means_backward(weights: Array, cotangent: Array) -> tuple[None, None
 _window_means.defvjp(_window_means_forward, _window_means_backward)
 
 
-def init_tables(key: Array, words: int, outputs: int, width: int) -> PyTree:
+def init_tables(key: Array, words: int, width: int) -> PyTree:
     """Vectors of words uniform in +-1 / (2 width), those that predict zero, as word2vec.c has them."""
     table = jax.random.uniform(key, (words, width), minval=-0.5 / width, maxval=0.5 / width)
-    return {"embedding": {"table": table}, "projection": {"table": jnp.zeros((outputs, width))}}
+    return {"embedding": {"table": table}, "projection": {"table": jnp.zeros((words, width))}}
 
 
 @jax.custom_vjp
