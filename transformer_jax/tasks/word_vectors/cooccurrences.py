@@ -77,7 +77,7 @@ def _summed(pairs: np.ndarray) -> np.ndarray:
     """Sorted by key, each key once."""
     order = np.argsort(pairs["key"], kind="stable")
     keys = pairs["key"][order]
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
     summed = np.empty(len(starts), PAIR)
     summed["key"] = keys[starts]
     summed["count"] = np.add.reduceat(pairs["count"][order].astype(np.float64), starts)

@@ -67,7 +67,7 @@ def open_cooccurrences(
 
     Raises DataError where no two words are near each other.
     """
-    key = json.dumps([FORMAT_VERSION, identity, window, np.count_nonzero(counts), int(counts.sum())])
+    key = json.dumps([FORMAT_VERSION, identity, window, int(np.count_nonzero(counts)), int(counts.sum())])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     directory = Path(cache).expanduser() / "cooccurrences" / name
 
