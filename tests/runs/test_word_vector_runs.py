@@ -10,6 +10,7 @@ from tasks.word_vectors_settings import word_vectors_config
 from transformer_jax.__main__ import main
 from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.runs.train import train_vectorized
+from transformer_jax.tasks.word_vectors.trained import vectors_of_run
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +56,11 @@ def test_runs_vectorized_come_out_as_alone(whole, config, tmp_path):
     for one, other in zip(ours, alone, strict=True):
         assert one["train/loss"] == pytest.approx(other["train/loss"], rel=1e-4)
     assert metrics_of(folders[1]) != metrics_of(folders[0])
+
+
+def test_its_vectors_are_read_by_the_commands_of_vectors(whole, capsys):
+    assert main(["vectors", "neighbors", "man", f"--workdir={whole}", "--checkpoint=last"]) == 0
+    assert capsys.readouterr().out.startswith("man\n")
+    vectors = vectors_of_run(whole, "last")
+    assert vectors.words[0] == "the"
+    assert vectors.matrix.shape == (len(vectors.words), 8)

@@ -73,7 +73,10 @@ def test_loss_and_gradient_are_those_of_equation_8_pair_by_pair():
         return of_pair(1, 2, 4.0, 0.4**0.75) + of_pair(1, 3, 25.0, 1.0)
 
     def blocked(words, contexts, word_bias, context_bias):
-        params = {"embedding": {"table": words, "bias": word_bias}, "projection": {"table": contexts, "bias": context_bias}}
+        params = {
+            "embedding": {"table": words, "bias": word_bias},
+            "projection": {"table": contexts, "bias": context_bias},
+        }
         lookups = glove.lookups(jax.tree.map(jnp.asarray, block))
         rows = {name: params[each.table[0]][each.table[1]][each.ids] for name, each in lookups.items()}
         sums = glove.loss(rows, jax.tree.map(jnp.asarray, block))

@@ -5,8 +5,17 @@ import numpy as np
 import pytest
 from tasks.word_vectors_settings import UPDATES, word_vectors_config
 
-from transformer_jax.config import ConfigError, DataError, hyperparameters_of
+from transformer_jax.config import (
+    ConfigError,
+    DataError,
+    apply_overrides,
+    from_dict,
+    hyperparameters_of,
+    load_recipe,
+)
+from transformer_jax.data.synthetic.lexicon import ANIMATES, PLACES, VERBS
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -113,3 +122,22 @@ def test_a_text_that_teaches_nothing_is_refused(cache, tmp_path, text, message):
     config = word_vectors_config(cache, data={"source": "text", "directory": str(tmp_path)})
     with pytest.raises(DataError, match=message):
         task_of(config).training_data()
+
+
+def test_words_of_one_class_become_neighbors_by_the_quick_recipe(cache):
+    """Most of the three nearest words of verbs, creatures and places are of their class."""
+    changed = [("data.cache_directory", str(cache)), ("mesh.data", "1"), ("training.num_updates", "100")]
+    task = task_of(from_dict(apply_overrides(load_recipe("configs/word_vectors.py:quick"), changed)))
+    state, _ = trained(task, 100)
+    vectors = vectors_of(state.params, task.config, task.tokenizer)
+    classes = {
+        "verb": {verb.english_third for verbs in VERBS.values() for verb in verbs},
+        "creature": {noun.english for noun in ANIMATES},
+        "place": {noun.english for noun in PLACES},
+    }
+    unit = vectors.matrix / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
+    for name, members in classes.items():
+        rows = [vectors.index[word] for word in members if word in vectors.index]
+        nearest = np.argsort(-(unit[rows] @ unit.T), axis=1)[:, 1:4]
+        share = np.mean([[vectors.words[other] in members for other in others] for others in nearest])
+        assert share > 0.6, name

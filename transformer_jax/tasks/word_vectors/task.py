@@ -65,7 +65,8 @@ class WordVectorData:
         counts, line = self.blocks.report()
         store = self.store
         size = f"{store.num_documents:,} documents, {store.num_tokens:,} tokens, {self.words:,} words with vectors"
-        return DataReport({"training": store.to_json(), "batches": counts | {"words": self.words}}, f"{self.split}: {size}\n{line}")
+        content = {"training": store.to_json(), "batches": counts | {"words": self.words}}
+        return DataReport(content, f"{self.split}: {size}\n{line}")
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
         """The one shape of all batches, over all processes."""
