@@ -15,11 +15,15 @@ KNOWN = {"training.counters": {"best_bleu"}}
 
 
 def named(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Every import, name, attribute and string of a module with its line, docstrings apart."""
+    """Every import, definition, name, attribute, argument and string of a module with its line, docstrings apart."""
     yield from imported(tree)
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.arg | ast.keyword):
+            yield node.arg or "", node.lineno
+        elif isinstance(node, ast.Name):
             yield node.id, node.lineno
         elif isinstance(node, ast.Attribute):
             yield node.attr, node.lineno
@@ -45,7 +49,13 @@ def test_the_loop_records_sweeps_reports_and_preflight_know_no_task():
 
 
 def test_knowing_a_task_is_found():
-    for source in ('key = "validation/bleu"', "import tasks.translation", "run.language_model"):
+    for source in (
+        'key = "validation/bleu"',
+        "import tasks.translation",
+        "run.language_model",
+        "def bleu(): ...",
+        "f(bleu=1)",
+    ):
         assert names_of_tasks("runs.loop", ast.parse(source))
     assert names_of_tasks("runs.loop", ast.parse('"""Such as ``validation/bleu``."""\nimport sacrebleu')) == []
     assert names_of_tasks("tasks.registry", ast.parse('key = "bleu"')) == []

@@ -64,8 +64,8 @@ def test_what_cannot_be_is_told(workdir, tmp_path, capsys):
         ([f"--workdir={workdir}", "--top_p=0"], "decoding.top_p: 0.0 must be above 0"),
         ([f"--workdir={workdir}", "--beam_width=2", "--top_k=3"], "--top_k: --beam_width=2 is beam search, which"),
         ([f"--workdir={workdir}", f"--prompt={'wug ' * 40}"], "--prompt: "),
-        ([f"--workdir={other}"], "is a run of task=translation; generating takes task=language_model"),
-        ([f"--workdir={other}", "--top_k=3"], "decoding.top_k: not a setting of task=translation, whose decoding has"),
+        ([f"--workdir={other}"], "is a run of task=translation; this command takes task=language_model"),
+        ([f"--workdir={other}", "--top_k=3"], "this command takes task=language_model"),
     ]
     for flags, message in cases:
         assert main(["generate", *flags]) == 2

@@ -95,6 +95,21 @@ def test_convert_and_draw(files, capsys):
     assert (files / "royal.png").is_file()
 
 
+def test_a_table_of_few_words(files, capsys):
+    (files / "one.txt").write_text("one 1 2\n")
+    (files / "three.txt").write_text("a 1 2\nb 2 1\nc 3 3\n")
+    assert (
+        said(capsys, "vectors", "neighbors", "one", f"--vectors={files}/one.txt")
+        == "one\n  no other word has a vector\n"
+    )
+    three = [f"--vectors={files}/three.txt", f"--output={files}/p.png"]
+    assert "no other word" in said(capsys, "vectors", "analogy", "a", "b", "c", three[0])
+    assert main(["vectors", "picture", "a", "b", "c", *three]) == 2
+    assert "a - b + c: no other word has a vector; a picture takes four words" in capsys.readouterr().err
+    sets = f"--test_sets={files}/questions.txt,{files}/pairs.txt"
+    assert "0 of 2" in said(capsys, "vectors", "evaluate", f"--vectors={files}/one.txt", sets)
+
+
 def test_what_cannot_be_is_told(files, capsys):
     vectors = f"--vectors={files}/v.txt"
     cases = [

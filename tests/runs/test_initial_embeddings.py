@@ -10,7 +10,9 @@ from run_steps import prepared
 
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, InitConfig, from_dict
-from transformer_jax.runs.initial_embeddings import row_of_each_piece
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.runs.initial_embeddings import find_initial_embeddings, row_of_each_piece
 from transformer_jax.runs.record import _describe_run, _progress
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.word_vectors.formats import write_vectors
@@ -57,6 +59,17 @@ def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path, mesh, de
         assert f"{name}: 3 of {len(pieces) - 4} pieces found, {len(pieces) - 7} missing" in note
 
 
+def test_each_side_has_the_pieces_of_its_own_tokenizer(tmp_path):
+    file = str(write_vectors(tmp_path / "v.npz", table("dog", "Hund", "ein"))[0])
+    tokenizers = TokenizerPair(WordTokenizer([" a", " dog"]), WordTokenizer([" ein", " Hund", " x"]))
+    shapes = {name: {"table": np.zeros((9, 16))} for name in ("source_embedding", "target_embedding", "projection")}
+    found = find_initial_embeddings(file, shapes, tokenizers).tables
+    assert {name: rows.ids.tolist() for name, rows in found.items()} == {
+        "source_embedding/table": [5],
+        "target_embedding/table": [4, 5],
+    }
+
+
 def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
     file = write_vectors(tmp_path / "v.txt", table("a", "b"))[0]
     config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
@@ -79,6 +92,9 @@ def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):
         config = from_dict(tiny_settings(cache) | {"init": {"embeddings": file}})
         with pytest.raises(ConfigError, match=f"init.embeddings: .*{message}"), prepared(config, tmp_path / "run"):
             pass
+    missing = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(tmp_path / "none.txt")}})
+    with pytest.raises(ConfigError, match="init.embeddings: .*none.txt is not a file"):
+        require_same_run(missing, str(tmp_path / "run"))
     with pytest.raises(
         ConfigError, match="init.embeddings: the parameters, the embeddings among them, come from init.run"
     ):

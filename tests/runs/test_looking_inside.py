@@ -17,7 +17,7 @@ def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_
     planned = TranslationData.batch_shapes
     monkeypatch.setattr(TranslationData, "batch_shapes", lambda self, first: planned(self, first)[:1])
     config = tiny_config(cache, num_updates=4, evaluate_every=0)
-    shapes = {shape.target.ids.shape for shape in planned(program_of(config, tmp_path).training_data(), 0)}
+    shapes = {shape.target.ids.shape for shape in planned(program_of(config, tmp_path).training_data, 0)}
     assert len(shapes) == 2
     train(config, tmp_path, profiled=ProfiledSteps(2, 3))
     (told,) = re.findall(

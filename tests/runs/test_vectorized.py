@@ -159,7 +159,7 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
     """One after another, and by ``vmap`` as where there is no CPU; on two devices, of which the second has one too many."""
     config = member(cache, {})
     program = SHARED.program_of(config, SHARED.tokenizers_of(config, RunDirectory(cache / "none")), one_device())
-    batch, hyperparameters = next(program.training_data().batches(0)), hyperparameters_of(config)
+    batch, hyperparameters = next(program.training_data.batches(0)), hyperparameters_of(config)
     states = [program.update.initial_state(seed) for seed in (1, 2, 3)]
     step = jax.jit(program.update.step)
     alone = [step(state, batch, jax.tree.map(jnp.float32, hyperparameters)) for state in states]
@@ -172,7 +172,7 @@ def test_several_on_a_device_are_updated_as_each_would_be_alone(cache, monkeypat
         )
         metrics = jax.device_get(metrics)
         for place, (state, report) in enumerate(alone):
-            pairs = (joined.state_of(found, place), state), (joined.report_of(metrics, place), report)
+            pairs = (joined.state_of(found, place), state), (joined.metrics_of(metrics, place), report)
             for one, two in pairs:
                 for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
                     np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)

@@ -47,7 +47,7 @@ def test_what_cannot_be_counted(tmp_path):
     with pytest.raises(ConfigError, match="--document: 2 of 1"):
         count_corpus(tmp_path / "docs.txt", CountingConfig("one_hot"), tmp_path / "m", document=2)
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(DataError, match="the corpus is empty"):
+    with pytest.raises(DataError, match="empty.txt: there are no documents"):
         count_corpus(tmp_path / "empty.txt", CountingConfig("one_hot"), tmp_path / "m")
     with pytest.raises(DataError, match="missing.txt: cannot be read"):
         count_corpus(tmp_path / "missing.txt", CountingConfig("one_hot"), tmp_path / "m")

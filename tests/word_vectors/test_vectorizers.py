@@ -100,9 +100,9 @@ def test_documents_without_words_are_rows_of_zeros():
 @pytest.mark.parametrize(
     ("sentences", "settings", "message"),
     [
-        ([], {}, "the corpus is empty"),
-        ([], {"hashing_columns": 8}, "the corpus is empty"),
-        (["?!", ""], {}, "the 2 documents have no word"),
+        ([], {}, "corpus: there are no documents"),
+        ([], {"hashing_columns": 8}, "corpus: there are no documents"),
+        (["?!", ""], {}, "corpus: the 2 documents have no word"),
         (["a b", "a c"], {"min_documents": 3}, "no term is in 3 documents, at most in 2"),
     ],
 )

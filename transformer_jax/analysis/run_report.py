@@ -89,6 +89,8 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
 
 def different_text(runs: Sequence[RunSummary]) -> list[str]:
     """A warning, unless all runs were scored on the same text according to their settings."""
+    if len({run.config.task for run in runs}) > 1:
+        return ["The runs are of different tasks: their scores do not compare; each task is listed for itself."]
     differ = [key for key in differing_settings([run.config for run in runs]) if key in SCORED_TEXT]
     if not differ:
         return []

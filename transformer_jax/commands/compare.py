@@ -50,6 +50,9 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.atomic_files import require_writable
 
     configs = [run_config(values, str(run_of(path))) for path in (first, second)]
+    for path, config in zip((first, second), configs, strict=True):
+        if config.task != "translation":
+            raise ConfigError(f"A B: {path} is of a run of task={config.task}, which has no translations; see report")
     output = require_writable(values.output, "--output")
     from transformer_jax.analysis.comparison import compare_sides
     from transformer_jax.analysis.comparison_report import (

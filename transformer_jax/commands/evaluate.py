@@ -1,4 +1,4 @@
-"""Translate a whole split with a trained model and score it against the raw references.
+"""Score a trained model on a whole split: translations against raw references, or bits per byte of raw text.
 
 Example:
     transformer-jax evaluate --workdir=runs/m30k --split=test
@@ -10,7 +10,7 @@ Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json an
 Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
 else is the run's. With --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the
 mean of their probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The names
-of the results say who took part: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than
+of the results name the members: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than
 beside --workdir has a digest of its path.
 
 With --watch every checkpoint of a run that another process trains is scored as it comes, on the whole of --split (there:
@@ -73,6 +73,7 @@ def run(values: flags.FlagValues) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         same = chosen, values.split, values.average
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
+    TASKS[config.task].require_split(config, values.split)
     start_jax(config.data.cache_directory)
     trained = TASKS[config.task].open_trained(chosen, values.average)
     found = trained.evaluate(values.split)

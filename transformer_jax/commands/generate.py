@@ -18,7 +18,7 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.commands.run_flags import define_run_flags, require_task, run_config
 from transformer_jax.config import ConfigError, DataError
 
 SAMPLING_FLAGS = ("temperature", "top_k", "top_p")
@@ -49,12 +49,12 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(
             f"--{name}: --beam_width={values.beam_width} is beam search, which does not sample; give one of them"
         )
+    require_task(values.workdir, "language_model")
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
     config = run_config(values)
-    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.data.text_files import as_one_line, read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.language_model.trained import open_trained_language_model
-    from transformer_jax.tasks.translation.translator import LINE_BREAKS
 
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:
@@ -64,7 +64,7 @@ def run(values: flags.FlagValues) -> int:
     generator, params, seed = trained.generator, trained.params, values.seed
     if prompts is not None:
         for prompt, found in zip(prompts, generator.continuations(params, prompts, seed=seed), strict=True):
-            print(prompt + LINE_BREAKS.sub(" ", found.text), flush=True)
+            print(prompt + as_one_line(found.text), flush=True)
         return 0
     generator.prompt_ids(values.prompt, "--prompt")
     print(values.prompt, end="", flush=True)

@@ -54,7 +54,7 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def _from_best(run: "RunSummary") -> tuple[bool, float]:
-    """Runs without a score come last."""
+def _from_best(run: "RunSummary") -> tuple[str, bool, float]:
+    """Task by task; runs without a score come last."""
     sign = -1 if run.config.selection.direction == "maximize" else 1
-    return run.score is None, sign * (run.score or 0.0)
+    return run.config.task, run.score is None, sign * (run.score or 0.0)

@@ -74,12 +74,26 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
         folder, checkpoint = split_checkpoint(text, "--ensemble")
         RunDirectory(folder).require_run("--ensemble")
         own = _on_any_devices(load_run_config(folder))
+        if own.task != config.task:
+            raise ConfigError(
+                f"--ensemble: {folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
+            )
         try:
             own = replace(own, decoding=config.decoding, mesh=config.mesh)
         except ConfigError as error:
             raise ConfigError(f"--ensemble: {folder}: {error}") from None
         chosen.append(ChosenRun(folder, own, checkpoint or values.checkpoint))
     return chosen
+
+
+def require_task(workdir: str, task: str) -> None:
+    """Raises ConfigError unless ``workdir`` is a run of this task."""
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+
+    RunDirectory(workdir).require_run()
+    found = load_run_config(workdir).task
+    if found != task:
+        raise ConfigError(f"--workdir: {workdir} is a run of task={found}; this command takes task={task}")
 
 
 def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:

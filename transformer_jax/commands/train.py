@@ -40,6 +40,7 @@ CHANGEABLE = (
     "training.keep_last",
     "training.keep_best",
     "data.directory",
+    "data.file",
     "data.cache_directory",
     "batching.prefetch_batches",
     "decoding.batch_tokens",

@@ -14,7 +14,8 @@ Words are looked up as written, else in lower case. Every vector counts by its d
 
 evaluate: analogies ("a is to b as c is to d", d the word nearest to b - a + c, the other three left out) by section,
 semantic and syntactic (sections gram...), and Spearman's rank correlation with judged similarity; how much of each set is
-covered. neighbors: the words nearest to each WORD.
+covered.
+neighbors: the words nearest to each WORD.
 analogy: A B C are added as A - B + C: king - man + woman.
 convert: --output=FILE.npz, .bin, .txt (word2vec); --output_format=glove, or projector: a folder for TensorBoard's projector.
 map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
@@ -30,7 +31,7 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.names import nearest
 
 if TYPE_CHECKING:
@@ -193,16 +194,20 @@ def _picture(values: flags.FlagValues, words: list[str]) -> None:
 
     vectors = _load(values)
     plus, minus, also, *answer = words
-    best = analogy(vectors, minus, plus, also, 1)[0].word
-    shown = [minus, plus, also, answer[0] if answer else best]
+    best = [found.word for found in analogy(vectors, minus, plus, also, 1)]
+    if not best:
+        raise DataError(f"{plus} - {minus} + {also}: no other word has a vector; a picture takes four words")
+    shown = [minus, plus, also, *(answer or best)]
     points, target = analogy_plane(vectors.matrix[[vectors.row(word) for word in shown]])
-    print(f"{plus} - {minus} + {also}: {best}")
+    print(f"{plus} - {minus} + {also}: {best[0]}")
     print(draw_analogy(shown, points, target, values.output))
 
 
 def _listed(found: "list[Neighbor]") -> str:
     from transformer_jax.evaluation.text_table import aligned_table
 
+    if not found:
+        return "  no other word has a vector"
     return aligned_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")
 
 

@@ -3,28 +3,28 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-LABELS = {"bleu": "BLEU", "chrf": "chrF", "bleu_lowercase": "BLEU lower-case"}
-
 
 class Metric(NamedTuple):
-    """The metric that selects checkpoints: its name among those of an evaluation, and whether more or less of it is better."""
+    """A metric of validations, by its name among those of an evaluation, and whether more or less of it is better.
+
+    ``title`` is its name in tables where that is not ``name`` in words, ``digits`` distinguish runs.
+    ``is_independent_of_tokenizer``: it compares runs of different tokenizers; a loss per token does not.
+    """
 
     name: str
     direction: Literal["maximize", "minimize"]
+    title: str = ""
+    digits: int = 4
+    is_independent_of_tokenizer: bool = True
 
     @property
     def label(self) -> str:
         """Its name in tables: ``BLEU``, ``bits per byte``."""
-        return LABELS.get(self.name, self.name.replace("_", " "))
+        return self.title or self.name.replace("_", " ")
 
     def text(self, value: float) -> str:
         """A value with enough digits to distinguish runs."""
-        return f"{value:.2f}" if self.direction == "maximize" else f"{value:.4f}"
-
-    @property
-    def is_independent_of_tokenizer(self) -> bool:
-        """Whether it compares runs of different tokenizers; a loss per token does not."""
-        return self.name not in ("loss", "perplexity")
+        return f"{value:.{self.digits}f}"
 
     @property
     def key(self) -> str:

@@ -52,7 +52,10 @@ class TaskBlocks(NamedTuple):
         return (self.selection, *self.others)
 
 
-LOSSES = (Metric("loss", "minimize"), Metric("perplexity", "minimize"))
+LOSSES = (
+    Metric("loss", "minimize", is_independent_of_tokenizer=False),
+    Metric("perplexity", "minimize", digits=3, is_independent_of_tokenizer=False),
+)
 
 TASKS = {
     "translation": TaskBlocks(
@@ -60,8 +63,12 @@ TASKS = {
         BatchingConfig,
         {"transformer": TransformerConfig, "rnn": RnnConfig},
         DecodingConfig,
-        Metric("bleu", "maximize"),
-        (Metric("chrf", "maximize"), Metric("bleu_lowercase", "maximize"), *LOSSES),
+        Metric("bleu", "maximize", "BLEU", digits=2),
+        (
+            Metric("chrf", "maximize", "chrF", digits=2),
+            Metric("bleu_lowercase", "maximize", "BLEU lower-case", digits=2),
+            *LOSSES,
+        ),
         check_translation,
     ),
     "language_model": TaskBlocks(

@@ -47,7 +47,7 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
 
 
 def filter_settings(config: DataConfig) -> list[int | float | bool]:
-    """Whatever in ``config`` decides which pairs are kept."""
+    """The settings in ``config`` that determine which pairs are kept."""
     identical_allowed = config.source in GENERATED
     return [
         config.max_source_tokens,

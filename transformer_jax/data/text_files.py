@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,14 @@ _COUNTED_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+
+_LINE_BREAKS = re.compile(r"[\n\r\t]")
+
+
+def as_one_line(text: str) -> str:
+    """The text with spaces for line breaks and tabs, as a line of output must be."""
+    return _LINE_BREAKS.sub(" ", text)
 
 
 def check_sentence(raw: bytes, where: str) -> str:

@@ -65,6 +65,19 @@ def shift_right(target: Tokens) -> Int[Array, "B T"]:
     return jnp.where(target.positions == 0, BOS_ID, previous)
 
 
+def activations(model: nn.Module, params: PyTree, *inputs: PyTree, key: Array) -> PyTree:
+    """The outputs of every module in a training pass, in the order of the modules."""
+    _, sown = model.apply(
+        {"params": params},
+        *inputs,
+        train=True,
+        rngs={"dropout": key},
+        capture_intermediates=True,
+        mutable=["intermediates"],
+    )
+    return sown["intermediates"]
+
+
 def attention_maps(model: nn.Module, params: PyTree, source: Tokens, target: Tokens) -> dict[str, Array]:
     """Weights [B, H, Q, M] of every attention of a teacher-forced pass, by the path of its module."""
     _, sown = model.apply({"params": params}, source, target, train=False, mutable=["intermediates"])

@@ -33,7 +33,7 @@ class Profiler:
         self._is_tracing = False
 
     def before(self, step: int) -> None:
-        """Starts the trace if it is due; call before update ``step`` is dispatched."""
+        """Starts the trace if it is due; call before update ``step`` is dispatched or, the first of its shape, compiled."""
         if self._steps and not self._is_tracing and step == self._steps.first:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._is_tracing = True

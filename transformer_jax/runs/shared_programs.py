@@ -1,6 +1,7 @@
 """Tokenizers, prepared data and compiled programs shared by runs of one process that differ only in hyperparameters."""
 
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import TypeVar
 
 from jax.sharding import Mesh
@@ -27,13 +28,11 @@ class TrainingProgram:
         rule = TASKS[task.config.task].update_rule(task)
         self.update = Update(task.config, task.loss, task.init_params, mesh, rule)
         self._updates: dict[int, SingleUpdate | VectorizedUpdate] = {}
-        self._data: TrainingData | None = None
 
+    @cached_property
     def training_data(self) -> TrainingData:
-        """The training data, tokenized and planned by the first run that asks."""
-        if self._data is None:
-            self._data = self.task.training_data()
-        return self._data
+        """Tokenized and planned by the first run that asks."""
+        return self.task.training_data()
 
     def update_of(self, runs: int) -> SingleUpdate | VectorizedUpdate:
         """The update of so many runs at once: always the same object, so that nothing is compiled again."""

@@ -96,7 +96,7 @@ def run_training(
             tokenizers = shared.tokenizers_of(config, directory)
             program = shared.program_of(config, tokenizers, mesh)
             with prepare_run(config, directory, program.task, program.update) as prepared:
-                data = training_data(program)
+                data = checked_training_data(program)
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
                 finally:
@@ -151,7 +151,7 @@ def train_vectorized(
         # Only now: runs that are refused leave what is written of them as it was.
         require_together([run for run, _ in runs])
         (_, program), *_ = runs
-        data = training_data(program)
+        data = checked_training_data(program)
         records = [
             stack.enter_context(open_record(run, data, clock)) for stack, (run, _) in zip(each_held, runs, strict=True)
         ]
@@ -217,12 +217,12 @@ def locked_directory(directory: RunDirectory) -> Iterator[None]:
         yield
 
 
-def training_data(program: TrainingProgram) -> TrainingData:
+def checked_training_data(program: TrainingProgram) -> TrainingData:
     """Tokenizes the training split, plans the batches, and prints what they are.
 
     Raises ConfigError unless all processes read the same.
     """
-    data = program.training_data()
+    data = program.training_data
     same = dict(program.task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(0)]
     require_same(
         repr(same), "data: the processes read different data; give all of them the same data.directory content"

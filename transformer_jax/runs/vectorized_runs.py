@@ -124,7 +124,7 @@ class VectorizedRuns:
         lines = []
         for place in self._live():
             index = self._group.places.index(place)
-            of_one = self._group.update.report_of(metrics, index)
+            of_one = self._group.update.metrics_of(metrics, index)
             with self._ending_if_diverged(place):
                 line = self._records[place].log(number, of_one, partial(self._state_of, state, index))
                 lines += [line] if line else []

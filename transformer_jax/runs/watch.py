@@ -44,7 +44,7 @@ def watch(
     TASKS[config.task].require_split(config, split)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
-        _require_same_search(folder / "settings.json", {"split": split, "decoding": asdict(config.decoding)})
+        _require_same_decoding(folder / "settings.json", {"split": split, "decoding": asdict(config.decoding)})
         if not run.has_checkpoints():
             say(f"{run.checkpoints}: no checkpoint yet; waiting")
         while not run.has_checkpoints():
@@ -128,7 +128,7 @@ def _is_over(run: RunDirectory) -> bool:
         return False
 
 
-def _require_same_search(path: Path, settings: dict[str, object]) -> None:
+def _require_same_decoding(path: Path, settings: dict[str, object]) -> None:
     """Writes the settings; raises ConfigError when others are there, whose scores must not be mixed with these."""
     if path.is_file():
         saved = json.loads(path.read_text(encoding="utf-8"))

@@ -49,7 +49,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if not self.metric:
-            object.__setattr__(self, "metric", _selection_key(self.config))
+            object.__setattr__(self, "metric", _selection_key(self.config, self.overrides))
         for name, value, choices in (
             ("metric", self.metric, tuple(METRICS)),
             ("sampler", self.sampler, SAMPLERS),
@@ -153,10 +153,10 @@ def _require_effect(sweep: Sweep, key: str) -> None:
         raise ConfigError(f"--config.{key}: the sweep sets it in every trial; change the file")
 
 
-def _selection_key(recipe: str) -> str:
+def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
     """The selection metric of the recipe's task; a broken recipe raises its error when it is used."""
     try:
-        return resolve(recipe).selection.key
+        return resolve(recipe, [(key, str(value)) for key, value in overrides.items()]).selection.key
     except ConfigError:
         return ExperimentConfig().selection.key
 

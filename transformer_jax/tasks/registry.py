@@ -54,7 +54,7 @@ def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
 
 
 def _require_pairs(config: ExperimentConfig, split: str) -> None:
-    # Reading one pair tells.
+    # Reading one pair is enough to find out.
     next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
 
 
@@ -70,28 +70,31 @@ def _require_documents(config: ExperimentConfig, split: str) -> None:
 
 TASKS: dict[str, TaskBuilder] = {
     "translation": TaskBuilder(
-        TranslationTask,
-        open_corpus,
-        _new_translation_tokenizers,
-        lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
-        open_ensemble,
-        _require_pairs,
-        lambda rows, width: batch_shape(rows, width, width),
-        _longest_pair,
-        ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
-        ("translate --workdir={workdir}",),
+        build=TranslationTask,
+        open_source=open_corpus,
+        new_tokenizers=_new_translation_tokenizers,
+        objective=lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
+        open_trained=open_ensemble,
+        require_split=_require_pairs,
+        batch_shape=lambda rows, width: batch_shape(rows, width, width),
+        longest_row=_longest_pair,
+        next_commands=("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
+        commands_of_trained=("translate --workdir={workdir}",),
     ),
     "language_model": TaskBuilder(
-        lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
-        open_documents,
-        new_text_tokenizer,
-        LanguageModelObjective,
-        open_single_language_model,
-        _require_documents,
-        lambda rows, width: batch_shape(rows, width, width).target,
-        lambda config: config.batching.context_length,
-        ("evaluate --workdir={workdir} --split=validation", "generate --workdir={workdir} --prompt='The '"),
-        ("generate --workdir={workdir} --prompt='The '",),
+        build=lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
+        open_source=open_documents,
+        new_tokenizers=new_text_tokenizer,
+        objective=LanguageModelObjective,
+        open_trained=open_single_language_model,
+        require_split=_require_documents,
+        batch_shape=lambda rows, width: batch_shape(rows, width, width).target,
+        longest_row=lambda config: config.batching.context_length,
+        next_commands=(
+            "evaluate --workdir={workdir} --split=validation",
+            "generate --workdir={workdir} --prompt='The '",
+        ),
+        commands_of_trained=("generate --workdir={workdir} --prompt='The '",),
     ),
     "word_vectors": TaskBuilder(
         lambda config, tokenizers, mesh: WordVectorTask(config, tokenizers.source, mesh),

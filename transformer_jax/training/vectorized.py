@@ -44,7 +44,7 @@ class SingleUpdate:
         """The state of one run."""
         return joined
 
-    def report_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
+    def metrics_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
         """Metrics of the update of the run at ``place``."""
         return metrics
 
@@ -100,8 +100,8 @@ class VectorizedUpdate:
         """As ``SingleUpdate.state_of``; a copy, on the mesh of ``update``."""
         return jax.device_put(self._index(joined, place), everywhere(self._update.mesh))
 
-    def report_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
-        """As ``SingleUpdate.report_of``."""
+    def metrics_of(self, metrics: StepMetrics, place: int) -> StepMetrics:
+        """As ``SingleUpdate.metrics_of``."""
         return _index(metrics, place)
 
     def _stacked(self, *leaves: jax.Array | np.float32) -> jax.Array:

@@ -57,12 +57,15 @@ const place = (index) => [points[index][0] * view.scale + view.x, view.y - point
 
 function draw() {
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const [ink, faint, dot, mark] = ["--ink", "--faint", "--point", "--found"].map(color);
+  const [ink, faint, dot, mark, ground] = ["--ink", "--faint", "--point", "--found", "--ground"].map(color);
   const ratio = window.devicePixelRatio || 1;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
   context.font = LABEL + "px system-ui, 'DejaVu Sans', sans-serif";
   context.textBaseline = "middle";
+  context.lineWidth = 3;
+  context.lineJoin = "round";
+  context.strokeStyle = ground;
   const taken = [];
   const free = (box) => taken.every((other) =>
     box[2] < other[0] || box[0] > other[2] || box[3] < other[1] || box[1] > other[3]);
@@ -70,10 +73,10 @@ function draw() {
   for (const index of [...order].reverse()) {
     const [x, y] = place(index), strong = found.has(index) || index === chosen;
     if (x < -9 || y < -9 || x > width + 9 || y > height + 9) continue;
-    context.globalAlpha = found.size && !strong ? 0.35 : 1;
+    context.globalAlpha = strong ? 1 : found.size ? 0.35 : 0.7;
     context.fillStyle = strong ? mark : dot;
     context.beginPath();
-    context.arc(x, y, strong ? 5 : 3, 0, 7);
+    context.arc(x, y, strong ? 5 : 2.5, 0, 7);
     context.fill();
   }
   for (const index of order) {
@@ -86,6 +89,7 @@ function draw() {
     taken.push(box);
     context.globalAlpha = found.size && !strong ? 0.4 : 1;
     context.fillStyle = strong ? mark : found.size ? faint : ink;
+    context.strokeText(words[index], left, y);
     context.fillText(words[index], left, y);
   }
   context.globalAlpha = 1;

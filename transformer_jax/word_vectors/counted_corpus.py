@@ -46,7 +46,7 @@ def count_corpus(
     Raises DataError for a file that cannot be read, an empty corpus, and a ``document`` that there is none of; ConfigError
     where scikit-learn is not installed.
     """
-    counted = count_terms(_documents(path, "counting"), config)
+    counted = count_terms(_documents(path, "counting"), config, str(path))
     if document > counted.num_documents:
         raise ConfigError(f"--document: {document:,} of {counted.num_documents:,}; number them from 1")
     answers = _Answers(counted, document, query, count)

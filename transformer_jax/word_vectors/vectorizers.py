@@ -67,13 +67,13 @@ class Counted:
         return len(self.document_counts)
 
 
-def count_terms(documents: Iterable[str], config: CountingConfig) -> Counted:
+def count_terms(documents: Iterable[str], config: CountingConfig, name: str = "corpus") -> Counted:
     """The first pass: terms in alphabetical order, and in how many documents they are; memory holds the terms.
 
-    Raises DataError when there is no document, no term, or none that is frequent enough.
+    Raises DataError, which begins with ``name``, when there is no document, no term, or none that is frequent enough.
     """
     if config.hashing_columns:
-        return _count_hashed(documents, config)
+        return _count_hashed(documents, config, name)
     analyze = analyzer(config)
     totals: Counter[str] = Counter()
     in_documents: Counter[str] = Counter()
@@ -83,13 +83,15 @@ def count_terms(documents: Iterable[str], config: CountingConfig) -> Counted:
         totals.update(found)
         in_documents.update(set(found))
         num_documents += 1
-    _require_documents(num_documents)
+    _require_documents(num_documents, name)
     if not totals:
-        raise DataError(f"the {num_documents:,} documents have no word; expected text")
+        raise DataError(f"{name}: the {num_documents:,} documents have no word; expected text")
     kept = [term for term, count in in_documents.items() if count >= config.min_documents]
     if not kept:
         most = max(in_documents.values())
-        raise DataError(f"no term is in {config.min_documents:,} documents, at most in {most:,}; lower --min_documents")
+        raise DataError(
+            f"{name}: no term is in {config.min_documents:,} documents, at most in {most:,}; lower --min_documents"
+        )
     if 0 < config.max_terms < len(kept):
         kept = sorted(kept, key=lambda term: (-totals[term], term))[: config.max_terms]
     kept.sort()
@@ -165,7 +167,7 @@ def _hashing_vectorizer(config: CountingConfig) -> Any:
     return _sklearn().HashingVectorizer(**options)
 
 
-def _count_hashed(documents: Iterable[str], config: CountingConfig) -> Counted:
+def _count_hashed(documents: Iterable[str], config: CountingConfig, name: str) -> Counted:
     """Documents only where weights do not need more; for tfidf also how many have something in each column."""
     counting = _hashing_vectorizer(config) if config.kind == "tfidf" else None
     counts = np.zeros(config.hashing_columns, np.int64)
@@ -174,13 +176,13 @@ def _count_hashed(documents: Iterable[str], config: CountingConfig) -> Counted:
         num_documents += len(block)
         if counting is not None:
             counts += np.bincount(counting.transform(block).indices, minlength=config.hashing_columns)
-    _require_documents(num_documents)
+    _require_documents(num_documents, name)
     return Counted(config, (), counts, num_documents)
 
 
-def _require_documents(num_documents: int) -> None:
+def _require_documents(num_documents: int, name: str) -> None:
     if not num_documents:
-        raise DataError("the corpus is empty; expected a document on each line")
+        raise DataError(f"{name}: there are no documents; expected one on each line")
 
 
 def _sklearn() -> Any:

@@ -15,6 +15,7 @@ from transformer_jax.data.document_store import DocumentStore, open_document_sto
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.models.interface import activations
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
@@ -113,11 +114,7 @@ class LanguageModelTask:
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""
-        model, rngs = self.objective.training_model(hyperparameters.rates), {"dropout": key}
-        _, sown = model.apply(
-            {"params": params}, batch, train=True, rngs=rngs, capture_intermediates=True, mutable=["intermediates"]
-        )
-        return sown["intermediates"]
+        return activations(self.objective.training_model(hyperparameters.rates), params, batch, key=key)
 
     def training_data(self) -> LanguageModelData:
         """Tokenizes the training split, unless that was done before, and plans the rows."""

@@ -37,9 +37,14 @@ class TrainedLanguageModel:
         """Continues prompts."""
         return Generator(self.objective.model, self.tokenizer, self.config, self.mesh)
 
+    @cached_property
+    def task(self) -> LanguageModelTask:
+        """Scores splits of the data, which it opens."""
+        return LanguageModelTask(self.config, self.tokenizer, self.mesh)
+
     def evaluate(self, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores a split of the data of the run, or its first ``limit`` documents."""
-        return LanguageModelTask(self.config, self.tokenizer, self.mesh).evaluate(self.params, split, limit=limit)
+        return self.task.evaluate(self.params, split, limit=limit)
 
 
 def open_trained_language_model(

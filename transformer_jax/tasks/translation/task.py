@@ -12,6 +12,7 @@ from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.models.interface import activations
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.protocol import DataReport
@@ -90,16 +91,7 @@ class TranslationTask:
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""
-        model = self.objective.training_model(hyperparameters.rates)
-        _, sown = model.apply(
-            {"params": params},
-            *batch,
-            train=True,
-            rngs={"dropout": key},
-            capture_intermediates=True,
-            mutable=["intermediates"],
-        )
-        return sown["intermediates"]
+        return activations(self.objective.training_model(hyperparameters.rates), params, *batch, key=key)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translates and scores a split; see ``Evaluator``."""

@@ -1,6 +1,5 @@
 """Translation of text: tokenizer, model and beam search."""
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -12,14 +11,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, DecodingConfig
+from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
-
-LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 class Translation(NamedTuple):
@@ -82,7 +80,7 @@ class Translator:
             if length:
                 tokens = np.asarray(ids[:length]).tolist()
                 # A tokenizer that falls back to bytes can spell a line break; a translation is one line.
-                text = LINE_BREAKS.sub(" ", self._tokenizers.target.decode(tokens))
+                text = as_one_line(self._tokenizers.target.decode(tokens))
                 translations.append(Translation(text, float(score), tokens))
         # Search finds nothing where no probability is a number; the line must still be there.
         return translations or [NOTHING]
