@@ -4,7 +4,8 @@
         --output=runs/word_vectors
 
 Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and gensim's in turn,
-timed without reading the text and without compiling; the median. Quality: a run of ``--epochs`` each. Writes results.json, table.md.
+timed without reading the text and without compiling; the median. Quality: a run of ``--epochs`` each.
+Writes results.json and table.md.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 """Word vectors that a run has learned, restored from its run directory alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
-from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, load_run_config
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -71,5 +71,6 @@ def vectors_of_run(workdir: str | Path, checkpoint: str = "best") -> WordVectors
     """The vectors of a checkpoint of a run; raises what ``open_trained_word_vectors`` does."""
     run = RunDirectory(workdir)
     run.require_run()
-    config = load_run_config(run.path)
+    # Reading is possible on other devices than training was.
+    config = replace(load_run_config(run.path), mesh=MeshConfig())
     return open_trained_word_vectors(workdir, config, checkpoint=checkpoint).vectors
