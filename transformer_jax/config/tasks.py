@@ -85,7 +85,7 @@ TASKS = {
         BlockConfig,
         {"skip_gram": Word2vecConfig, "cbow": Word2vecConfig, "glove": GloveConfig},
         NeighborsConfig,
-        Metric("loss", "minimize"),
+        LOSSES[0],
         (Metric("analogies", "maximize"), Metric("similarity", "maximize")),
         check_word_vectors,
     ),

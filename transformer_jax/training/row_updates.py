@@ -82,10 +82,13 @@ def _sgd(params: PyTree, memory: PyTree, lookup: Lookup, gradient: Array, rate: 
 
 
 def _adagrad(params: PyTree, memory: PyTree, lookup: Lookup, gradient: Array, rate: Array) -> tuple[PyTree, PyTree]:
-    """Duchi et al. 2011, per number; the squares of a row are those of the block too, each occurrence by itself."""
-    squares = _table(memory, lookup).at[lookup.ids].add(gradient**2)
-    step = -rate * gradient * lax.rsqrt(squares[lookup.ids])
-    table = _table(params, lookup).at[lookup.ids].add(step)
+    """Duchi et al. 2011, per number, as the authors of GloVe have it: the squares are of gradients times the rate.
+
+    They begin with 1, so that the rate counts until they have grown beyond that. Each occurrence of a row adds its own.
+    """
+    scaled = rate * gradient
+    squares = _table(memory, lookup).at[lookup.ids].add(scaled**2)
+    table = _table(params, lookup).at[lookup.ids].add(-scaled * lax.rsqrt(squares[lookup.ids]))
     return _with_table(params, lookup, table), _with_table(memory, lookup, squares)
 
 
