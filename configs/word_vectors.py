@@ -5,7 +5,8 @@
 
 ``quick``: generated English, words of one class become neighbors; seconds of two CPU cores. The others are for a text of 16
 million words, 100 dimensions, words of at least 5 occurrences; 1,980 updates are 5 epochs of it, which take a minute of two
-CPU cores by skip-gram or CBOW with negative sampling. ``skip_gram_hs``, ``cbow_hs`` and ``glove`` as a whole are not yet run.
+CPU cores by skip-gram or CBOW with negative sampling. ``skip_gram_hs``, ``cbow_hs`` and ``glove`` as a whole are
+not yet run; the vectors of ``glove`` were poor after 2 epochs.
 """
 
 from ml_collections import ConfigDict
