@@ -94,8 +94,9 @@ def run(values: flags.FlagValues) -> int:
 
 def vectors_of_run(workdir: str, checkpoint: str) -> "WordVectors":
     """The vectors that a run of the task word_vectors has learned; raises ConfigError where it is not such a run."""
-    del checkpoint
-    raise ConfigError(f"--workdir: {workdir}: runs of word vectors cannot be read yet; give a file with --vectors")
+    from transformer_jax.tasks.word_vectors.trained import vectors_of_run as restored_vectors
+
+    return restored_vectors(workdir, checkpoint)
 
 
 def _load(values: flags.FlagValues) -> "WordVectors":

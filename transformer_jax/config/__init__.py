@@ -30,9 +30,17 @@ from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
 from transformer_jax.config.rnn import RnnConfig
 from transformer_jax.config.saved import from_json, load_run_config, resolve, to_json
+from transformer_jax.config.word_vectors import (
+    BlockConfig,
+    GloveConfig,
+    NeighborsConfig,
+    Word2vecConfig,
+    WordTextConfig,
+)
 
 __all__ = [
     "BatchingConfig",
+    "BlockConfig",
     "ConfigError",
     "DataConfig",
     "DataError",
@@ -40,10 +48,12 @@ __all__ = [
     "DecodingConfig",
     "ExperimentConfig",
     "GenerationConfig",
+    "GloveConfig",
     "Hyperparameters",
     "InitConfig",
     "MeshConfig",
     "Metric",
+    "NeighborsConfig",
     "Number",
     "OptimizerConfig",
     "Rates",
@@ -54,6 +64,8 @@ __all__ = [
     "TrainingConfig",
     "TransformerConfig",
     "TransformerLayersConfig",
+    "Word2vecConfig",
+    "WordTextConfig",
     "apply_overrides",
     "difference",
     "flatten",

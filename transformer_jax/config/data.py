@@ -6,7 +6,7 @@ from pathlib import Path
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
-TOKENIZERS = ("bpe", "unigram", "word", "character", "byte")
+TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte")
 BATCHINGS = ("buckets", "packed")
 
 
@@ -73,18 +73,22 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings)."""
+    """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
+
+    ``min_count``: words that are rarer in the training split get no vector (word_vectors alone).
+    """
 
     kind: str = "bpe"
     vocabulary_size: int = 8000
     joint: bool = True
     training_sentences: int = 1_000_000
+    min_count: int = 1
 
     def __post_init__(self) -> None:
         require_choice("tokenizer.kind", self.kind, TOKENIZERS)
         problem = f"{self.vocabulary_size} is too small; 4 ids are special"
         require(self.vocabulary_size > 8, "tokenizer.vocabulary_size", problem)
-        require_positive("tokenizer", self, "training_sentences")
+        require_positive("tokenizer", self, "training_sentences", "min_count")
 
 
 @dataclass(frozen=True)

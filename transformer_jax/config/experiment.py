@@ -66,6 +66,7 @@ class ExperimentConfig:
 
     def _check_schedule(self) -> None:
         warmup, updates = self.optimizer.warmup_updates, self.training.num_updates
-        ends = self.optimizer.schedule != "cosine" or warmup < updates
-        problem = f"{warmup} leaves a cosine schedule nothing of training.num_updates={updates}; it must be less"
+        ends = self.optimizer.schedule not in ("cosine", "linear") or warmup < updates
+        schedule = self.optimizer.schedule
+        problem = f"{warmup} leaves a {schedule} schedule nothing of training.num_updates={updates}; it must be less"
         require(ends, "optimizer.warmup_updates", problem)

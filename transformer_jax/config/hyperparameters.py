@@ -7,6 +7,7 @@ from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.rnn import RnnConfig
+from transformer_jax.config.word_vectors import GloveConfig, Word2vecConfig
 
 Number = Any
 """A float here, a float32 scalar where a function is compiled; None where 0 means that something is not there at all."""
@@ -37,7 +38,7 @@ class Hyperparameters(NamedTuple):
     rates: Rates
 
 
-def rates_of(model: TransformerLayersConfig | RnnConfig) -> Rates:
+def rates_of(model: TransformerLayersConfig | RnnConfig | Word2vecConfig | GloveConfig) -> Rates:
     """The probabilities that a model has."""
     return Rates(**{name: value for name, value in asdict(model).items() if name in Rates._fields and value})
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_pattern, require_positive
 
-OPTIMIZERS = ("adam", "adamw", "adafactor")
-SCHEDULES = ("noam", "inverse_square_root", "cosine", "constant")
+OPTIMIZERS = ("adam", "adamw", "adafactor", "sgd", "adagrad")
+SCHEDULES = ("noam", "inverse_square_root", "cosine", "linear", "constant")
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class OptimizerConfig:
         require_fraction("optimizer", self, "b1", "b2")
         for name in ("weight_decay", "clip_norm"):
             require(getattr(self, name) >= 0, f"optimizer.{name}", "must not be negative; 0 turns it off")
-        decays = self.weight_decay == 0 or self.name != "adam"
-        require(decays, "optimizer.weight_decay", "adam has none; use optimizer.name=adamw")
+        decays = self.weight_decay == 0 or self.name in ("adamw", "adafactor")
+        require(decays, "optimizer.weight_decay", f"{self.name} has none; use optimizer.name=adamw")
         require_pattern("optimizer.freeze", self.freeze)
 
 

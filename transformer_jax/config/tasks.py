@@ -18,6 +18,14 @@ from transformer_jax.config.metric import Metric
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.rnn import RnnConfig
 from transformer_jax.config.translation import check_translation
+from transformer_jax.config.word_vectors import (
+    BlockConfig,
+    GloveConfig,
+    NeighborsConfig,
+    Word2vecConfig,
+    WordTextConfig,
+    check_word_vectors,
+)
 
 
 class TaskBlocks(NamedTuple):
@@ -71,6 +79,15 @@ TASKS = {
         Metric("bits_per_byte", "minimize"),
         LOSSES,
         check_language_model,
+    ),
+    "word_vectors": TaskBlocks(
+        WordTextConfig,
+        BlockConfig,
+        {"skip_gram": Word2vecConfig, "cbow": Word2vecConfig, "glove": GloveConfig},
+        NeighborsConfig,
+        LOSSES[0],
+        (Metric("analogies", "maximize"), Metric("similarity", "maximize")),
+        check_word_vectors,
     ),
 }
 DEFAULT_TASK = "translation"

@@ -10,7 +10,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, structure_of
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.tasks.protocol import Task, TrainingData
-from transformer_jax.tasks.registry import build_task, new_tokenizers, tokenizer_inputs
+from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers, tokenizer_inputs
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.training.update import Update
 from transformer_jax.training.vectorized import SingleUpdate, VectorizedUpdate, vectorized
@@ -25,7 +25,8 @@ class TrainingProgram:
 
     def __init__(self, task: Task, mesh: Mesh) -> None:
         self.task = task
-        self.update = Update(task.config, task.loss, task.init_params, mesh)
+        rule = TASKS[task.config.task].update_rule(task)
+        self.update = Update(task.config, task.loss, task.init_params, mesh, rule)
         self._updates: dict[int, SingleUpdate | VectorizedUpdate] = {}
 
     @cached_property

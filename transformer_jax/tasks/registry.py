@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.run_directory import ChosenRun
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
@@ -19,6 +19,10 @@ from transformer_jax.tasks.protocol import Task, Trained
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
+from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
+from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tasks.word_vectors.trained import open_word_vectors
+from transformer_jax.training.step import UpdateRule
 
 
 class TaskBuilder(NamedTuple):
@@ -27,7 +31,8 @@ class TaskBuilder(NamedTuple):
     ``open_source`` reads no data yet; ``objective`` is model and loss for vocabularies of this size; ``open_trained`` restores
     the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
-    most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation.
+    most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation;
+    ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient.
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
@@ -40,6 +45,7 @@ class TaskBuilder(NamedTuple):
     longest_row: Callable[[ExperimentConfig], int]
     next_commands: tuple[str, ...]
     commands_of_trained: tuple[str, ...]
+    update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
 
 
 def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -60,6 +66,12 @@ def _longest_pair(config: ExperimentConfig) -> int:
 
 def _require_documents(config: ExperimentConfig, split: str) -> None:
     next(open_documents(config.data, config.data_seed).documents(config.data.split_name(split)), None)
+
+
+def _refuse_preflight(rows: int, width: int) -> PyTree:
+    raise ConfigError(
+        "task: preflight does not know the blocks of word_vectors; a run of a few updates shows what they cost"
+    )
 
 
 TASKS: dict[str, TaskBuilder] = {
@@ -89,6 +101,22 @@ TASKS: dict[str, TaskBuilder] = {
             "generate --workdir={workdir} --prompt='The '",
         ),
         commands_of_trained=("generate --workdir={workdir} --prompt='The '",),
+    ),
+    "word_vectors": TaskBuilder(
+        build=lambda config, tokenizers, mesh: WordVectorTask(config, tokenizers.source, mesh),
+        open_source=open_documents,
+        new_tokenizers=new_word_tokenizer,
+        objective=WordVectorObjective,
+        open_trained=open_word_vectors,
+        require_split=_require_documents,
+        batch_shape=_refuse_preflight,
+        longest_row=lambda config: config.batching.row_length,
+        next_commands=(
+            "evaluate --workdir={workdir} --split=validation",
+            "vectors neighbors WORD --workdir={workdir}",
+        ),
+        commands_of_trained=("vectors neighbors WORD --workdir={workdir}",),
+        update_rule=lambda objective: objective.rule(),
     ),
 }
 

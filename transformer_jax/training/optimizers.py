@@ -24,13 +24,21 @@ def _adafactor(hyperparameters: Hyperparameters) -> list[optax.GradientTransform
     return [*rule, _decay(hyperparameters)]
 
 
+def _sgd(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    return []
+
+
+def _adagrad(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    return [optax.scale_by_rss(initial_accumulator_value=1.0, eps=hyperparameters.epsilon)]
+
+
 def _decay(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
     return optax.add_decayed_weights(
         0.0 if hyperparameters.weight_decay is None else hyperparameters.weight_decay, mask=_is_matrix
     )
 
 
-RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor}
+RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor, "sgd": _sgd, "adagrad": _adagrad}
 
 
 def make_optimizer(name: str, hyperparameters: Hyperparameters, schedule: Schedule) -> optax.GradientTransformation:

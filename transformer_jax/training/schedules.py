@@ -47,6 +47,18 @@ def cosine(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     return rate
 
 
+def linear(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
+    """Linear warm-up to ``learning_rate``, then in a straight line down to 1e-4 of it at the last update (word2vec.c)."""
+
+    def rate(step: Array | int) -> Array:
+        step = jnp.asarray(step, jnp.float32)
+        warmup = hyperparameters.warmup_updates
+        left = (hyperparameters.num_updates - step) / (hyperparameters.num_updates - warmup)
+        return hyperparameters.learning_rate * jnp.minimum(step / warmup, jnp.maximum(left, 1e-4))
+
+    return rate
+
+
 def constant(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then that."""
 
@@ -57,7 +69,13 @@ def constant(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     return rate
 
 
-SCHEDULES = {"noam": noam, "inverse_square_root": inverse_square_root, "cosine": cosine, "constant": constant}
+SCHEDULES = {
+    "noam": noam,
+    "inverse_square_root": inverse_square_root,
+    "cosine": cosine,
+    "linear": linear,
+    "constant": constant,
+}
 
 
 def make_schedule(name: str, hyperparameters: Hyperparameters, d_model: int) -> Schedule:

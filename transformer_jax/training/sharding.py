@@ -26,6 +26,7 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"wide_bias$", P("tensor")),
     (r"narrow_kernel$", P("tensor", "fsdp")),
     (r"(embedding|projection)/table$", P("tensor", "fsdp")),
+    (r"(embedding|projection)/bias$", P("tensor", None)),
     (r"positions/table$", P(None, "fsdp")),
     (r"(input_kernel|recurrent_kernel|bridge/kernel)$", P("fsdp", None, "tensor")),
     (r"(input_bias|recurrent_bias|bridge/bias)$", P(None, "tensor")),

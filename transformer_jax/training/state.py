@@ -1,12 +1,21 @@
 """State of the training: parameters, optimizer state, step and key."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from transformer_jax.array_types import Array, PyTree
+
+
+@runtime_checkable
+class Optimizer(Protocol):
+    """What the first state needs of an optimizer: ``optax.GradientTransformation``, or the rule that a task brings along."""
+
+    @property
+    def init(self) -> Callable[[PyTree], PyTree]:
+        """From parameters to the state of the optimizer before the first update."""
 
 
 class TrainState(NamedTuple):
@@ -25,7 +34,7 @@ class TrainState(NamedTuple):
         return jax.random.fold_in(jax.random.wrap_key_data(self.key_data), self.step)
 
 
-def create_state(params: PyTree, optimizer: optax.GradientTransformation, seed: Array | int) -> TrainState:
+def create_state(params: PyTree, optimizer: Optimizer, seed: Array | int) -> TrainState:
     """The state before the first update."""
     return TrainState(
         step=jnp.zeros((), jnp.int32),

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import batch_sharding, everywhere, placed_shapes, state_shardings
-from transformer_jax.training.state import TrainState, create_state
+from transformer_jax.training.state import Optimizer, TrainState, create_state
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
 """(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
@@ -34,6 +34,13 @@ class StepMetrics(NamedTuple):
 
 StepFunction = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetrics]]
 """(state, batch, hyperparameters) to the next state and what the update reports."""
+
+
+class UpdateRule(NamedTuple):
+    """How the optimizer state of parameters begins, and what one update makes of the whole state."""
+
+    init: Callable[[PyTree], PyTree]
+    step: StepFunction
 
 
 def make_train_step(
@@ -92,7 +99,7 @@ def _accumulated(
         return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), None
 
     zero = LossSums.zero(), jax.tree.map(jnp.zeros_like, params)
-    parts = jax.tree.map(lambda rows: _interleaved(rows, accumulation_steps), batch)
+    parts = jax.tree.map(lambda rows: interleaved(rows, accumulation_steps), batch)
     (sums, gradient), _ = lax.scan(add_part, zero, (parts, jnp.arange(accumulation_steps)))
     return sums, gradient
 
@@ -107,7 +114,7 @@ def micro_batches(batch: PyTree, key: Array, accumulation_steps: int) -> Iterato
         yield jax.tree.map(itemgetter(part), batch), jax.random.fold_in(key, index)
 
 
-def _interleaved(rows: Array, parts: int) -> Array:
+def interleaved(rows: Array, parts: int) -> Array:
     """[B, ...] to [parts, B / parts, ...]; part i takes rows i, i + parts, ..., so every device keeps its own rows."""
     return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
 
@@ -127,7 +134,7 @@ def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax
 
 
 def make_initial_state(
-    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, mesh: Mesh
+    init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh
 ) -> Callable[[int], TrainState]:
     """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
     create = partial(_create, init_params, optimizer)
@@ -136,9 +143,7 @@ def make_initial_state(
     return lambda seed: compiled(np.uint32(seed))
 
 
-def state_shapes(
-    init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, mesh: Mesh
-) -> TrainState:
+def state_shapes(init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh) -> TrainState:
     """Shapes, types and shardings of the leaves of ``make_initial_state``, without making it."""
     return placed_shapes(jax.eval_shape(partial(_create, init_params, optimizer), SEED_SHAPE), mesh)
 
@@ -146,6 +151,6 @@ def state_shapes(
 SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)
 
 
-def _create(init_params: Callable[[Array], PyTree], optimizer: optax.GradientTransformation, seed: Array) -> TrainState:
+def _create(init_params: Callable[[Array], PyTree], optimizer: Optimizer, seed: Array) -> TrainState:
     params_key = jax.random.fold_in(jax.random.key(seed), 0x1217)
     return create_state(init_params(params_key), optimizer, seed)

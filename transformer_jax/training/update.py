@@ -16,6 +16,7 @@ from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
     LossFunction,
+    UpdateRule,
     compile_train_step,
     make_initial_state,
     make_train_step,
@@ -26,22 +27,32 @@ from transformer_jax.training.step import (
 class Update:
     """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
-    The hyperparameters of a run are an argument of its step, its seed one of its first state.
+    The hyperparameters of a run are an argument of its step, its seed one of its first state. With a ``rule`` the task
+    updates its parameters itself; without, they get a dense gradient of ``loss`` and the optimizer of ``config``.
     """
 
     def __init__(
-        self, config: ExperimentConfig, loss: LossFunction, init_params: Callable[[Array], PyTree], mesh: Mesh
+        self,
+        config: ExperimentConfig,
+        loss: LossFunction,
+        init_params: Callable[[Array], PyTree],
+        mesh: Mesh,
+        rule: UpdateRule | None = None,
     ) -> None:
         self.mesh = mesh
         self._config = config
         if config.optimizer.freeze:
             loss = without_gradient(loss, config.optimizer.freeze)
-        self.step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps)
         hyperparameters = hyperparameters_of(config)
+        rule = rule or UpdateRule(
+            self._optimizer(hyperparameters).init,
+            make_train_step(loss, self._optimizer, config.batching.accumulation_steps),
+        )
+        self.step = rule.step
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
             lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
         )
-        self._parts_of_state = init_params, self._optimizer(hyperparameters), mesh
+        self._parts_of_state = init_params, rule, mesh
         self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
         self.jitted = compile_train_step(self.step, self.state_shapes, mesh)
 

@@ -16,7 +16,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
-from transformer_jax.data.tokenizers.listed import CharacterTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.listed import CharacterTokenizer, LowerWordTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -32,7 +32,7 @@ class Tokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """``bpe``, ``unigram``, ``word``, ``character`` or ``byte``."""
+        """``bpe``, ``unigram``, ``word``, ``lower_word``, ``character`` or ``byte``."""
         ...
 
     @property
@@ -81,6 +81,7 @@ TRAINERS: dict[str, TokenizerTrainer] = {
     "bpe": partial(train_subword_tokenizer, "bpe"),
     "unigram": partial(train_subword_tokenizer, "unigram"),
     "word": WordTokenizer.train,
+    "lower_word": LowerWordTokenizer.train,
     "character": CharacterTokenizer.train,
     "byte": ByteTokenizer.train,
 }
@@ -88,6 +89,7 @@ _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "bpe": partial(SubwordTokenizer, "bpe"),
     "unigram": partial(SubwordTokenizer, "unigram"),
     "word": WordTokenizer.from_bytes,
+    "lower_word": LowerWordTokenizer.from_bytes,
     "character": CharacterTokenizer.from_bytes,
     "byte": ByteTokenizer.from_bytes,
 }

@@ -27,10 +27,14 @@ class ListedTokenizer:
         self._ids = {unit: NUM_SPECIAL_IDS + index for index, unit in enumerate(self._units)}
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocabulary_size: int) -> "ListedTokenizer":
-        """Lists the most frequent units, ties in code point order; fewer than ``vocabulary_size`` if there are fewer."""
+    def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 1) -> "ListedTokenizer":
+        """Lists the most frequent units, ties in code point order; fewer than ``vocabulary_size`` if there are fewer.
+
+        None that occurs less than ``min_count`` times is listed.
+        """
         counts = Counter(unit for sentence in sentences for unit in cls.split(sentence))
-        by_frequency = sorted(counts, key=lambda unit: (-counts[unit], unit))
+        enough = (unit for unit, count in counts.items() if count >= min_count)
+        by_frequency = sorted(enough, key=lambda unit: (-counts[unit], unit))
         return cls(by_frequency[: vocabulary_size - NUM_SPECIAL_IDS])
 
     @classmethod
@@ -111,6 +115,28 @@ class WordTokenizer(ListedTokenizer):
     def join(units: Iterable[str]) -> str:
         """The text of some units: added up, less the space before the first."""
         return "".join(units).removeprefix(" ")
+
+
+class LowerWordTokenizer(ListedTokenizer):
+    """Words alone, in lower case, as vectors of words are trained on: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
+
+    A word is a run of letters, digits and underscores, in any script; marks and white space are left out, so that decoding
+    gives the words with a space between them.
+    """
+
+    kind = "lower_word"
+    unknown = "<unk>"
+    _UNIT = re.compile(r"\w+")
+
+    @staticmethod
+    def split(text: str) -> Sequence[str]:
+        """The words of a text."""
+        return LowerWordTokenizer._UNIT.findall(text.lower())
+
+    @staticmethod
+    def join(units: Iterable[str]) -> str:
+        """Words with spaces between them."""
+        return " ".join(units)
 
 
 class CharacterTokenizer(ListedTokenizer):

@@ -1,0 +1,187 @@
+"""Our word vectors beside gensim's, in turn on the same cores: speed, then the quality of whole runs.
+
+    python experiments/word_vectors/compare.py --data=enwiki.txt.xz --test_sets=word_similarity/questions-words.txt,word_sim
+        --output=runs/word_vectors
+
+Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and gensim's in turn,
+timed without reading the text and without compiling; the median. Quality: a run of ``--epochs`` each.
+Writes results.json and table.md.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MODELS = ("skip_gram", "cbow", "skip_gram_hs", "cbow_hs")
+RECIPE = "configs/word_vectors.py"
+WORKERS = 2
+
+
+def settings(name: str, data: str, updates: int):
+    """The recipe of a model, for this text."""
+    from transformer_jax.config import apply_overrides, from_dict, load_recipe
+
+    changed = [("data.file", data), ("training.num_updates", str(updates)), ("mesh.data", "1")]
+    return from_dict(apply_overrides(load_recipe(f"{RECIPE}:{name}"), changed))
+
+
+def ours(name: str, data: str, epochs: int) -> dict:
+    """Words a second and CPU seconds of our loop's data and step, and the vectors."""
+    import jax
+
+    from transformer_jax.config import hyperparameters_of
+    from transformer_jax.runs.shared_programs import TrainingProgram
+    from transformer_jax.tasks.registry import build_task, new_tokenizers
+    from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
+    from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
+
+    config = settings(name, data, 10)
+    mesh, tokenizers = make_mesh(config.mesh, jax.devices()[:1]), new_tokenizers(config)
+    planned = TrainingProgram(build_task(config, tokenizers, mesh), mesh).training_data()
+    updates = round(epochs * planned.blocks.updates_per_epoch)
+    config = settings(name, data, updates)
+    program = TrainingProgram(build_task(config, tokenizers, mesh), mesh)
+    state, hyperparameters = (
+        program.update.initial_state(config.seed),
+        put_hyperparameters(hyperparameters_of(config), mesh),
+    )
+    step = program.update.lower(put_batch(next(planned.batches(0)), mesh)).compile()
+    started, cpu_started, before = time.perf_counter(), time.process_time(), None
+    for batch, _ in zip(planned.batches(0), range(updates), strict=False):
+        state, metrics = step(state, put_batch(batch, mesh), hyperparameters)
+        if before is not None:
+            before.finite.block_until_ready()
+        before = metrics
+    jax.block_until_ready(state)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+    words = planned.store.num_tokens - planned.store.num_documents
+    return measured(words * epochs, seconds, cpu) | {"vectors": vectors_of(state.params, config, tokenizers.source)}
+
+
+def gensim(name: str, data: str, epochs: int, folder: Path) -> dict:
+    """The same of gensim with as many workers as cores, on the same words of the same split."""
+    from gensim.models import Word2Vec
+
+    from transformer_jax.data.documents import open_documents
+    from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
+    from transformer_jax.word_vectors.vectors import WordVectors
+
+    text, config = folder / "train.txt", settings(name, data, 10)
+    if not text.exists():
+        with open(text, "w", encoding="utf-8") as file:
+            for document in open_documents(config.data, config.data_seed).documents("train"):
+                file.write(" ".join(LowerWordTokenizer.split(document.text)) + "\n")
+    model, is_tree = config.model, config.model.output == "hierarchical_softmax"
+    trained = Word2Vec(
+        vector_size=model.d_model,
+        window=model.window,
+        min_count=config.tokenizer.min_count,
+        sample=config.data.subsample,
+        sg=int(model.kind == "skip_gram"),
+        hs=int(is_tree),
+        negative=0 if is_tree else model.negatives,
+        alpha=config.optimizer.learning_rate,
+        workers=WORKERS,
+        epochs=epochs,
+        seed=1,
+    )
+    trained.build_vocab(corpus_file=str(text))
+    words = trained.corpus_total_words
+    started, cpu_started = time.perf_counter(), time.process_time()
+    trained.train(corpus_file=str(text), total_examples=trained.corpus_count, total_words=words, epochs=epochs)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+    return measured(words * epochs, seconds, cpu) | {
+        "vectors": WordVectors(trained.wv.index_to_key, trained.wv.vectors)
+    }
+
+
+def measured(words: float, seconds: float, cpu: float) -> dict:
+    """Raw words, before subsampling, of all epochs; wall and CPU seconds."""
+    return {"words_per_second": words / seconds, "seconds": seconds, "cpu_seconds": cpu}
+
+
+def one(arguments: argparse.Namespace) -> None:
+    """One run of one side; prints a line of JSON."""
+    side, name = arguments.one.split(":")
+    folder = Path(arguments.output)
+    if side == "ours":
+        found = ours(name, arguments.data, arguments.epochs)
+    else:
+        found = gensim(name, arguments.data, arguments.epochs, folder)
+    vectors = found.pop("vectors")
+    if arguments.test_sets:
+        from transformer_jax.word_vectors.evaluation import evaluate_vectors
+        from transformer_jax.word_vectors.test_sets import read_test_sets
+
+        found |= evaluate_vectors(vectors, read_test_sets(arguments.test_sets.split(","))).headline()
+    print(json.dumps(found))
+
+
+def run(arguments: argparse.Namespace, side: str, name: str, epochs: int, test_sets: str) -> dict:
+    """A run in a process of its own."""
+    command = [sys.executable, __file__, f"--one={side}:{name}", f"--data={arguments.data}", f"--epochs={epochs}"]
+    command += [f"--output={arguments.output}", f"--test_sets={test_sets}"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def compare(arguments: argparse.Namespace) -> dict:
+    """All runs, ours and gensim's in turn; results are written as they come."""
+    results: dict = {}
+    for name in arguments.models.split(","):
+        speeds: dict = {"ours": [], "gensim": []}
+        for _ in range(arguments.repeats):
+            for side, found in speeds.items():
+                found.append(run(arguments, side, name, 1, ""))
+        for side, found in speeds.items():
+            middle = {key: statistics.median(each[key] for each in found) for key in found[0]}
+            results[f"{name} {side}"] = {"one epoch": middle}
+            if arguments.test_sets:
+                whole = run(arguments, side, name, arguments.epochs, arguments.test_sets)
+                results[f"{name} {side}"][f"{arguments.epochs} epochs"] = whole
+            (Path(arguments.output) / "results.json").write_text(json.dumps(results, indent=2))
+    return results
+
+
+def table(results: dict) -> str:
+    """The results as Markdown."""
+    lines = ["| run | words/s | CPU s an epoch | analogies | Spearman |", "|---|---:|---:|---:|---|"]
+    for name, found in results.items():
+        speed, whole = found["one epoch"], next((found[key] for key in found if key != "one epoch"), {})
+        ranks = ", ".join(
+            f"{key.removeprefix('spearman_')} {value:.3f}" for key, value in whole.items() if "spearman" in key
+        )
+        analogies = f"{100 * whole['analogies']:.1f}" if "analogies" in whole else "-"
+        lines.append(
+            f"| {name} | {speed['words_per_second']:,.0f} | {speed['cpu_seconds']:.1f} | {analogies} | {ranks} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="a text, a document a line")
+    parser.add_argument("--test_sets", default="", help="files or folders, separated by commas; without, speed alone")
+    parser.add_argument("--output", required=True, help="folder for the results")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--one", default="", help="for the runs that this script starts: side:model")
+    arguments = parser.parse_args()
+    Path(arguments.output).mkdir(parents=True, exist_ok=True)
+    if arguments.one:
+        one(arguments)
+        return
+    written = table(compare(arguments))
+    (Path(arguments.output) / "table.md").write_text(written)
+    print(written)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The loop learns word vectors with nothing that is special to them: checkpoints, resume, vectorized runs, evaluation."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from run_steps import assert_same_run, copy_until, metrics_of, on_devices, train
+from tasks.word_vectors_settings import word_vectors_config
+
+from transformer_jax.__main__ import main
+from transformer_jax.runs.shared_programs import SharedPrograms
+from transformer_jax.runs.train import train_vectorized
+from transformer_jax.tasks.word_vectors.trained import vectors_of_run
+
+
+@pytest.fixture(scope="module")
+def config(cache):
+    return word_vectors_config(cache, training={"keep_last": 9})
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outcome = train(config, folder)
+    assert (outcome.reason, outcome.metric) == ("finished", "validation/loss")
+    return folder
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(whole, config, tmp_path):
+    run = copy_until(6, whole, tmp_path / "run")
+    assert train(config, run).step == 12
+    assert_same_run(run, whole, config)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(whole, config, tmp_path):
+    train(config, tmp_path / "again")
+    assert_same_run(tmp_path / "again", whole, config)
+    train(replace(config, seed=1), tmp_path / "other")
+    assert metrics_of(tmp_path / "other") != metrics_of(whole)
+
+
+def test_it_is_evaluated_by_the_command_of_every_task(whole, capsys):
+    assert main(["evaluate", f"--workdir={whole}", "--split=validation", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["checkpoint_step"] == 12
+    assert report["loss"] > 0
+
+
+def test_runs_vectorized_come_out_as_alone(whole, config, tmp_path):
+    shared_data = replace(config.data, seed=config.seed)
+    configs = [replace(config, data=shared_data, seed=seed) for seed in (config.seed, 5)]
+    folders = [tmp_path / "0", tmp_path / "1"]
+    with on_devices(1):
+        train_vectorized(configs, folders, [lambda step, found: False] * 2, SharedPrograms())
+    ours, alone = ([each for each in metrics_of(folder) if "train/loss" in each] for folder in (folders[0], whole))
+    for one, other in zip(ours, alone, strict=True):
+        assert one["train/loss"] == pytest.approx(other["train/loss"], rel=1e-4)
+    assert metrics_of(folders[1]) != metrics_of(folders[0])
+
+
+def test_its_vectors_are_read_by_the_commands_of_vectors(whole, capsys):
+    assert main(["vectors", "neighbors", "man", f"--workdir={whole}", "--checkpoint=last"]) == 0
+    assert capsys.readouterr().out.startswith("man\n")
+    vectors = vectors_of_run(whole, "last")
+    assert vectors.words[0] == "the"
+    assert vectors.matrix.shape == (len(vectors.words), 8)

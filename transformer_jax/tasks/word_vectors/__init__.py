@@ -1,0 +1,1 @@
+"""Word vectors learned from text: skip-gram and CBOW (word2vec), and GloVe."""

@@ -1,0 +1,20 @@
+"""From trained parameters to a table of word vectors."""
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import NUM_SPECIAL_IDS, PyTree
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.word_vectors.vectors import WordVectors
+
+TABLES = {"skip_gram": ("embedding",), "cbow": ("embedding",), "glove": ("embedding", "projection")}
+"""By ``model.kind``: the tables whose sum are the vectors (of GloVe both, section 4.2 of Pennington et al. 2014)."""
+
+
+def vectors_of(params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer) -> WordVectors:
+    """The vectors of the words of a tokenizer, in its order, frequent words first; special ids have none."""
+    size = tokenizer.vocabulary_size
+    tables = [np.asarray(jax.device_get(params[name]["table"]), np.float32) for name in TABLES[config.model.kind]]
+    words = tokenizer.pieces(range(NUM_SPECIAL_IDS, size))
+    return WordVectors(words, np.sum(tables, axis=0)[NUM_SPECIAL_IDS:size])

@@ -1,0 +1,109 @@
+"""An update of a few rows of large tables: what a task brings along instead of a dense optimizer."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.array_types import AnyArray, Array, PyTree
+from transformer_jax.config import ExperimentConfig, Hyperparameters
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.schedules import make_schedule
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import StepMetrics, UpdateRule, interleaved
+
+
+class Lookup(NamedTuple):
+    """Rows ``ids`` of the parameter ``table``, a key of the parameters and one of the module below it.
+
+    ``scale`` multiplies their gradients; it broadcasts against ``ids``.
+    """
+
+    table: tuple[str, str]
+    ids: AnyArray
+    scale: Array | None = None
+
+
+Lookups = Callable[[PyTree], Mapping[str, Lookup]]
+"""The rows that a block reads, by name."""
+
+RowLoss = Callable[[Mapping[str, Array], PyTree], LossSums]
+"""(rows by name, block) to sums; ``sums.loss`` is differentiated by the rows."""
+
+
+def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -> UpdateRule:
+    """Takes the blocks of a batch one after another: reads rows, and adds to each the sum of its own steps.
+
+    The memory traffic of an update is that of the rows that it reads, whatever the size of the tables. The rate multiplies
+    the sum of gradients over a block, as if its examples had come one by one. From the first block whose loss is not finite
+    on, the parameters stay as they are.
+
+    Raises KeyError when ``optimizer.name`` is not one of ``ROW_RULES``.
+    """
+    init, apply = ROW_RULES[config.optimizer.name]
+    blocks_per_update = config.batching.blocks_per_update
+
+    def step(state: TrainState, batch: PyTree, hyperparameters: Hyperparameters) -> tuple[TrainState, StepMetrics]:
+        rate = make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model)(state.step + 1)
+
+        def sums_of(rows: Mapping[str, Array], block: PyTree) -> tuple[Array, LossSums]:
+            sums = loss(rows, block)
+            return sums.loss, sums
+
+        def take_block(carry: tuple, block: PyTree) -> tuple[tuple, None]:
+            params, memory, sums, squares, finite = carry
+            found = lookups(block)
+            rows = {name: _table(params, lookup)[lookup.ids] for name, lookup in found.items()}
+            gradients, block_sums = jax.grad(sums_of, has_aux=True)(rows, block)
+            square = sum((jnp.vdot(leaf, leaf) for leaf in gradients.values()), jnp.zeros((), jnp.float32))
+            finite &= jnp.isfinite(block_sums.loss) & jnp.isfinite(square)
+            for name, lookup in found.items():
+                scale = 1.0 if lookup.scale is None else lookup.scale[..., None]
+                gradient = jnp.where(finite, scale * gradients[name], 0.0)
+                params, memory = apply(params, memory, lookup, gradient, rate)
+            return (params, memory, sums + block_sums, squares + square, finite), None
+
+        zero = jnp.zeros((), jnp.float32)
+        first = state.params, state.optimizer_state, LossSums.zero(), zero, jnp.asarray(True)
+        blocks = jax.tree.map(lambda rows: interleaved(rows, blocks_per_update), batch)
+        (params, memory, sums, squares, finite), _ = lax.scan(take_block, first, blocks)
+        metrics = StepMetrics(sums, jnp.sqrt(squares) / jnp.maximum(sums.tokens, 1.0), finite)
+        return TrainState(state.step + 1, params, memory, state.key_data), metrics
+
+    return UpdateRule(init, step)
+
+
+def _sgd(params: PyTree, memory: PyTree, lookup: Lookup, gradient: Array, rate: Array) -> tuple[PyTree, PyTree]:
+    """Adds minus the rate times the gradient; rows that occur several times add up."""
+    table = _table(params, lookup).at[lookup.ids].add(-rate * gradient)
+    return _with_table(params, lookup, table), memory
+
+
+def _adagrad(params: PyTree, memory: PyTree, lookup: Lookup, gradient: Array, rate: Array) -> tuple[PyTree, PyTree]:
+    """Duchi et al. 2011, per number, as the authors of GloVe have it: the squares are of gradients times the rate.
+
+    They begin with 1, so that the rate counts until they have grown beyond that. Each occurrence of a row adds its own.
+    """
+    scaled = rate * gradient
+    squares = _table(memory, lookup).at[lookup.ids].add(scaled**2)
+    table = _table(params, lookup).at[lookup.ids].add(-scaled * lax.rsqrt(squares[lookup.ids]))
+    return _with_table(params, lookup, table), _with_table(memory, lookup, squares)
+
+
+ROW_RULES = {
+    "sgd": (lambda params: {}, _sgd),
+    "adagrad": (lambda params: jax.tree.map(jnp.ones_like, params), _adagrad),
+}
+"""By ``optimizer.name``: the state before the first update, and what a gradient does to the rows that were read."""
+
+
+def _table(tree: PyTree, lookup: Lookup) -> Array:
+    module, name = lookup.table
+    return tree[module][name]
+
+
+def _with_table(tree: PyTree, lookup: Lookup, table: Array) -> PyTree:
+    module, name = lookup.table
+    return tree | {module: tree[module] | {name: table}}
