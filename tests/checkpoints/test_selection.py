@@ -81,7 +81,7 @@ def test_pruning_keeps_and_the_table_shows_what_the_watcher_found_best(run, caps
 def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run, tmp_path, capsys):
     write_score(run, 400, '{"bleu"')
     summary = summarize(run.path, "run")
-    assert (summary.score, summary.chrf, summary.best_update) == (99.0, 50.0, 150)
+    assert (summary.score, summary.metrics["chrf"], summary.best_update) == (99.0, 50.0, 150)
     assert summary.best_checkpoint == run.checkpoints / "300"
     assert main(["report", str(run.path), f"--output={tmp_path / 'out'}"]) == 0
     told = f"{run.checkpoints / '400'} is damaged: its score cannot be read."

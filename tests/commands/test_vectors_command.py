@@ -118,7 +118,7 @@ def test_what_cannot_be_is_told(files, capsys):
         (["vectors", "analogy", "king", "man", vectors], "takes three words, such as king man woman, found king man"),
         (["vectors", "analogy", "king", "man", "woman"], "--vectors: give a file of word vectors, or a run"),
         (["vectors", "analogy", "king", "man", "woman", vectors, f"--workdir={files}"], "one of the two"),
-        (["vectors", "neighbors", "king", f"--workdir={files}"], f"--workdir: {files}: "),
+        (["vectors", "neighbors", "king", f"--workdir={files}"], f"--workdir: {files} is not a run"),
         (["vectors", "neighbors", "king", vectors, "--checkpoint=last"], "--checkpoint: is for --workdir"),
         (["vectors", "neighbors", "quean", vectors], "'quean' is not one of the 5 words; did you mean 'queen'?"),
         (

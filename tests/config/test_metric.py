@@ -4,7 +4,7 @@ import pytest
 
 from transformer_jax.config import ExperimentConfig, Metric, from_dict
 
-MORE, LESS = Metric("bleu", "maximize"), Metric("bits_per_byte", "minimize")
+MORE, LESS = Metric("bleu", "maximize", "BLEU", digits=2), Metric("bits_per_byte", "minimize")
 
 
 @pytest.mark.parametrize(("metric", "best"), [(MORE, 3), (LESS, 4)])

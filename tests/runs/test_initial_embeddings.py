@@ -74,7 +74,7 @@ def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
     file = write_vectors(tmp_path / "v.txt", table("a", "b"))[0]
     config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
     with prepared(config, tmp_path / "run") as run:
-        _describe_run(run, run.task.prepare_data())
+        _describe_run(run, run.task.training_data().report)
         run.checkpoints.save(run.initial.state(), _progress(run))
     file.unlink()
     require_same_run(replace(config, init=InitConfig()), str(tmp_path / "run"))
