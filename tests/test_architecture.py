@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from reading_path import count_lines, reading_paths
+from reading_path import DOCUMENT, count_lines, reading_paths
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_jax"
@@ -286,3 +287,7 @@ def test_the_reading_paths_exist_and_are_short():
     assert (len(training), len(translating)) <= (25, 20)
     assert count_lines(training) <= 3500
     assert count_lines(translating) <= 2500
+    for name, files in (("training", training), ("translating", translating)):
+        (row,) = re.findall(rf"\| {name} path: files, lines \|.*\| (\d+), ([\d,]+) \|", DOCUMENT.read_text("utf-8"))
+        assert int(row[0]) == len(files)
+        assert int(row[1].replace(",", "")) == pytest.approx(count_lines(files), rel=0.03), "docs/architecture.md"

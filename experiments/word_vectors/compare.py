@@ -42,7 +42,7 @@ def ours(name: str, data: str, epochs: int) -> dict:
 
     config = settings(name, data, 10)
     mesh, tokenizers = make_mesh(config.mesh, jax.devices()[:1]), new_tokenizers(config)
-    planned = TrainingProgram(build_task(config, tokenizers, mesh), mesh).training_data()
+    planned = TrainingProgram(build_task(config, tokenizers, mesh), mesh).training_data
     updates = round(epochs * planned.blocks.updates_per_epoch)
     config = settings(name, data, updates)
     program = TrainingProgram(build_task(config, tokenizers, mesh), mesh)
