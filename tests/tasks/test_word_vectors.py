@@ -18,6 +18,8 @@ from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tok
 from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
+from transformer_jax.word_vectors.evaluation import evaluate_vectors
+from transformer_jax.word_vectors.test_sets import read_test_sets
 
 MODELS = {
     "skip_gram": {"kind": "skip_gram", "d_model": 8, "window": 2},
@@ -141,3 +143,15 @@ def test_words_of_one_class_become_neighbors_by_the_quick_recipe(cache):
         nearest = np.argsort(-(unit[rows] @ unit.T), axis=1)[:, 1:4]
         share = np.mean([[vectors.words[other] in members for other in others] for others in nearest])
         assert share > 0.6, name
+
+
+def test_validations_score_the_test_sets_that_the_data_names(cache, tmp_path):
+    (tmp_path / "pairs.txt").write_text("girl\tboy\t9\ngirl\tgarden\t1\nboy\tgarden\t2\n")
+    scored, plain = (task_of(word_vectors_config(cache, data={"test_sets": folder})) for folder in (str(tmp_path), ""))
+    params = jax.device_get(scored.init_params(jax.random.key(0)))
+    found = scored.evaluate(params, "validation").metrics
+    vectors = vectors_of(params, scored.config, scored.tokenizer)
+    expected = evaluate_vectors(vectors, read_test_sets([str(tmp_path)])).headline()
+    assert "spearman_pairs" in expected
+    assert {name: found[name] for name in expected} == expected
+    assert set(plain.evaluate(params, "validation").metrics) == set(found) - set(expected)

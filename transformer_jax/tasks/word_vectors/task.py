@@ -21,9 +21,12 @@ from transformer_jax.tasks.word_vectors.frequencies import count_ids, counts_of_
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
 from transformer_jax.tasks.word_vectors.pair_blocks import PairBlocks, open_cooccurrences
 from transformer_jax.tasks.word_vectors.text_blocks import TextBlocks
+from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows
 from transformer_jax.training.step import UpdateRule
+from transformer_jax.word_vectors.evaluation import evaluate_vectors
+from transformer_jax.word_vectors.test_sets import WordTestSets, read_test_sets
 
 WORD_TOKENIZERS = {"word": WordTokenizer, "lower_word": LowerWordTokenizer}
 VALIDATION_UPDATES = 4
@@ -142,13 +145,26 @@ class WordVectorTask:
         for update in range(min(VALIDATION_UPDATES, blocks.updates_per_epoch)):
             sums += jax.device_get(self._compiled_loss(params, put_rows(blocks.block(update), self._mesh)))
         examples = max(float(sums.tokens), 1.0)
-        return WordVectorEvaluation(name, float(sums.loss) / examples, float(sums.correct) / examples, int(sums.tokens))
+        loss, accuracy = float(sums.loss) / examples, float(sums.correct) / examples
+        return WordVectorEvaluation(name, loss, accuracy, int(sums.tokens), self._scores_of_test_sets(params))
 
     @cached_property
     def counts(self) -> np.ndarray:
         """How often each id is in the training split, 0 for what gets no vector; int64 [V]."""
         store = self._store(self.config.data.train_split)
         return counts_of_words(count_ids(store, self.tokenizer.vocabulary_size), self.config.tokenizer.min_count)
+
+    @cached_property
+    def _test_sets(self) -> WordTestSets:
+        """Raises DataError when a file of them cannot be read."""
+        return read_test_sets([self.config.data.test_sets])
+
+    def _scores_of_test_sets(self, params: PyTree) -> dict[str, float]:
+        """By name, from -1 to 1, where ``data.test_sets`` names any."""
+        if not self.config.data.test_sets:
+            return {}
+        vectors = vectors_of(jax.device_get(params), self.config, self.tokenizer)
+        return evaluate_vectors(vectors, self._test_sets).headline()
 
     def _blocks(self, store: DocumentStore) -> TextBlocks | PairBlocks:
         config, model = self.config, self.config.model
