@@ -78,12 +78,13 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
         saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
         data = checkpoints.progress(step)["data"]
     match = match_parameters(saved, {name: leaf.shape for name, leaf in named_leaves(like).items()}, init)
-    theirs = {digest for name, digest in data.items() if name.endswith("tokenizer")}
-    _require_same_tokenizers(match, theirs, {tokenizers.source.fingerprint(), tokenizers.target.fingerprint()})
+    # Tasks with one side have one tokenizer, for both.
+    theirs = tuple(data.get(f"{side} tokenizer", data.get("tokenizer")) for side in ("source", "target"))
+    _require_same_tokenizers(match, theirs, (tokenizers.source.fingerprint(), tokenizers.target.fingerprint()))
     return InitialParameters(init, step, match)
 
 
-def _require_same_tokenizers(match: Match, theirs: set[str], ours: set[str]) -> None:
+def _require_same_tokenizers(match: Match, theirs: tuple[str | None, ...], ours: tuple[str, ...]) -> None:
     tables = [name for name in match.taken if OF_A_VOCABULARY.search(name)]
     if tables and theirs != ours:
         raise ConfigError(

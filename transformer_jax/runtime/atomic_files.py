@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError, DataError
 def appearing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
 
-    A reader, or whoever comes after a kill, finds the old file or the new one. Several processes may do so at once, also
+    A reader finds the old file or the new one, also after a kill. Several processes may do so at once, also
     on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

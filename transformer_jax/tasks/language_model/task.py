@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import jax
 import numpy as np
@@ -11,16 +10,16 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.document_store import DocumentStore, open_document_store, train_text_tokenizer
+from transformer_jax.data.document_store import DocumentStore, train_text_tokenizer
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.interface import activations
-from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.protocol import DataReport
+from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 
@@ -82,35 +81,12 @@ class LanguageModelData:
             update += 1
 
 
-class LanguageModelTask:
-    """Data, model, loss and evaluation, made from the settings of a run and its tokenizer.
-
-    Serves every run of the same structure on the same data: no hyperparameter of a run is in it.
-    """
+class LanguageModelTask(TextTask):
+    """Data, model, loss and evaluation, made from the settings of a run and its tokenizer."""
 
     def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
-        self.config = config
-        self.tokenizer = tokenizer
-        self.tokenizers = TokenizerPair(tokenizer, tokenizer)
-        self.source = open_documents(config.data, config.data_seed)
-        self.objective = LanguageModelObjective(config, tokenizer.vocabulary_size, mesh)
-        self._mesh = mesh
-        self._stores: dict[str, DocumentStore] = {}
+        super().__init__(config, tokenizer, LanguageModelObjective(config, tokenizer.vocabulary_size, mesh), mesh)
         self._compiled_loss = jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(mesh))
-
-    @cached_property
-    def identity(self) -> dict[str, str]:
-        """Digests of what the training reads: another one is another run."""
-        fingerprint = self.source.fingerprint(self.config.data.train_split)
-        return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
-
-    def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
-        return self.objective.init_params(key)
-
-    def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """Label-smoothed cross entropy of a training batch, with dropout."""
-        return self.objective.loss(params, batch, key, hyperparameters)
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""
@@ -165,11 +141,3 @@ class LanguageModelTask:
             if len(dispatched) > 1:
                 yield jax.device_get(dispatched.pop(0))
         yield from map(jax.device_get, dispatched)
-
-    def _store(self, split: str) -> DocumentStore:
-        if split not in self._stores:
-            with first_goes_first():
-                self._stores[split] = open_document_store(
-                    self.source, split, self.tokenizer, self.config.data.cache_directory
-                )
-        return self._stores[split]

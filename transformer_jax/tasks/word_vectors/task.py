@@ -10,12 +10,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, Hyperparameters
-from transformer_jax.data.document_store import DocumentStore, open_document_store, train_text_tokenizer
+from transformer_jax.data.document_store import DocumentStore, train_text_tokenizer
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.protocol import DataReport
+from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.word_vectors.evaluation import WordVectorEvaluation
 from transformer_jax.tasks.word_vectors.frequencies import count_ids, counts_of_words
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
@@ -85,34 +86,12 @@ class WordVectorData:
             first_update += 1
 
 
-class WordVectorTask:
-    """Data, objective and evaluation, made from the settings of a run and its tokenizer.
-
-    Serves every run of the same structure on the same data: no hyperparameter of a run is in it.
-    """
+class WordVectorTask(TextTask):
+    """Data, objective and evaluation, made from the settings of a run and its tokenizer."""
 
     def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
-        self.config = config
-        self.tokenizer = tokenizer
-        self.tokenizers = TokenizerPair(tokenizer, tokenizer)
-        self.source = open_documents(config.data, config.data_seed)
-        self.objective = WordVectorObjective(config, tokenizer.vocabulary_size, mesh)
-        self._mesh = mesh
+        super().__init__(config, tokenizer, WordVectorObjective(config, tokenizer.vocabulary_size, mesh), mesh)
         self._compiled_loss = jax.jit(self.objective.loss, out_shardings=everywhere(mesh))
-
-    @cached_property
-    def identity(self) -> dict[str, str]:
-        """Digests of what the training reads: another one is another run."""
-        fingerprint = self.source.fingerprint(self.config.data.train_split)
-        return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
-
-    def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
-        return self.objective.init_params(key)
-
-    def loss(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """Sums over the examples of a batch."""
-        return self.objective.loss(params, batch, key, hyperparameters)
 
     def rule(self) -> UpdateRule:
         """What an update does, in place of a dense gradient."""
@@ -174,10 +153,6 @@ class WordVectorTask:
                 pairs = open_cooccurrences(store, self.identity, self.counts, model.window, model.memory_pairs, cache)
             return PairBlocks(pairs, self.tokenizer.vocabulary_size, config.batching, config.data_seed)
         return TextBlocks(store, self.counts, config.data.subsample, config.batching, config.model, config.data_seed)
-
-    def _store(self, split: str) -> DocumentStore:
-        with first_goes_first():
-            return open_document_store(self.source, split, self.tokenizer, self.config.data.cache_directory)
 
 
 def _parts(rows: np.ndarray, parts: tuple[int, ...], count: int) -> np.ndarray:

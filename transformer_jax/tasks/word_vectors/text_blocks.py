@@ -26,7 +26,7 @@ KEEPING, WINDOWS, NEGATIVES = range(3)
 
 
 class TextBlocks:
-    """The blocks of all updates. Every epoch has every span of the text once, in its own order, each time subsampled anew.
+    """The blocks of all updates. Every epoch has every span of the text once, in its own order, with its own subsample.
 
     An update takes so many spans that what is left of them after subsampling fits into its rows, but for one in 30,000 updates
     whose last words are left out (4 standard deviations).
