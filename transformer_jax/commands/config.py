@@ -1,8 +1,8 @@
 """Print the settings of a recipe or a run, every one of them, or the difference from another.
 
 Example:
-    transformer-jax config --config=configs/multi30k.py:tiny --config.model.dropout=0.2
-    transformer-jax config --config=configs/multi30k.py:tiny --against=runs/multi30k
+    transformer-jax config --config=multi30k:tiny --config.model.dropout=0.2
+    transformer-jax config --config=multi30k:tiny --against=runs/multi30k
 
 Each line is a setting that --config.KEY=VALUE changes. Nothing is started and JAX is not loaded.
 """

@@ -28,7 +28,7 @@ OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5;
 
 def define_config_flag(values: flags.FlagValues, required: bool = True) -> None:
     """Lets the command take ``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
-    meaning = "a recipe, for example configs/multi30k.py:tiny, or the directory of a run"
+    meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run"
     flags.DEFINE_string(CONFIG_FLAG, None, meaning, flag_values=values, required=required)
     define_override_flag(values)
 
@@ -65,7 +65,9 @@ def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = Non
         return from_dict(apply_overrides(to_dict(base), overrides_of(values)))
     source = values.config
     if not source:
-        raise ConfigError("--config: give a recipe, for example configs/quickstart.py, or the directory of a run")
+        raise ConfigError(
+            "--config: give a recipe, for example quickstart (transformer-jax recipes lists them), or the directory of a run"
+        )
     return resolve(source, overrides_of(values))
 
 

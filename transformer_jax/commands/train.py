@@ -1,8 +1,8 @@
 r"""Train a model, or resume a run that stopped.
 
 Example:
-    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
-    transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart --config.training.num_updates=500
+    transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
+    transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
 
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
 Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C)
@@ -13,7 +13,7 @@ tokenizers; update count, schedule and optimizer start from zero. --config.init.
 renamed and what stays randomly initialized, --config.optimizer.freeze what is not trained; the patterns are
 searched for in paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in
 run.json:
-    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=captions --workdir=runs/captions \
+    transformer-jax train --config=multi30k:tiny_hour --config.data.directory=captions --workdir=runs/captions \
         --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
 Once it has a checkpoint the run resumes without --init_from too, or with the folder to which the other run was moved.
 
