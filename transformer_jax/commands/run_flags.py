@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
+from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
-    MeshConfig,
-    difference,
+    config_for_use,
     load_run_config,
+    on_any_devices,
 )
 
 if TYPE_CHECKING:
@@ -51,15 +51,7 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
 
     workdir = values.workdir if workdir is None else workdir
     RunDirectory(workdir).require_run()
-    saved = _on_any_devices(load_run_config(workdir))
-    config = resolve_config(values, base=saved)
-    for key, before, _ in difference(saved, config):
-        if not key.startswith(("decoding.", "mesh.", "data.directory", "data.file", "data.cache_directory")):
-            raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file "
-                "and data.cache_directory can change"
-            )
-    return config
+    return config_for_use(workdir, overrides_of(values))
 
 
 def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[ChosenRun]":
@@ -73,7 +65,7 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
     for text in values.ensemble:
         folder, checkpoint = split_checkpoint(text, "--ensemble")
         RunDirectory(folder).require_run("--ensemble")
-        own = _on_any_devices(load_run_config(folder))
+        own = on_any_devices(load_run_config(folder))
         if own.task != config.task:
             raise ConfigError(
                 f"--ensemble: {folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
@@ -111,10 +103,3 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
             "update"
         )
     return run, checkpoint
-
-
-def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
-    model = config.model
-    if not model.is_recurrent:
-        model = replace(model, attention_backend="auto")
-    return replace(config, mesh=MeshConfig(), model=model)

@@ -1,8 +1,8 @@
 """Recipes: Python files with ``get_config([argument]) -> ml_collections.ConfigDict``, named ``path.py[:argument]``.
 
-Those of the package need neither folder nor ending: ``multi30k:tiny``. A recipe may import ``ml_collections`` and its sibling recipes (``import transformer_base``). It may list the arguments it
-understands in ``VARIANTS``, which turns a misspelled one into a message that names the nearest, and in ``MEASURED`` the
-hardware, the time and the score of those that were run.
+Those of the package need neither folder nor ending: ``multi30k:tiny``. A recipe may import ``ml_collections`` and its sibling
+recipes (``import transformer_base``). It may list the arguments it understands in ``VARIANTS``, which turns a misspelled one
+into a message that names the nearest, and in ``MEASURED`` the hardware, the time and the score of those that were run.
 """
 
 import inspect

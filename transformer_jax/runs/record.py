@@ -12,6 +12,7 @@ from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
 from transformer_jax.runs.initial_state import InitialState
@@ -69,6 +70,7 @@ class PreparedRun:
     initial: InitialState
     notes: list[str]
     should_stop: ShouldStop | None = None
+    callback: Callback = Callback()  # noqa: RUF009  # it has no state
 
 
 @contextmanager
@@ -78,6 +80,7 @@ def prepare_run(
     task: Task,
     update: Update,
     should_stop: ShouldStop | None = None,
+    callback: Callback = Callback(),  # noqa: B008
 ) -> Iterator[PreparedRun]:
     """Restores the newest checkpoint, if there is one; waits for the last one to be written at the end.
 
@@ -91,6 +94,7 @@ def prepare_run(
         is_new = not checkpoints.steps()
         initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
         run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, [], should_stop)
+        run.callback = callback
         if not is_new:
             state, progress, run.notes = checkpoints.restore_newest(update.state_shapes)
             _require_same_data(directory, task, progress["data"])
@@ -168,6 +172,7 @@ class RunRecord:
             "speed/target_tokens_per_second": rate,
         }
         self._log.write(number, logged)
+        self._run.callback.on_log(number, logged)
         self._goodput.write(number)
         return window["train/loss"], rate
 
@@ -227,14 +232,15 @@ class RunRecord:
         is_best = self._counters.add_validation(value, selection)
         best = "the best so far" if is_best else f"best {selection.text(self._counters.best or 0.0)}"
         say(f"update {number}: validation {found.summary} ({best})")
-        if self._run.should_stop is not None and self._run.should_stop(number, logged):
-            self._is_stopped = True
+        is_asked = self._run.should_stop is not None and self._run.should_stop(number, logged)
+        self._is_stopped |= bool(self._run.callback.on_validation(number, logged)) or is_asked
         return value
 
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
         with self._clock.spend("checkpoint"):
             self._checkpoints.save(state, _progress(self._run), score)
+        self._run.callback.on_checkpoint(int(state.step), self.directory.checkpoints / str(int(state.step)))
         self._goodput.saved()
         self._goodput.write(int(state.step))
 

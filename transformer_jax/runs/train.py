@@ -17,6 +17,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
+from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.loop import train_loop
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
@@ -72,6 +73,7 @@ def run_training(
     profiled: ProfiledSteps | None = None,
     is_distributed: bool = False,
     shared: SharedPrograms | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
     """Settings -> tokenizers -> task -> data -> run record -> loop.
 
@@ -95,7 +97,9 @@ def run_training(
         with locked_directory(directory):
             tokenizers = shared.tokenizers_of(config, directory)
             program = shared.program_of(config, tokenizers, mesh)
-            with prepare_run(config, directory, program.task, program.update) as prepared:
+            with prepare_run(
+                config, directory, program.task, program.update, callback=Callbacks(callbacks)
+            ) as prepared:
                 data = checked_training_data(program)
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
