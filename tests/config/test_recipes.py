@@ -149,9 +149,9 @@ def _specs() -> list[str]:
 
 @pytest.mark.parametrize("spec", _specs(), ids=lambda spec: Path(spec).name)
 def test_every_shipped_recipe_resolves_and_says_what_to_expect(spec):
-    resolve(spec)
+    resolve(spec, [("data.train", "a.en,a.de")] if Path(spec).name == "text.py" else [])
     text = Path(spec.partition(":")[0]).read_text()
-    assert "transformer-jax train --config=configs/" in text
+    assert "transformer-jax train --config=" in text
 
 
 def test_listed_recipes_are_those_that_ship_each_with_what_was_measured():

@@ -12,7 +12,7 @@ from absl import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
 from transformer_jax.config.keys import type_of
 from transformer_jax.config.names import nearest
-from transformer_jax.config.overrides import spelled_out
+from transformer_jax.config.overrides import joined_files, spelled_out
 
 CONFIG_FLAG = "config"
 # Where --config.KEY=VALUE is kept as KEY=VALUE, in the order of the command line.
@@ -52,7 +52,7 @@ def define_distributed_flag(values: flags.FlagValues) -> None:
 def overrides_of(values: flags.FlagValues) -> list[tuple[str, str]]:
     """The overrides of the command line, ``[("decoding.beam_width", "5"), ...]``; of ``mesh=data=2,fsdp=4`` each."""
     items = (item.partition("=") for item in values.config_override)
-    return [setting for key, _, text in items for setting in spelled_out(key, text)]
+    return joined_files([setting for key, _, text in items for setting in spelled_out(key, text)])
 
 
 def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = None) -> ExperimentConfig:

@@ -24,13 +24,17 @@ Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand
     JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
 """
 
+import itertools
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import define_config_flag, define_distributed_flag, resolve_config
+from transformer_jax.commands.flag_parsing import define_config_flag, define_distributed_flag
 from transformer_jax.commands.run_flags import split_checkpoint
+from transformer_jax.commands.sizing import sized_config
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
 # Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
@@ -40,6 +44,9 @@ CHANGEABLE = (
     "training.keep_last",
     "training.keep_best",
     "data.directory",
+    "data.train",
+    "data.validation",
+    "data.test",
     "data.file",
     "data.cache_directory",
     "batching.prefetch_batches",
@@ -60,6 +67,8 @@ def define_flags(values: flags.FlagValues) -> None:
     )
     meaning = "RUN[:CHECKPOINT]: start from the parameters of another run; sets init.run and init.checkpoint"
     flags.DEFINE_string("init_from", None, meaning, flag_values=values)
+    meaning = "time that training may take, such as 20m or 2h: sizes the model for the corpus (data.source=text)"
+    flags.DEFINE_string("budget", None, meaning, flag_values=values)
     define_distributed_flag(values)
     flags.DEFINE_string(
         "profile_steps", None, "A:B: trace the updates from A to B into profile/ of the run", flag_values=values
@@ -71,15 +80,45 @@ def run(values: flags.FlagValues) -> int:
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
-    config = resolve_config(values)
-    config = replace(config, init=config.init.absolute())
+    config, remark = sized_config(values)
+    if remark:
+        print(f"{remark}", file=sys.stderr)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     require_same_run(config, values.workdir)
     config = with_recorded_init(config, values.workdir)
+    require_ready(config, values.workdir)
     from transformer_jax.runs.profiler import ProfiledSteps
     from transformer_jax.runs.train import train
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
     return train(config, values.workdir, profiled, values.distributed)
+
+
+CHECKED_PAIRS = 200_000
+
+
+def require_ready(config: ExperimentConfig, workdir: str) -> None:
+    """Raises ConfigError and DataError, before JAX starts, when the folder is locked or cannot be written, or a split cannot be
+    read: its files, their encoding, and as many lines on both sides, in the first pairs.
+    """
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.data.corpora import open_corpus
+    from transformer_jax.data.documents import open_documents
+    from transformer_jax.runtime.atomic_files import require_writable
+
+    require_writable(RunDirectory(workdir).path, "--workdir")
+    with RunDirectory(workdir).locked():
+        pass
+    if config.data.source != "text":
+        return
+    splits = [config.data.train_split] + [config.data.validation_split] * bool(config.training.evaluate_every)
+    for split in splits:
+        examples: Iterator[object]
+        if config.task == "translation":
+            examples = open_corpus(config.data, config.data_seed).pairs(split)
+        else:
+            examples = open_documents(config.data, config.data_seed).documents(split)
+        next(itertools.islice(examples, CHECKED_PAIRS, None), None)
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data.named_files import NamedFiles
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
@@ -23,8 +24,12 @@ def _reverse(config: DataConfig, seed: int) -> Corpus:
 
 
 def _text(config: DataConfig, seed: int) -> Corpus:
-    del seed
-    return TextCorpus(config.directory, config.source_language, config.target_language)
+    place = config.directory, config.source_language, config.target_language
+    named = [(name, files) for name, files in config.files().items() if files]
+    if not named and not config.held_out:
+        return TextCorpus(*place)
+    splits = config.train_split, config.validation_split
+    return NamedFiles(*place, tuple(named), *splits, config.held_out, seed)
 
 
 def _tfds(config: DataConfig, seed: int) -> Corpus:
