@@ -56,7 +56,7 @@ DOORS: dict[str, set[str]] = {
     "matplotlib": {"visualization", "sweeps.pictures"},
     "optuna": {"sweeps"},
     "rich": {"runs.progress", "sweeps.progress", "data"},
-    "tensorboardX": {"runs.metrics_log"},
+    "tensorboardX": {"runs.trackers"},
     "absl": {"commands", "__main__"},
     "yaml": {"launching"},
     "sklearn": {"word_vectors.vectorizers", "word_vectors.projection"},

@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from transformer_jax.api.trained_run import Run, load
     from transformer_jax.api.training import train
     from transformer_jax.config import ConfigError, DataError
+    from transformer_jax.config.plugins import load_plugin, register
     from transformer_jax.runs.callbacks import Callback
 
 __version__ = "0.2.0"
-__all__ = ["Callback", "ConfigError", "DataError", "Run", "load", "train"]
+__all__ = ["Callback", "ConfigError", "DataError", "Run", "load", "load_plugin", "register", "train"]
 
 _PLACES = {
     "Callback": "transformer_jax.runs.callbacks",
     "ConfigError": "transformer_jax.config",
     "DataError": "transformer_jax.config",
     "Run": "transformer_jax.api.trained_run",
+    "load_plugin": "transformer_jax.config.plugins",
+    "register": "transformer_jax.config.plugins",
     "load": "transformer_jax.api.trained_run",
     "train": "transformer_jax.api.training",
 }

@@ -48,10 +48,15 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
     Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
     """
     from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.checkpoints.selection import chosen_step
 
     workdir = values.workdir if workdir is None else workdir
-    RunDirectory(workdir).require_run()
-    return config_for_use(workdir, overrides_of(values))
+    run = RunDirectory(workdir)
+    run.require_run()
+    config = config_for_use(workdir, overrides_of(values))
+    if "checkpoint" in values and not ("watch" in values and values.watch):
+        chosen_step(run, values.checkpoint or "best")
+    return config
 
 
 def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[ChosenRun]":

@@ -24,9 +24,7 @@ Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand
     JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
 """
 
-import itertools
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +41,7 @@ CHANGEABLE = (
     "training.patience",
     "training.keep_last",
     "training.keep_best",
+    "training.trackers",
     "data.directory",
     "data.train",
     "data.validation",
@@ -94,7 +93,7 @@ def run(values: flags.FlagValues) -> int:
     return train(config, values.workdir, profiled, values.distributed)
 
 
-CHECKED_PAIRS = 200_000
+CHECKED_EXAMPLES = 200_000
 
 
 def require_ready(config: ExperimentConfig, workdir: str) -> None:
@@ -102,8 +101,7 @@ def require_ready(config: ExperimentConfig, workdir: str) -> None:
     read: its files, their encoding, and as many lines on both sides, in the first pairs.
     """
     from transformer_jax.checkpoints.run_directory import RunDirectory
-    from transformer_jax.data.corpora import open_corpus
-    from transformer_jax.data.documents import open_documents
+    from transformer_jax.data.readable_splits import require_readable
     from transformer_jax.runtime.atomic_files import require_writable
 
     require_writable(RunDirectory(workdir).path, "--workdir")
@@ -111,14 +109,8 @@ def require_ready(config: ExperimentConfig, workdir: str) -> None:
         pass
     if config.data.source != "text":
         return
-    splits = [config.data.train_split] + [config.data.validation_split] * bool(config.training.evaluate_every)
-    for split in splits:
-        examples: Iterator[object]
-        if config.task == "translation":
-            examples = open_corpus(config.data, config.data_seed).pairs(split)
-        else:
-            examples = open_documents(config.data, config.data_seed).documents(split)
-        next(itertools.islice(examples, CHECKED_PAIRS, None), None)
+    for split in ["train", *["validation"] * bool(config.training.evaluate_every)]:
+        require_readable(config, split, CHECKED_EXAMPLES)
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

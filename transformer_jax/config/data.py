@@ -62,7 +62,7 @@ class DataConfig:
         )
 
     def __post_init__(self) -> None:
-        require_choice("data.source", self.source, DATA_SOURCES)
+        require_choice("data.source", self.source, DATA_SOURCES, "data_source")
         is_found = self.source != "text" or bool(self.directory or self.train)
         problem = "must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}"
         require(is_found, "data.directory", problem)

@@ -5,12 +5,12 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from functools import cache
 from typing import Any, NamedTuple
 
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.keys import fields_of, leaf_keys, type_of
 from transformer_jax.config.meanings import MEANINGS
+from transformer_jax.config.plugins import registered
 from transformer_jax.config.renamed import current_key
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, TASKS, kinds_of
 
@@ -84,7 +84,6 @@ def _default(block: type, name: str) -> Any:
     return next(field.default for field in fields(block) if field.name == name)
 
 
-@cache
 def _choices(block: type, key: str) -> tuple[str, ...]:
     """The choices with which a settings dataclass, or one that it extends, checks ``key`` by ``require_choice``."""
     for settings in block.__mro__[:-1]:
@@ -93,9 +92,11 @@ def _choices(block: type, key: str) -> tuple[str, ...]:
                 continue
             for call in ast.walk(node):
                 if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "require_choice":
-                    checked, _, choices = call.args
+                    checked, _, choices, *kind = call.args
                     if isinstance(checked, ast.Constant) and checked.value == key:
-                        return tuple(_named_choices(choices, sys.modules[settings.__module__]))
+                        added = [registered(str(each.value)) for each in kind if isinstance(each, ast.Constant)]
+                        named = _named_choices(choices, sys.modules[settings.__module__])
+                        return (*named, *(name for names in added for name in names))
     return ()
 
 

@@ -10,7 +10,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 EFFICIENCY, SHARE_OF_UPDATES = 0.4, 0.9
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
 TOKENS_PER_WORD = 1.4
-VALIDATIONS = 8
+VALIDATIONS, FEWEST_BETWEEN = 8, 50
 
 
 class Corpus(NamedTuple):
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """The settings that follow, by dotted key."""
-        size, every = self.size, max(self.updates // VALIDATIONS, 1)
+        size, every = self.size, max(self.updates // VALIDATIONS, min(self.updates, FEWEST_BETWEEN))
         return {
             "tokenizer.vocabulary_size": size.vocabulary,
             "batching.tokens_per_update": size.tokens_per_update,
@@ -90,7 +90,7 @@ class Plan(NamedTuple):
         minutes = f"{self.seconds / 60:.0f} minutes" if self.seconds >= 90 else f"{self.seconds:.0f} seconds"
         return (
             f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {self.size.parameters / 1e6:.1f} million "
-            f"parameters, {self.updates:,} updates ({self.epochs:.1f} epochs), about {minutes} of this CPU with nothing else to do"
+            f"parameters, {self.updates:,} updates ({self.epochs:.1f} epochs), about {minutes} of this CPU if it is free"
         )
 
 

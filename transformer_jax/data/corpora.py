@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from transformer_jax.config import DataConfig
+from transformer_jax.config.plugins import registered
 from transformer_jax.data.named_files import NamedFiles
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
@@ -48,4 +49,5 @@ CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:
     """The corpus of ``config.source``. ``seed`` only matters to generated training sentences. Reads no data yet."""
-    return CORPORA[config.source](config, seed)
+    corpus: Corpus = (CORPORA | registered("data_source"))[config.source](config, seed)
+    return corpus

@@ -18,7 +18,8 @@ from transformer_jax.runs.goodput import Goodput
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
-from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.runs.trackers import open_trackers
+from transformer_jax.runtime.distributed import first_goes_first, is_first
 from transformer_jax.tasks.protocol import DataReport, Evaluation, Task, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.training.counters import Counters
@@ -111,7 +112,9 @@ def open_record(run: PreparedRun, data: TrainingData, clock: Clock) -> Iterator[
     with first_goes_first():
         goodput = Goodput(run.directory.goodput, run.first_update, clock)
         _describe_run(run, data.report)
-        log = MetricsLog(run.directory.metrics, run.first_update)
+        # Of several processes, each of the others has a folder that vanishes.
+        trackers = open_trackers(run.directory.metrics.parent, run.config, run.first_update) if is_first() else []
+        log = MetricsLog(run.directory.metrics, run.first_update, trackers)
     with closing(log):
         yield RunRecord(run, data, log, goodput, clock)
 

@@ -14,7 +14,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.config import ExperimentConfig, load_run_config
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.runs.callbacks import Callback, Callbacks
@@ -270,6 +270,8 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         "interrupted": "interrupted, everything is saved: the same command resumes",
     }[outcome.reason]
     commands = (each.format(workdir=shlex.quote(str(run.path))) for each in TASKS[config.task].next_commands)
+    if not _has_test_split(config):
+        commands = (each.replace("--split=test", "--split=validation") for each in commands)
     lines = [
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         f"  {outcome.time_spent}",
@@ -277,3 +279,13 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         *(f"  {program_name()} {command}" for command in commands),
     ]
     return "\n".join(lines)
+
+
+def _has_test_split(config: ExperimentConfig) -> bool:
+    if config.data.source == "tfds":
+        return True
+    try:
+        TASKS[config.task].require_split(config, "test")
+    except DataError:
+        return False
+    return True
