@@ -1,4 +1,4 @@
-r"""Write what starts a run or a sweep on a cluster: an sbatch script, a Kubernetes manifest, or gcloud commands.
+r"""Write what starts a run or a sweep on a cluster: an sbatch script, a manifest, a SkyPilot task, or gcloud commands.
 
 Examples:
     transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
@@ -6,6 +6,8 @@ Examples:
     transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
         -- sweep --sweep=sweep.py --workdir=/shared/sweep --storage=/shared/sweep/study.journal --workers=16
     transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
+        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
+    transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot \
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
     transformer-jax launch tpu-vm --tpu=v5e:4x4 --zone=us-west4-a --setup='source /mnt/venv/bin/activate' \
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
@@ -29,8 +31,10 @@ from transformer_jax.commands.flag_parsing import define_arguments, overrides_of
 from transformer_jax.config import ConfigError
 from transformer_jax.launching.field_formats import name_of_workdir
 from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_manifest
+from transformer_jax.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
+from transformer_jax.launching.trainjob import TrainJobSettings, train_job_manifest
 from transformer_jax.launching.workload import Sweep, Training
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
@@ -55,6 +59,8 @@ class Launcher(NamedTuple):
 LAUNCHERS = {
     "slurm": Launcher(SlurmSettings, sbatch_script, "sbatch"),
     "kubernetes": Launcher(KubernetesSettings, kubernetes_manifest, "kubectl apply --filename"),
+    "trainjob": Launcher(TrainJobSettings, train_job_manifest, "kubectl apply --filename"),
+    "skypilot": Launcher(SkyPilotSettings, sky_task, "sky jobs launch"),
     "tpu-vm": Launcher(TpuVmSettings, gcloud_script, "bash"),
 }
 USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
@@ -66,13 +72,13 @@ TEXTS = {
     "account": "slurm: passed on",
     "qos": "slurm: passed on",
     "constraint": "slurm: passed on",
-    "memory": "slurm, kubernetes: of each node or pod, such as 64G",
-    "setup": "slurm, tpu-vm: shell commands that come first, such as 'source venv/bin/activate'",
+    "memory": "slurm, kubernetes, trainjob: of each node or pod, such as 64G",
+    "setup": "slurm, skypilot, tpu-vm: shell commands that come first, such as 'source venv/bin/activate'",
     "tpu": "kubernetes, tpu-vm: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4",
-    "image": "kubernetes: a container image with transformer-jax in it",
-    "namespace": "kubernetes: namespace",
-    "volume_claim": "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts",
-    "gpu_type": "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb",
+    "image": "kubernetes, trainjob, skypilot: a container image with transformer-jax in it",
+    "namespace": "kubernetes, trainjob: namespace",
+    "volume_claim": "kubernetes, trainjob: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts",
+    "gpu_type": "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100",
     "zone": "tpu-vm: zone",
     "project": "tpu-vm: project; gcloud's own when left out",
     "runtime_version": "tpu-vm: software of the VM; that of the kind of TPU when left out",
@@ -84,17 +90,22 @@ def define_flags(values: flags.FlagValues) -> None:
     define_arguments(values, USAGE, "the scheduler, and the train or sweep command that it is to run")
     for name, meaning in TEXTS.items():
         flags.DEFINE_string(name, None, meaning, flag_values=values)
-    flags.DEFINE_string("mount_path", "/shared", "kubernetes: where pods see the shared disk", flag_values=values)
-    number: dict[str, Any] = {"flag_values": values, "lower_bound": 1}
-    flags.DEFINE_integer("nodes", 1, "slurm, kubernetes: machines of a run", **number)
-    flags.DEFINE_integer(
-        "gpus_per_node", None, "slurm, kubernetes: GPUs of each; 0: CPU", flag_values=values, lower_bound=0
+    flags.DEFINE_string(
+        "mount_path", "/shared", "kubernetes, trainjob: where pods see the shared disk", flag_values=values
     )
-    flags.DEFINE_integer("cpus", None, "slurm, kubernetes: CPU cores of each process", **number)
+    flags.DEFINE_string("runtime", "jax-distributed", "trainjob: the runtime of Kubeflow Trainer", flag_values=values)
+    number: dict[str, Any] = {"flag_values": values, "lower_bound": 1}
+    flags.DEFINE_integer("nodes", 1, "slurm, kubernetes, trainjob, skypilot: machines of a run", **number)
+    flags.DEFINE_integer(
+        "gpus_per_node", None, "all but tpu-vm: GPUs of each; 0: CPU", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_integer("cpus", None, "all but tpu-vm: CPU cores of each process", **number)
     meaning = "slurm, kubernetes: how long before the end a run is asked to save"
     flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
     flags.DEFINE_integer("max_restarts", 10, "kubernetes: most restarts", flag_values=values, lower_bound=0)
-    flags.DEFINE_boolean("spot", False, "kubernetes, tpu-vm: machines that may be preempted", flag_values=values)
+    flags.DEFINE_boolean(
+        "spot", False, "kubernetes, skypilot, tpu-vm: machines that may be preempted", flag_values=values
+    )
     flags.DEFINE_boolean("queued", False, "tpu-vm: wait in Google's queue for the machines", flag_values=values)
 
 

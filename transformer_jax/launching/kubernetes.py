@@ -111,7 +111,7 @@ def hosts_of(settings: KubernetesSettings) -> Hosts:
 def manifest(settings: KubernetesSettings, workload: Training | Sweep) -> Manifest:
     """The manifest; raises ConfigError when the workload does not fit what is asked for."""
     hosts = hosts_of(settings)
-    _require_on_volume(settings, "--workdir", workload.workdir)
+    require_on_volume(settings.mount_path, "--workdir", workload.workdir)
     if isinstance(workload, Training):
         workload.require_fits(hosts.number * hosts.devices_of_each)
         return _job_set(settings, hosts, workload.command(hosts.number))
@@ -120,14 +120,19 @@ def manifest(settings: KubernetesSettings, workload: Training | Sweep) -> Manife
         raise ConfigError(f"{asked}: each worker of a sweep has one host, and this is {hosts.number}; ask for one")
     path = storage_path(workload.storage) if workload.storage else None
     if path is not None:
-        _require_on_volume(settings, "--storage", path)
+        require_on_volume(settings.mount_path, "--storage", path)
     return _sweep_job(settings, hosts, workload)
 
 
 def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep) -> str:
     """The manifest as YAML, fields in the order of ``manifest``."""
-    head = "# Written by transformer-jax launch kubernetes. Start it with kubectl apply --filename.\n"
-    return head + yaml.dump(manifest(settings, workload), Dumper=_Dumper, sort_keys=False, width=1000)
+    return as_yaml(manifest(settings, workload), "kubernetes", "kubectl apply --filename")
+
+
+def as_yaml(content: Manifest, launcher: str, start: str) -> str:
+    """A file of ``launcher`` that ``start`` starts, its fields in the order of ``content``."""
+    head = f"# Written by transformer-jax launch {launcher}. Start it with {start}.\n"
+    return head + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -144,8 +149,9 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def _require_on_volume(settings: KubernetesSettings, flag: str, path: str) -> None:
-    folder = settings.mount_path.rstrip("/") + "/"
+def require_on_volume(mount_path: str, flag: str, path: str) -> None:
+    """Raises ConfigError, which names ``flag``, unless ``path`` is below ``mount_path``."""
+    folder = mount_path.rstrip("/") + "/"
     if not is_absolute(path) or not f"{path}/".startswith(folder) or ".." in path.split("/"):
         raise ConfigError(f"{flag}: {path} is not on the volume, which --mount_path puts at {folder}; use {folder}NAME")
 
@@ -216,7 +222,7 @@ def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environ
     container: Manifest = {
         "name": "worker",
         "image": settings.image,
-        "command": ["/bin/sh", "-c", _unexpanded(SHELL.format(command=shlex.join(command)))],
+        "command": ["/bin/sh", "-c", unexpanded(SHELL.format(command=shlex.join(command)))],
         "resources": {"limits": asked} if asked else {},
         "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}],
     }
@@ -233,6 +239,6 @@ def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environ
     return {"spec": pod}
 
 
-def _unexpanded(script: str) -> str:
+def unexpanded(script: str) -> str:
     """The script, with a second ``$`` where Kubernetes would put a variable for ``$(NAME)`` or one ``$`` for two."""
     return re.sub(r"\$(?=[$(])", "$$", script)

@@ -1,0 +1,89 @@
+"""A TrainJob of Kubeflow Trainer for a run.
+
+From the API of Kubeflow Trainer 2.1 (trainer.kubeflow.org/v1alpha1, kubeflow.org/docs/components/trainer). Its runtime
+``jax-distributed`` sets JAX's three variables that say which process is which; pods are those of its replicated job ``node``. A
+sweep, whose workers need not know each other, is better launched as a plain Job (``launch kubernetes``).
+"""
+
+import shlex
+from dataclasses import dataclass
+
+from transformer_jax.config import ConfigError
+from transformer_jax.launching.field_formats import require_memory, require_name, require_word
+from transformer_jax.launching.kubernetes import SHELL, VOLUME, Manifest, as_yaml, require_on_volume, unexpanded
+from transformer_jax.launching.workload import Sweep, Training
+
+NODE = "node"
+
+
+@dataclass(frozen=True)
+class TrainJobSettings:
+    """Settings of a TrainJob; fields are the flags of ``transformer-jax launch trainjob``."""
+
+    name: str
+    namespace: str | None
+    runtime: str
+    image: str | None
+    volume_claim: str | None
+    mount_path: str
+    gpus_per_node: int | None
+    nodes: int
+    cpus: int | None
+    memory: str | None
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+        for flag in ("image", "volume_claim"):
+            if getattr(self, flag) is None:
+                raise ConfigError(f"--{flag}: is missing; --help shows an example")
+        for flag in ("namespace", "runtime", "image", "volume_claim"):
+            if getattr(self, flag) is not None:
+                require_word(flag, getattr(self, flag))
+        if self.memory is not None:
+            require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
+        if not self.mount_path.startswith("/"):
+            raise ConfigError(f"--mount_path: {self.mount_path} must begin with /")
+
+
+def train_job(settings: TrainJobSettings, workload: Training | Sweep) -> Manifest:
+    """The manifest; raises ConfigError when the workload does not fit what is asked for."""
+    if isinstance(workload, Sweep):
+        raise ConfigError("a sweep is no TrainJob: its workers are apart; use launch kubernetes")
+    require_on_volume(settings.mount_path, "--workdir", workload.workdir)
+    gpus = settings.gpus_per_node or 0
+    workload.require_fits(settings.nodes * max(gpus, 1))
+    asked: Manifest = {"nvidia.com/gpu": gpus} if gpus else {}
+    asked |= {name: value for name, value in (("cpu", settings.cpus), ("memory", settings.memory)) if value is not None}
+    script = unexpanded(SHELL.format(command=shlex.join(workload.command(settings.nodes))))
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": settings.name} | ({"namespace": settings.namespace} if settings.namespace else {}),
+        "spec": {
+            "runtimeRef": {"name": settings.runtime},
+            "trainer": {
+                "image": settings.image,
+                "command": ["/bin/sh", "-c", script],
+                "numNodes": settings.nodes,
+                **({"resourcesPerNode": {"limits": asked}} if asked else {}),
+            },
+            "podTemplateOverrides": [
+                {
+                    "targetJobs": [{"name": NODE}],
+                    "spec": {
+                        "volumes": [
+                            {"name": VOLUME, "persistentVolumeClaim": {"claimName": settings.volume_claim}},
+                        ],
+                        "containers": [
+                            {"name": NODE, "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}]}
+                        ],
+                    },
+                }
+            ],
+        },
+    }
+
+
+def train_job_manifest(settings: TrainJobSettings, workload: Training | Sweep) -> str:
+    """The manifest as YAML."""
+    return as_yaml(train_job(settings, workload), "trainjob", "kubectl apply --filename")
