@@ -78,12 +78,18 @@ def test_a_former_flag_warns(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, tpu-vm"),
-        (["launch", "pbs", *TRAIN], "'pbs' is not a launcher; launchers are slurm, kubernetes, tpu-vm"),
+        (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, trainjob, skypilot, tpu-vm"),
+        (
+            ["launch", "pbs", *TRAIN],
+            "'pbs' is not a launcher; launchers are slurm, kubernetes, trainjob, skypilot, tpu-vm",
+        ),
         (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
         ([*SLURM, "--", "evaluate"], "'evaluate' cannot be launched; write train or sweep with its flags after --"),
         ([*SLURM, "--zone=a", *TRAIN], "--zone: is a flag for tpu-vm, not for slurm"),
-        (["launch", "tpu-vm", "--memory=1G", *TRAIN], "--memory: is a flag for slurm and kubernetes, not for tpu-vm"),
+        (
+            ["launch", "tpu-vm", "--memory=1G", *TRAIN],
+            "--memory: is a flag for slurm and kubernetes and trainjob, not for tpu-vm",
+        ),
         ([*SLURM, "--", "train", "--config=small.py"], "--workdir: is required; --help shows an example"),
         ([*SLURM, *TRAIN, "--wrkdir=a"], "--wrkdir: unknown flag; did you mean --workdir?"),
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),

@@ -6,7 +6,10 @@ from transformer_jax.config import ConfigError, from_dict
 
 REFUSED = [
     ({"seed": -1}, "seed: -1 must be at least 0 and below 2^32"),
-    ({"data": {"source": "csv"}}, "data.source: 'csv' is not one of grammar, copy, reverse, text, tfds"),
+    (
+        {"data": {"source": "sql"}},
+        "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds; a plugin may add it: --plugin=FILE.py",
+    ),
     (
         {"data": {"source": "text"}},
         "data.directory: must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}",
