@@ -41,7 +41,7 @@ FLOORS: dict[str, set[str]] = {
 HIGH = ("tasks", "runs", "analysis", "preflight", "sweeps", "commands", "api")
 for floor in HIGH:
     FLOORS[floor] = set(FLOORS)
-FLOORS["__main__"] = {"config", "commands", "runtime.allocator"}
+FLOORS["__main__"] = {"config", "commands", "runtime.allocator", "runtime.platforms"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.
 DOORS: dict[str, set[str]] = {

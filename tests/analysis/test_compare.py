@@ -154,3 +154,11 @@ def test_mistakes_are_told(sides, tmp_path, capsys):
     ):
         assert main(["compare", *map(str, arguments), f"--output={tmp_path / 'out'}"]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_identical_translations_are_called_so(sides, tmp_path, capsys):
+    sides[1].write_text(sides[0].read_text())
+    assert compare(sides, tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "The translations are identical." in printed
+    assert "is better, and" not in printed

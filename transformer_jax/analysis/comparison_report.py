@@ -37,7 +37,10 @@ def scores_section(comparison: Comparison) -> Section:
         rows.append((each.metric, *estimates, f"{each.p_value:.3f}", each.signature))
     headings = ("", *comparison.names, "difference", "p", "signature")
     table = Table(headings, tuple(rows), of_text=frozenset({0, 5}))
+    are_identical = all(sentence.first == sentence.second for sentence in comparison.sentences)
     verdicts = " ".join(_verdict(comparison.names, each) for each in comparison.scores)
+    if are_identical:
+        return Section("Scores", (table, "The translations are identical."))
     return Section("Scores", (table, verdicts, MEANING))
 
 

@@ -5,6 +5,7 @@ from html import escape
 
 from transformer_jax.analysis.document import Document, Picture, Table
 
+META = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
 STYLE = """
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; background: #fff; max-width: 1300px;
   margin: 2.5rem auto; padding: 0 1.5rem; }
@@ -17,8 +18,9 @@ th, td { padding: .35rem .65rem; text-align: right; vertical-align: top; white-s
   border-bottom: 1px solid #dfe4e9; }
 th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; }
 th.text, td.text { text-align: left; }
-td.text { white-space: normal; }
-td:first-child { font-weight: 600; white-space: nowrap; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
+h1, h2, p { overflow-wrap: anywhere; }
+td:first-child { font-weight: 600; min-width: 0; }
 tbody tr:nth-child(even) { background: #f7f9fa; }
 img { max-width: 100%; height: auto; }
 """
@@ -31,7 +33,7 @@ def to_html(document: Document) -> str:
         parts.append(f"<h2>{escape(section.title)}</h2>")
         parts += [_block(block) for block in section.blocks]
     body = "\n".join(parts)
-    head = f'<meta charset="utf-8">\n<title>{escape(document.title)}</title>\n<style>{STYLE}</style>'
+    head = f"{META}\n<title>{escape(document.title)}</title>\n<style>{STYLE}</style>"
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
 
 

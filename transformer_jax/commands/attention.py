@@ -2,7 +2,7 @@
 
 Example:
     transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
-    transformer-jax attention --workdir=runs/m30k --text="Two dogs play." --kind=encoder --output=dogs.png
+    transformer-jax attention runs/m30k --text="Two dogs play." --kind=encoder --layer=4 --output=dogs.pdf
 
 The sentence is translated by the run's beam search; the weights are those of a forward pass over that translation, or over
 --translation=TEXT if given.
@@ -27,6 +27,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "output", None, "the picture (default: attention-KIND.png in the run directory)", flag_values=values
     )
+    flags.DEFINE_integer("layer", 0, "from 1; 0 draws all", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer("head", 0, "from 1; 0 draws all, and their mean", flag_values=values, lower_bound=0)
     meaning = "cross: target to source; encoder: source to source; decoder: target to target"
     flags.DEFINE_enum("kind", "cross", list(KINDS), meaning, flag_values=values)
 
@@ -45,7 +47,7 @@ def run(values: flags.FlagValues) -> int:
 
     require_writable(path.parent, "--output" if values.output else "--workdir")
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.alignment import attention_of_pair
+    from transformer_jax.tasks.translation.alignment import attention_of_pair, chosen_heads
     from transformer_jax.tasks.translation.trained_run import open_trained_run
     from transformer_jax.visualization.attention_maps import draw_attention
 
@@ -54,7 +56,8 @@ def run(values: flags.FlagValues) -> int:
     translation = values.translation
     if translation is None:
         translation = trained.translator.translate(trained.params, [values.text])[0][0].text
-    weights, rows, columns = attention_of_pair(trained, values.text, translation, values.kind)
+    found, rows, columns = attention_of_pair(trained, values.text, translation, values.kind)
+    weights = chosen_heads(found, values.layer, values.head)
     draw_attention(weights, rows, columns, path, title=f"{values.text}\n{translation}")
     print(f"{values.text}\n{translation}\n{path}")
     return 0

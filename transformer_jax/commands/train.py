@@ -85,7 +85,7 @@ def run(values: flags.FlagValues) -> int:
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     require_same_run(config, values.workdir)
     config = with_recorded_init(config, values.workdir)
-    require_ready(config, values.workdir)
+    require_ready(config, values.workdir, is_alone=not values.distributed)
     from transformer_jax.runs.profiler import ProfiledSteps
     from transformer_jax.runs.train import train
 
@@ -96,17 +96,19 @@ def run(values: flags.FlagValues) -> int:
 CHECKED_EXAMPLES = 200_000
 
 
-def require_ready(config: ExperimentConfig, workdir: str) -> None:
+def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> None:
     """Raises ConfigError and DataError, before JAX starts, when the folder is locked or cannot be written, or a split cannot be
-    read: its files, their encoding, and as many lines on both sides, in the first pairs.
+    read: its files, their encoding, and as many lines on both sides, in the first pairs. Of several processes, which are not
+    ``is_alone``, only the first locks the folder, and later.
     """
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.readable_splits import require_readable
     from transformer_jax.runtime.atomic_files import require_writable
 
     require_writable(RunDirectory(workdir).path, "--workdir")
-    with RunDirectory(workdir).locked():
-        pass
+    if is_alone:
+        with RunDirectory(workdir).locked():
+            pass
     if config.data.source != "text":
         return
     for split in ["train", *["validation"] * bool(config.training.evaluate_every)]:

@@ -261,13 +261,15 @@ def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
 
 def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
     """Summary of a run: its outcome, its folder, commands to try next."""
+    if outcome.reason == "interrupted":
+        when = f"interrupted at update {outcome.step} after {seconds / 60:.1f} minutes, everything is saved"
+        return f"{when}; resume with:\n  {program_name()} {shlex.join(sys.argv[1:])}"
     selection = config.selection
     best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
     reason = {
         "finished": "finished",
         "patience": f"stopped: validation {selection.label} no longer improved",
         "stopped": "stopped after a validation, as asked",
-        "interrupted": "interrupted, everything is saved: the same command resumes",
     }[outcome.reason]
     commands = (each.format(workdir=shlex.quote(str(run.path))) for each in TASKS[config.task].next_commands)
     if not _has_test_split(config):

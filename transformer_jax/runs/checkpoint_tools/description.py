@@ -45,10 +45,11 @@ def settings_digest(progress: Progress) -> str:
 
 
 def _identity(run: RunDirectory, progress: Progress) -> list[tuple[str, str]]:
-    counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value is not None)
+    counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value)
     is_same = from_json(progress["config"]) == load_run_config(run.path)
     settings = f"{settings_digest(progress)}, {'those' if is_same else 'NOT those'} of {run.config.name}"
-    rows = [("counters", counters), *sorted(progress["data"].items()), ("settings", settings)]
+    counted = [("counters", counters)] if counters else []
+    rows = [*counted, *sorted(progress["data"].items()), ("settings", settings)]
     if "average_of" in progress:
         rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
     return rows

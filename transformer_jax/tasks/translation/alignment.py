@@ -55,3 +55,18 @@ def attentions_of_pair(trained: TrainedRun, source: str, target: str) -> dict[st
         if chosen:
             found[kind] = PairAttention(dict(zip(names, chosen.values(), strict=True)), rows, columns)
     return found
+
+
+def chosen_heads(weights: dict[str, np.ndarray], layer: int, head: int) -> dict[str, np.ndarray]:
+    """The weights of one layer, and of one head; both count from 1, and 0 takes all. Raises ConfigError when there is none."""
+    names = list(weights)
+    if layer > len(names):
+        raise ConfigError(f"--layer: {layer} is more than the {len(names)} layers")
+    chosen = {name: weights[name] for name in (names[layer - 1 : layer] if layer else names)}
+    heads = min(each.shape[0] for each in chosen.values())
+    if head > heads:
+        raise ConfigError(f"--head: {head} is more than the {heads} heads")
+    return {
+        f"{name} head {head}" if head else name: each[head - 1 : head] if head else each
+        for name, each in chosen.items()
+    }
