@@ -115,6 +115,6 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
 
 def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
     model = config.model
-    if not model.is_recurrent:
+    if model.has_attention_backend:
         model = replace(model, attention_backend="auto")
     return replace(config, mesh=MeshConfig(), model=model)

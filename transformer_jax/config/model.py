@@ -76,8 +76,13 @@ class TransformerLayersConfig:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether a step of time needs the one before it; models that are not can rematerialize, and choose an attention."""
+        """Whether a step of time needs the one before it."""
         return False
+
+    @property
+    def has_attention_backend(self) -> bool:
+        """Whether there is an attention to choose a backend for, and layers that can be rematerialized."""
+        return True
 
     @property
     def attended_positions(self) -> int | None:

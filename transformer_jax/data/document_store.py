@@ -60,7 +60,7 @@ def open_document_store(
             _write(source, split, tokenizer, partial)
         store = DocumentStore(directory)
     if not store.num_documents:
-        raise DataError(f"data: the split {split!r} has no text")
+        raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
     return store
 
 

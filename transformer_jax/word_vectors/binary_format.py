@@ -14,6 +14,7 @@ from transformer_jax.word_vectors.vectors import WordVectors, first_bad_row
 
 LONGEST_HEADER = 64
 LONGEST_WORD = 4_096
+LARGEST_DIMENSION = 1 << 20
 AT_ONCE = 1 << 22
 
 
@@ -49,6 +50,10 @@ def _read(path: Path, file: IO[bytes]) -> WordVectors:
             f"{path}: does not begin with the number of words and the dimension; not a binary file of word2vec"
         )
     num_words, dimension = map(int, fields)
+    if dimension > LARGEST_DIMENSION:
+        raise DataError(
+            f"{path}: its first line says {dimension:,} dimensions, at most {LARGEST_DIMENSION:,} are read; it is damaged"
+        )
     index: dict[str, int] = {}
     values = bytearray()
     left, place, size = b"", 0, 4 * dimension
