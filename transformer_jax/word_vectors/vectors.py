@@ -64,8 +64,8 @@ class WordVectors:
         return len(self.words)
 
     def find(self, word: str) -> int | None:
-        """The row of a word as it is written, else in lower case, else as a piece that begins a word; None without any."""
-        forms = (word, word.lower(), WORD_START + word, WORD_START + word.lower())
+        """The row of a word as it is written, or as a piece that begins a word; else of it in lower case; None without any."""
+        forms = (word, WORD_START + word, word.lower(), WORD_START + word.lower())
         return next((row for form in forms if (row := self.index.get(form)) is not None), None)
 
     def row(self, word: str) -> int:
