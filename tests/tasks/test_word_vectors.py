@@ -1,5 +1,7 @@
 """Word vectors as a task: what an update does on whatever devices, what a run resumes from, which words become neighbors."""
 
+from functools import lru_cache
+
 import jax
 import numpy as np
 import pytest
@@ -28,6 +30,11 @@ MODELS = {
     "skip_gram_hs": {"kind": "skip_gram", "output": "hierarchical_softmax", "d_model": 8, "window": 2},
     "cbow_hs": {"kind": "cbow", "output": "hierarchical_softmax", "d_model": 8, "window": 2},
 }
+GLOVE = {
+    "data": {"subsample": 0.0},
+    "model": {"kind": "glove", "d_model": 8, "window": 4},
+    "optimizer": {"name": "adagrad", "schedule": "constant", "learning_rate": 0.3},
+}
 
 RATES = {"skip_gram": 0.1, "cbow": 0.3, "skip_gram_hs": 0.1, "cbow_hs": 0.1}
 
@@ -35,6 +42,18 @@ RATES = {"skip_gram": 0.1, "cbow": 0.3, "skip_gram_hs": 0.1, "cbow_hs": 0.1}
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def alone(cache):
+    """Parameters after three updates on one device, by the name of a model."""
+
+    @lru_cache
+    def found(name):
+        blocks = GLOVE if name == "glove" else {"model": MODELS[name]}
+        return trained(task_of(word_vectors_config(cache, **blocks)), 3)[0].params
+
+    return found
 
 
 def task_of(config):
@@ -67,13 +86,21 @@ def test_the_loss_falls_and_the_evaluation_sees_it(cache, name):
     assert task.evaluate(state.params, "validation").loss < before.loss - 0.05
 
 
-@pytest.mark.parametrize("axes", [{"data": 8}, {"data": 1, "tensor": 8}, {"data": 2, "fsdp": 2, "tensor": 2}], ids=str)
-@pytest.mark.parametrize("name", ["skip_gram", "cbow_hs"])
-def test_tables_shared_by_devices_become_those_of_one(cache, name, axes):
-    alone, _ = trained(task_of(word_vectors_config(cache, model=MODELS[name])), 3)
-    task = task_of(word_vectors_config(cache, model=MODELS[name], mesh=axes))
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("skip_gram", {"data": 8}),
+        ("skip_gram", {"data": 1, "tensor": 8}),
+        ("cbow_hs", {"data": 8}),
+        ("cbow_hs", {"data": 2, "fsdp": 2, "tensor": 2}),
+        ("glove", {"data": 2, "fsdp": 2, "tensor": 2}),
+    ],
+)
+def test_tables_shared_by_devices_become_those_of_one(cache, alone, name, axes):
+    blocks = GLOVE if name == "glove" else {"model": MODELS[name]}
+    task = task_of(word_vectors_config(cache, mesh=axes, **blocks))
     shared, _ = trained(task, 3)
-    for left, right in zip(jax.tree.leaves(alone.params), jax.tree.leaves(shared.params), strict=True):
+    for left, right in zip(jax.tree.leaves(alone(name)), jax.tree.leaves(shared.params), strict=True):
         np.testing.assert_allclose(jax.device_get(left), jax.device_get(right), atol=2e-6)
         assert np.abs(jax.device_get(left)).max() > 1e-3
     if axes.get("tensor") == 8:

@@ -58,7 +58,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("format", "", "of --vectors: word2vec, word2vec_binary, glove or numpy", flag_values=values)
     flags.DEFINE_string("workdir", None, "instead of --vectors: folder of a run of word vectors", flag_values=values)
     flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
-    meaning = "take only the first, most frequent, words; 0: all"
+    meaning = "take only the first words of the file or the tokenizer, usually the most frequent; 0: all"
     flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
     flags.DEFINE_list("test_sets", [], "evaluate: files, or folders of files", flag_values=values)
     flags.DEFINE_string("json", None, "evaluate: also write the report into this file", flag_values=values)

@@ -232,9 +232,9 @@ def checked_training_data(program: TrainingProgram) -> TrainingData:
 
 
 def _draw_curves(directory: RunDirectory, config: ExperimentConfig) -> None:
-    keys = present_keys(
-        directory.metrics, tuple(dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key)))
-    )
+    optional = [metric.key for metric in config.metrics if metric.needs]
+    shown = dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key, *optional))
+    keys = present_keys(directory.metrics, tuple(shown))
     if keys and is_first():
         draw_curves(directory.metrics, keys, directory.curves)
 

@@ -38,7 +38,7 @@ class PairBlocks:
         epoch, index = divmod(update, self.updates_per_epoch)
         multiplier, offset = self._order(epoch)
         places = np.arange(index * size, min((index + 1) * size, number), dtype=np.int64)
-        # Products of 64 bits would overflow from 3 thousand million pairs on.
+        # Products of 64 bits would overflow from 3 billion pairs on.
         found = self._pairs[(places * multiplier + offset) % number]
         keys, counts = np.zeros(size, np.int64), np.zeros(size, np.float32)
         keys[: len(found)], counts[: len(found)] = found["key"], found["count"]

@@ -78,8 +78,8 @@ class SkipGramNegative:
         is_pair = pair_mask(block.words, block.reach)
         pairs = jnp.sum(is_pair, axis=2, keepdims=True, dtype=jnp.float32)
         share = self._negatives / block.negatives.shape[1]
-        unlike = jnp.broadcast_to(pairs * share, (*pairs.shape[:2], block.negatives.shape[1]))
-        weights = jnp.concatenate([jnp.asarray(is_pair, jnp.float32), unlike], axis=2)
+        repelled = jnp.broadcast_to(pairs * share, (*pairs.shape[:2], block.negatives.shape[1]))
+        weights = jnp.concatenate([jnp.asarray(is_pair, jnp.float32), repelled], axis=2)
         scores = jnp.einsum("rtd,rjd->rtj", rows["center"], rows["output"])
         contexts = block.words.shape[1]
         sign = jnp.where(jnp.arange(scores.shape[2]) < contexts, 1.0, -1.0)
@@ -109,9 +109,11 @@ class CbowNegative:
         negative = jnp.einsum("rtd,rkd->rtk", mean, rows["negative"])
         share = self._negatives / block.negatives.shape[1]
         weight = jnp.asarray(is_center, jnp.float32)[:, :, None]
-        liked = _binary_sums(positive, jnp.ones((1, 1, 1)), weight, is_center[:, :, None], positive, jnp.sum(weight))
-        unlike = jnp.sum(weight * share * nll_of_sign(-negative))
-        return liked._replace(loss=liked.loss + unlike, nll=liked.nll + unlike)
+        attracted = _binary_sums(
+            positive, jnp.ones((1, 1, 1)), weight, is_center[:, :, None], positive, jnp.sum(weight)
+        )
+        repelled = jnp.sum(weight * share * nll_of_sign(-negative))
+        return attracted._replace(loss=attracted.loss + repelled, nll=attracted.nll + repelled)
 
 
 MOST_STEPS = 256
