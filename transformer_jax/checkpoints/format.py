@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer_jax.checkpoints.digests import changed_files
 from transformer_jax.config import DataError
 
 # A folder with such a name is half-written or half-deleted: it is not a checkpoint, and the next start of the run removes it.
@@ -79,9 +80,9 @@ def _stored(folder: Path) -> StoredCheckpoint:
     except FileNotFoundError:
         # It was not scored, or is being deleted.
         scores = {}
-    except ValueError:
+    except (ValueError, RecursionError):
         scores = None
-    if not isinstance(scores, dict):
+    if not isinstance(scores, dict) or changed_files(folder, ["metrics"]):
         return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
     # The metric that selects checkpoints is the only one that is stored with them.
     return StoredCheckpoint(int(folder.name), folder, next(iter(scores.values()), None), is_sound=True)
