@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.checkpoints.digests import DIGESTS
 from transformer_jax.checkpoints.format import CheckpointError, stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
+from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh

@@ -1,26 +1,23 @@
 """Checkpoints with Orbax: written in the background, restored onto any mesh, averaged; the newest sound one is found."""
 
-import asyncio
 import logging
 import operator
-import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.digests import WHOLE, Part, changed_files, has_digests, write_digests
+from transformer_jax.checkpoints.damage import DigestedFolder, require_finite, require_undamaged
 from transformer_jax.checkpoints.format import CheckpointError, set_aside, stored_checkpoints
 from transformer_jax.config import ExperimentConfig, Metric
-from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first, say
+from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
+from transformer_jax.runtime.file_digests import WHOLE, Part
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection
@@ -28,14 +25,6 @@ SELECTION = ExperimentConfig().selection
 
 Progress = dict[str, Any]
 """JSON saved with a state: the loop's counters, the config, the tokenizers, digests of the data."""
-
-
-class _DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
-    """A checkpoint that gets its digests last, before it gets its name."""
-
-    async def finalize(self) -> None:
-        await asyncio.to_thread(write_digests, Path(self.get()))
-        await super().finalize()
 
 
 class Checkpoints:
@@ -70,7 +59,7 @@ class Checkpoints:
             best_fn=lambda metrics: sign * metrics[selection.name],
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
-            temporary_path_class=_DigestedFolder,
+            temporary_path_class=DigestedFolder,
             multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
         )
         self._complaints: list[str] = []
@@ -176,8 +165,7 @@ class Checkpoints:
         folder = self._directory / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
-        if changed := changed_files(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"]):
-            raise CheckpointError(f"{folder}: {', '.join(changed)} changed since the checkpoint was written")
+        require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree
         # A damaged file can make the reader raise anything.
@@ -204,21 +192,16 @@ class Checkpoints:
 
     def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
         """Items of a checkpoint whose files are as they were written; raises CheckpointError where one is not."""
-        folder, names = self._directory / str(step), list(items.keys())
-        changed = changed_files(folder, names, part)
-        if changed:
-            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-            raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")
+        folder = self._directory / str(step)
+        require_undamaged(folder, list(items.keys()), part)
         try:
             restored = self._manager.restore(step, args=items)
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
             reason = str(error).strip().split("\n")[0][:200]
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
-        if not has_digests(folder) and folder.is_dir():
-            _say_unprotected(self._directory)
-            if not _is_finite(restored["params"] if "params" in names else ()):
-                raise CheckpointError(f"restored parameters are not finite: checkpoint {step} is damaged")
+        if "params" in items.keys():  # noqa: SIM118 - not a dictionary
+            require_finite(folder, restored["params"])
         return restored
 
     def _set_aside(self, step: int) -> Path:
@@ -234,19 +217,6 @@ class Checkpoints:
 def on_host(shapes: PyTree) -> PyTree:
     """NumPy arrays of these shapes, for ``restore_params``: no device is asked for memory, and nothing is in them yet."""
     return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
-
-
-@cache
-def _say_unprotected(directory: Path) -> None:
-    """Says so once a folder."""
-    say(f"{directory}: checkpoints of an earlier version, without digests: damage to them may go unnoticed", sys.stderr)
-
-
-def _is_finite(tree: PyTree) -> bool:
-    """Whether what this process holds of each array is finite."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
-    return all(bool(jnp.isfinite(part).all()) for held in parts for part in held)
 
 
 def _abstract(leaf: Any) -> Any:

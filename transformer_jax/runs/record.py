@@ -55,6 +55,7 @@ class Outcome(NamedTuple):
 class PreparedRun:
     """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
 
+    ``num_records`` were logged before its checkpoint.
     ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
     """
 
@@ -69,6 +70,7 @@ class PreparedRun:
     initial: InitialState
     notes: list[str]
     should_stop: ShouldStop | None = None
+    num_records: int = 0
 
 
 @contextmanager
@@ -95,7 +97,7 @@ def prepare_run(
             state, progress, run.notes = checkpoints.restore_newest(update.state_shapes)
             _require_same_data(directory, task, progress["data"])
             run.restored, run.counters = [state], Counters.from_json(progress["counters"])
-            run.first_update = int(state.step)
+            run.first_update, run.num_records = int(state.step), progress.get("num_records", 0)
             # This frame lives as long as the run, and would keep a second copy.
             del state
         yield run
@@ -108,6 +110,11 @@ def open_record(run: PreparedRun, data: TrainingData, clock: Clock) -> Iterator[
         goodput = Goodput(run.directory.goodput, run.first_update, clock)
         _describe_run(run, data.report)
         log = MetricsLog(run.directory.metrics, run.first_update)
+        if log.num_records < run.num_records:
+            lost = run.num_records - log.num_records
+            run.notes.append(
+                f"{run.directory.metrics}: {lost} of {run.num_records} records were lost before this start"
+            )
     with closing(log):
         yield RunRecord(run, data, log, goodput, clock)
 
@@ -234,7 +241,8 @@ class RunRecord:
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
         with self._clock.spend("checkpoint"):
-            self._checkpoints.save(state, _progress(self._run), score)
+            progress = _progress(self._run) | {"num_records": self._log.num_records}
+            self._checkpoints.save(state, progress, score)
         self._goodput.saved()
         self._goodput.write(int(state.step))
 
@@ -260,6 +268,7 @@ class RunRecord:
 def _describe_run(run: PreparedRun, report: DataReport) -> None:
     """Writes settings, tokenizers, a report on the data, and who started the run where."""
     directory = run.directory
+    directory.remove_partial_files()
     directory.outcome.unlink(missing_ok=True)
     write_json(directory.config, to_json(run.config))
     save_tokenizers(run.task.tokenizers, directory.tokenizer)

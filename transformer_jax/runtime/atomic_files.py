@@ -1,7 +1,6 @@
 """Atomic writes of whole files, and files that grow by whole lines."""
 
 import contextlib
-import json
 import os
 import uuid
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.json_text import parse_json
 
 
 @contextlib.contextmanager
@@ -43,15 +43,28 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")
     records = []
     # A last line without a newline was being written when the process died.
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            records += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError:
+            records += [_record(line)] if line.strip() else []
+        except ValueError:
             raise DataError(f"{path}, line {number}: not a record of metrics; remove the line to resume") from None
     return records
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    record = parse_json(line)
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise ValueError("no step")
+    return record
+
+
+def remove_partial(path: Path) -> None:
+    """Removes what killed processes left of ``appearing_file``; only for the one process that writes ``path``."""
+    for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
+        left.unlink(missing_ok=True)
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:

@@ -79,6 +79,7 @@ class WordVectorData:
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
         """The batches of the updates after ``first_update``, forever; each process makes all rows and keeps its own."""
+        self.store.check.finish()
         parts, count = parts_of_rows(self.mesh)
         while True:
             block = self.blocks.block(first_update)
