@@ -15,6 +15,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.damage import DigestedFolder, require_finite, require_undamaged
 from transformer_jax.checkpoints.format import CheckpointError, set_aside, stored_checkpoints
+from transformer_jax.checkpoints.save_failure import ignore_abandoned_reads, reported
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.runtime.file_digests import WHOLE, Part
@@ -45,7 +46,8 @@ class Checkpoints:
         read_only: bool = False,
     ) -> None:
         # Orbax logs nothing that this class does not report.
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        ignore_abandoned_reads()
         self._directory = Path(directory).absolute()
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
@@ -81,7 +83,10 @@ class Checkpoints:
             self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
 
     def save(self, state: TrainState, progress: Progress, score: float | None = None) -> None:
-        """Starts writing ``state`` under its step; does nothing if that step exists."""
+        """Starts writing ``state`` under its step; does nothing if that step exists.
+
+        Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this or the save before failed.
+        """
         step = int(state.step)
         if step in self.steps():
             return
@@ -91,9 +96,9 @@ class Checkpoints:
             rest=ocp.args.StandardSave(rest),
             progress=ocp.args.JsonSave(progress),
         )
-        self._manager.save(
-            step, args=items, metrics=None if score is None else {self._selection.name: score}, force=True
-        )
+        metrics = None if score is None else {self._selection.name: score}
+        with reported(self._directory):
+            self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
         """Starts to write parameters alone, without what a run needs to resume: to evaluate, and to start from."""
@@ -102,11 +107,18 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Returns when everything that was saved is on disk."""
-        self._manager.wait_until_finished()
+        with reported(self._directory):
+            self._manager.wait_until_finished()
+
+    def require_saving(self) -> None:
+        """Raises SaveFailed when writing in the background has failed; does not wait."""
+        with reported(self._directory):
+            self._manager.check_for_errors()
 
     def close(self) -> None:
         """Waits for writing to finish and closes the folder."""
-        self._manager.close()
+        with reported(self._directory):
+            self._manager.close()
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""

@@ -123,7 +123,7 @@ def _is_over(run: RunDirectory) -> bool:
     if load_run_config(run.config).training.num_updates in run.checkpoint_steps():
         return True
     try:
-        return bool(parse_json(run.outcome.read_bytes())["reason"] != "interrupted")
+        return bool(parse_json(run.outcome.read_bytes())["reason"] not in ("interrupted", "failed"))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -12,16 +12,18 @@ from transformer_jax.config.json_text import parse_json
 
 
 @contextlib.contextmanager
-def appearing_file(path: Path) -> Iterator[BinaryIO]:
+def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
 
     A reader finds the old file or the new one, also after a kill. Several processes may do so at once, also
     on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
+    A private file is for its owner alone to read.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        with partial.open("wb") as file:
+        mode = 0o600 if is_private else 0o666
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -30,9 +32,9 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, *, is_private: bool = False) -> None:
     """Replaces a file at once, as ``appearing_file`` does; text is written as UTF-8."""
-    with appearing_file(path) as file:
+    with appearing_file(path, is_private=is_private) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
