@@ -74,6 +74,12 @@ def remove(checkpoint: Path) -> None:
     shutil.rmtree(unfinished)
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Removes what a save that failed has left."""
+    for folder in directory.glob(f"[0-9]*{UNFINISHED.rstrip('-')}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _stored(folder: Path) -> StoredCheckpoint:
     try:
         scores = parse_json((folder / "metrics" / "metrics").read_text(encoding="utf-8"))

@@ -5,18 +5,21 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import UNFINISHED, stored_checkpoints
+from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the system's text in a message.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
+
+
+GONE = "{} was removed or moved while training; put it back and run the same command"
 
 
 class SaveFailed(RuntimeError):
@@ -42,9 +45,15 @@ def ignore_abandoned_reads() -> None:
         sys.unraisablehook = hook
 
 
+def require_present(config: Path) -> None:
+    """Raises SaveFailed when the folder of a run, known by its settings, is gone: writing would make another."""
+    if not config.is_file():
+        raise SaveFailed(GONE.format(config.parent))
+
+
 @contextmanager
 def reported(checkpoints: Path) -> Iterator[None]:
-    """Raises SaveFailed for whatever saving raises, once what is half-written is removed."""
+    """Raises SaveFailed for whatever saving raises."""
     try:
         yield
     except SaveFailed:
@@ -53,16 +62,13 @@ def reported(checkpoints: Path) -> Iterator[None]:
     except Exception as error:
         # Of what else was to be written; told when it is collected, at the end.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        with suppress(OSError):
-            for unfinished in checkpoints.glob(f"[0-9]*{UNFINISHED.rstrip('-')}*"):
-                shutil.rmtree(unfinished, ignore_errors=True)
         raise SaveFailed(problem_of(checkpoints, error)) from None
 
 
 def problem_of(checkpoints: Path, error: BaseException) -> str:
     """One line: why the folder cannot be written, the newest checkpoint that is whole, and the remedy."""
     if not checkpoints.is_dir():
-        return f"{checkpoints.parent} was removed or moved while training; put it back and run the same command"
+        return GONE.format(checkpoints.parent)
     steps = [each.step for each in stored_checkpoints(checkpoints) if each.is_sound]
     newest = f"newest whole checkpoint: {steps[-1] if steps else 'none'}"
     if is_disk_full(error):
