@@ -19,7 +19,7 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
-FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files"}
+FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files", "runtime.file_digests"}
 FLOORS: dict[str, set[str]] = {
     "config": set(),
     "array_types": set(),
@@ -51,7 +51,7 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data"},
     "flax": {"layers", "models"},
     "optax": {"training"},
-    "orbax": {"checkpoints.manager"},
+    "orbax": {"checkpoints.manager", "checkpoints.damage"},
     "sacrebleu": {"evaluation"},
     "matplotlib": {"visualization", "sweeps.pictures"},
     "optuna": {"sweeps"},

@@ -87,6 +87,7 @@ class WordVectorData:
         # Imported here because it opens the door to TensorFlow, which only feeding data needs.
         from transformer_jax.data.pipeline import prefetched
 
+        self.store.check.finish()
         parts, count = parts_of_rows(self.mesh)
 
         def read(update: int) -> PyTree:
