@@ -2,13 +2,13 @@ r"""Write what starts a run or a sweep on a cluster: an sbatch script, a Kuberne
 
 Examples:
     transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
-        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
+        -- train --config=multi30k:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
     transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
         -- sweep --sweep=sweep.py --workdir=/shared/sweep --storage=/shared/sweep/study.journal --workers=16
     transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
-        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
+        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
     transformer-jax launch tpu-vm --tpu=v5e:4x4 --zone=us-west4-a --setup='source /mnt/venv/bin/activate' \
-        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
+        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
 
 What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
 each worker of a sweep gets its own job, pod or TPU VM. Settings, mesh and batch are checked here, before anything

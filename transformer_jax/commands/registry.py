@@ -50,6 +50,7 @@ COMMANDS = {
     ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
     "launch": Command("transformer_jax.commands.launch", "write what starts a run or a sweep on a cluster"),
+    "recipes": Command("transformer_jax.commands.recipes", "list the recipes that come with the package"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 

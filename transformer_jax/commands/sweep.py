@@ -11,7 +11,7 @@ A sweep file is Python with a function get_sweep() that returns a Sweep:
 
     def get_sweep():
         space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
-        return Sweep(config="configs/multi30k.py:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
+        return Sweep(config="multi30k:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
 
 sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median, successive_halving or
 hyperband. metric: what the task selects by (validation/bleu, validation/bits_per_byte), validation/chrf,
@@ -98,7 +98,7 @@ def flags_of_trials(values: flags.FlagValues) -> list[str]:
 def run(values: flags.FlagValues) -> int:
     """Trains all trials; 0 when all have ended and not all failed, 1 when not, 130 when it was stopped."""
     if find_spec("optuna") is None:
-        raise ConfigError("sweep: needs Optuna; pip install 'transformer_jax[sweep]'")
+        raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
     from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
     from transformer_jax.sweeps.devices import default_workers, environments, gpus, has_tpu
     from transformer_jax.sweeps.storage import open_storage, storage_url

@@ -17,7 +17,7 @@ scikit-learn's but for one point: those of one letter ("I", "a") are kept. They 
 The corpus is read twice, some documents at a time; memory holds the vocabulary. With --hashing_columns=N the column of a term
 is its hash, which needs none: memory does not grow at all, but terms may share a column and have no names.
 
-Needs scikit-learn: pip install transformer_jax[vectors].
+Needs scikit-learn: pip install scikit-learn scipy.
 """
 
 from dataclasses import replace

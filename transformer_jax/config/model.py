@@ -52,9 +52,9 @@ class TransformerLayersConfig:
     def __post_init__(self) -> None:
         require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions")
         require_choice("model.normalization", self.normalization, NORMALIZATIONS)
-        require_choice("model.positions", self.positions, POSITIONS)
+        require_choice("model.positions", self.positions, POSITIONS, "positions")
         require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
-        require_choice("model.attention", self.attention, ATTENTIONS)
+        require_choice("model.attention", self.attention, ATTENTIONS, "attention")
         require_choice("model.embedding", self.embedding, EMBEDDINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)

@@ -30,6 +30,12 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
         return called(argument) if argument else called()
 
 
+def names_in_file(path: Path) -> dict[str, Any]:
+    """The names that a Python file defines; raises ConfigError when it fails."""
+    with _sibling_imports(path.parent), _as_config_error(str(path), path):
+        return runpy.run_path(str(path), run_name=f"file_{path.stem}")
+
+
 def _require_variant(spec: str, path: Path, argument: str, function: Callable[..., Any], variants: Any) -> None:
     """Raises ConfigError unless ``function`` can be called with this argument (or with none, when it is empty)."""
     parameters = inspect.signature(function).parameters.values()

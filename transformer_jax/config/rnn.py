@@ -72,7 +72,7 @@ class RnnConfig:
         require(self.kind == "rnn", "model.kind", f"{self.kind!r} is not rnn")
         require_choice("model.cell", self.cell, CELLS)
         require_choice("model.decoder_start", self.decoder_start, STARTS)
-        require_choice("model.attention", self.attention, ATTENTIONS)
+        require_choice("model.attention", self.attention, ATTENTIONS, "rnn_attention")
         require_choice("model.attention_weights", self.attention_weights, WEIGHTS)
         require_positive("model", self, "attention_sharpness")
         is_softmax = self.attention_weights == "softmax" or self.attention.endswith("location_sensitive")

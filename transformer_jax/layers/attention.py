@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Bool, Float
+from transformer_jax.array_types import Array, Bool, Float, Int
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
@@ -86,6 +86,17 @@ class MultiHeadAttention(nn.Module):
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.any(mask, axis=-1))
+
+    def attend_to_slots(
+        self,
+        queries: Float[Array, "B W D"],
+        keys: Float[Array, "B H M K"],
+        values: Float[Array, "B H M U"],
+        visible: Bool[Array, "B W M"],
+        first: Int[Array, ""],
+    ) -> Float[Array, "B W D"]:
+        """Attends from one more position in each beam to slots, of which this step wrote those from ``first`` on."""
+        return self.attend(queries, keys, values, visible, train=False)
 
     def _in_heads(
         self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]

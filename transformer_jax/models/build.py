@@ -9,6 +9,7 @@ import jax
 
 from transformer_jax.array_types import Hidden
 from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, rates_of
+from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.embedding import Embedding, Lookup, ZeroPaddingEmbedding, rows_of_table
@@ -86,7 +87,7 @@ def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> L
     """The makers of the parts of a layer."""
     return LayerParts(
         attention=partial(
-            ATTENTIONS[config.attention],
+            (ATTENTIONS | registered("attention"))[config.attention],
             num_heads=config.num_heads,
             key_size=config.head_key_size,
             value_size=config.head_value_size,
@@ -109,6 +110,9 @@ def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> L
 
 def positions_of(config: TransformerLayersConfig) -> nn.Module:
     """The positional encoding of a model."""
+    if config.positions in registered("positions"):
+        made: nn.Module = registered("positions")[config.positions](config)
+        return made
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_positions)
     return SinusoidalPositions(config.d_model)

@@ -152,7 +152,7 @@ def attend_to_slots(
     slots = KeysAndValues(
         *(lax.dynamic_update_slice_in_dim(old, new, first, axis=2) for old, new in zip(own, newest, strict=True))
     )
-    return attention.attend(inputs, slots.keys, slots.values, visible, train=False), slots
+    return attention.attend_to_slots(inputs, slots.keys, slots.values, visible, first), slots
 
 
 def empty_slots(attention: MultiHeadAttention, rows: int, count: int) -> KeysAndValues:

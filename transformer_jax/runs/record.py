@@ -13,12 +13,14 @@ from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.checkpoints.save_failure import require_present, require_room
 from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
-from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.runs.trackers import open_trackers
+from transformer_jax.runtime.distributed import first_goes_first, is_first
 from transformer_jax.tasks.protocol import DataReport, Evaluation, Task, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.training.counters import Counters
@@ -72,6 +74,7 @@ class PreparedRun:
     notes: list[str]
     should_stop: ShouldStop | None = None
     num_records: int = 0
+    callback: Callback = Callback()  # noqa: RUF009  # it has no state
 
 
 @contextmanager
@@ -81,6 +84,7 @@ def prepare_run(
     task: Task,
     update: Update,
     should_stop: ShouldStop | None = None,
+    callback: Callback = Callback(),  # noqa: B008
 ) -> Iterator[PreparedRun]:
     """Restores the newest checkpoint, if there is one; waits for the last one to be written at the end.
 
@@ -95,6 +99,7 @@ def prepare_run(
         notes = require_room(directory.path, update.state_shapes, training.keep_last + training.keep_best)
         initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
         run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, notes, should_stop)
+        run.callback = callback
         if not is_new:
             state, progress, complaints = checkpoints.restore_newest(update.state_shapes)
             run.notes += complaints
@@ -112,7 +117,9 @@ def open_record(run: PreparedRun, data: TrainingData, clock: Clock) -> Iterator[
     with first_goes_first():
         goodput = Goodput(run.directory.goodput, run.first_update, clock)
         _describe_run(run, data.report)
-        log = MetricsLog(run.directory.metrics, run.first_update)
+        # Of several processes, each of the others has a folder that vanishes.
+        trackers = open_trackers(run.directory.metrics.parent, run.config, run.first_update) if is_first() else []
+        log = MetricsLog(run.directory.metrics, run.first_update, trackers)
         if log.num_records < run.num_records:
             run.notes.append(f"{run.directory.metrics}: records were lost: {log.num_records} left of {run.num_records}")
     with closing(log):
@@ -177,6 +184,7 @@ class RunRecord:
         }
         require_present(self.directory.config)
         self._log.write(number, logged)
+        self._run.callback.on_log(number, logged)
         self._goodput.write(number)
         return window["train/loss"], rate
 
@@ -236,8 +244,8 @@ class RunRecord:
         is_best = self._counters.add_validation(value, selection)
         best = "the best so far" if is_best else f"best {selection.text(self._counters.best or 0.0)}"
         say(f"update {number}: validation {found.summary} ({best})")
-        if self._run.should_stop is not None and self._run.should_stop(number, logged):
-            self._is_stopped = True
+        is_asked = self._run.should_stop is not None and self._run.should_stop(number, logged)
+        self._is_stopped |= bool(self._run.callback.on_validation(number, logged)) or is_asked
         return value
 
     def _save(self, state: TrainState, score: float | None) -> None:
@@ -245,6 +253,7 @@ class RunRecord:
         require_present(self.directory.config)
         with self._clock.spend("checkpoint"):
             self._checkpoints.save(state, _progress(self._run, self._log), score)
+        self._run.callback.on_checkpoint(int(state.step), self.directory.checkpoints / str(int(state.step)))
         self._goodput.saved()
         self._goodput.write(int(state.step))
 

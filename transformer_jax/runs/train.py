@@ -15,9 +15,10 @@ from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, problem_of
-from transformer_jax.config import ExperimentConfig, load_run_config
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
+from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.loop import train_loop
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
@@ -89,6 +90,7 @@ def run_training(
     profiled: ProfiledSteps | None = None,
     is_distributed: bool = False,
     shared: SharedPrograms | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
     """Settings -> tokenizers -> task -> data -> run record -> loop.
 
@@ -112,7 +114,9 @@ def run_training(
         with locked_directory(directory):
             tokenizers = shared.tokenizers_of(config, directory)
             program = shared.program_of(config, tokenizers, mesh)
-            with prepare_run(config, directory, program.task, program.update) as prepared:
+            with prepare_run(
+                config, directory, program.task, program.update, callback=Callbacks(callbacks)
+            ) as prepared:
                 data = checked_training_data(program)
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
@@ -285,6 +289,8 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         "interrupted": "interrupted, everything is saved: the same command resumes",
     }[outcome.reason]
     commands = (each.format(workdir=shlex.quote(str(run.path))) for each in TASKS[config.task].next_commands)
+    if not _has_test_split(config):
+        commands = (each.replace("--split=test", "--split=validation") for each in commands)
     lines = [
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         f"  {outcome.time_spent}",
@@ -292,3 +298,13 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         *(f"  {program_name()} {command}" for command in commands),
     ]
     return "\n".join(lines)
+
+
+def _has_test_split(config: ExperimentConfig) -> bool:
+    if config.data.source == "tfds":
+        return True
+    try:
+        TASKS[config.task].require_split(config, "test")
+    except DataError:
+        return False
+    return True

@@ -15,6 +15,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory, locked, writ
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
+from transformer_jax.runs.trackers import TensorBoard
 from transformer_jax.tasks.registry import TASKS, build_task
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, placed_shapes
@@ -50,7 +51,8 @@ def watch(
         while not run.has_checkpoints():
             pause()
         # What was measured beyond the newest checkpoint belongs to a run that was reset or restarted.
-        with closing(MetricsLog(folder / "metrics.jsonl", run.checkpoint_steps()[-1])) as log:
+        newest = run.checkpoint_steps()[-1]
+        with closing(MetricsLog(folder / "metrics.jsonl", newest, [TensorBoard(folder, None, newest)])) as log:
             Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
 
 

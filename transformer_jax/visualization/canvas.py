@@ -6,6 +6,8 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 
@@ -44,11 +46,19 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path."""
+    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path.
+
+    A path that ends in ``.pdf`` or ``.svg`` is written in that format.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         # characters without an installed font are drawn as boxes; that is no reason to fail
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
+        if path.suffix == ".pdf":
+            FigureCanvasPdf(figure).print_pdf(path, metadata={"CreationDate": None})
+        elif path.suffix == ".svg":
+            FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
+        else:
+            FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
     return path

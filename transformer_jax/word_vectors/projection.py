@@ -8,7 +8,7 @@ from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.word_vectors.neighbors import unit_rows
 
 PERPLEXITY = 30.0
-MISSING = "scikit-learn is not installed; pip install transformer_jax[vectors]"
+MISSING = "scikit-learn is not installed; pip install scikit-learn scipy"
 
 
 def pca(matrix: np.ndarray, seed: int) -> np.ndarray:

@@ -194,5 +194,5 @@ def _sklearn() -> Any:
     try:
         from sklearn.feature_extraction import text
     except ImportError:
-        raise ConfigError("scikit-learn is not installed; pip install transformer_jax[vectors]") from None
+        raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
     return text

@@ -1,6 +1,7 @@
 """Attention weights of a trained model for a given pair of sentences."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -14,32 +15,43 @@ from transformer_jax.tasks.translation.trained_run import TrainedRun
 Pieces = list[str]
 
 
-def attention_of_pair(
-    trained: TrainedRun, source: str, target: str, kind: str
-) -> tuple[dict[str, np.ndarray], Pieces, Pieces]:
-    """Weights [H, Q, M] of every layer of a ``kind`` of attention, with the pieces of queries (rows) and keys (columns).
+class PairAttention(NamedTuple):
+    """Weights [H, Q, M] of the layers of one kind of attention by name; the pieces of queries (rows) and keys (columns)."""
 
-    ``kind`` is ``cross``, ``encoder`` or ``decoder``. Row ``i`` of the decoder is the position that predicts piece ``i``.
+    weights: dict[str, np.ndarray]
+    rows: Pieces
+    columns: Pieces
 
-    Raises ConfigError when the model has no such attention.
-    """
+
+def attention_of_pair(trained: TrainedRun, source: str, target: str, kind: str) -> PairAttention:
+    """The attention of one kind: ``cross``, ``encoder`` or ``decoder``; raises ConfigError when the model has no such."""
+    found = attentions_of_pair(trained, source, target)
+    if kind not in found:
+        raise ConfigError(
+            f"--kind: this model has no attention of the kind {kind}; it has {', '.join(found) or 'none at all'}"
+        )
+    return found[kind]
+
+
+def attentions_of_pair(trained: TrainedRun, source: str, target: str) -> dict[str, PairAttention]:
+    """All attention of a teacher-forced pass by kind. Row ``i`` of the decoder is the position that predicts piece ``i``."""
     source_ids = [*trained.tokenizers.source.encode(source), EOS_ID]
     target_ids = [*trained.tokenizers.target.encode(target), EOS_ID]
     sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
     maps = jax.device_get(jax.jit(partial(attention_maps, trained.model))(trained.params, *sides))
     source_pieces = [*trained.tokenizers.source.pieces(source_ids[:-1]), "</s>"]
     target_pieces = [*trained.tokenizers.target.pieces(target_ids[:-1]), "</s>"]
-    prefix, suffix, rows, columns = {
+    kinds = {
         "cross": ("decoder", "cross_attention", target_pieces, source_pieces),
         "encoder": ("encoder", "self_attention", source_pieces, source_pieces),
         "decoder": ("decoder", "self_attention", target_pieces, ["<s>", *target_pieces[:-1]]),
-    }[kind]
-    chosen = {name: weights[0] for name, weights in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
-    if not chosen:
-        raise ConfigError(
-            f"--kind: this model has no attention of the kind {kind}; it has {', '.join(maps) or 'none at all'}"
-        )
-    # A recurrent decoder has one attention, whatever its layers.
-    is_layered = any("layers_" in name for name in chosen)
-    names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(chosen))]
-    return dict(zip(names, chosen.values(), strict=True)), rows, columns
+    }
+    found = {}
+    for kind, (prefix, suffix, rows, columns) in kinds.items():
+        chosen = {name: each[0] for name, each in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
+        # A recurrent decoder has one attention, whatever its layers.
+        is_layered = any("layers_" in name for name in chosen)
+        names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(chosen))]
+        if chosen:
+            found[kind] = PairAttention(dict(zip(names, chosen.values(), strict=True)), rows, columns)
+    return found
