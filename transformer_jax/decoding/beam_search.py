@@ -5,14 +5,16 @@ hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
-from transformer_jax.decoding.top_k import top_k
+from transformer_jax.decoding.continuations import best_continuations, continuations_by
 from transformer_jax.sequence_types import DecodeCache
+
+Sentences = TypeVar("Sentences", bound=tuple)
 
 StepFunction = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
 
@@ -143,7 +145,7 @@ def _advance(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> B
     is_eos = candidates.last_ids == rules.eos_id
 
     newly = _finish(candidates, is_eos, state.position + 1, rules)
-    finished = _freeze(state.is_done, state.finished, _best_finished(state.finished, newly, rules.num_results))
+    finished = _where(state.is_done, state.finished, _best_finished(state.finished, newly, rules.num_results))
 
     alive_log_probs, survivors = jax.lax.top_k(jnp.where(is_eos, -jnp.inf, candidates.log_probs), rules.beam_width)
     alive = select_beams(candidates, survivors)._replace(log_probs=alive_log_probs)
@@ -188,36 +190,16 @@ def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Ru
 def _expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
 
-    (Each beam has one EOS, so at most W of 2 W continuations end.) They are looked for among the ``2 W`` largest logits of
-    every beam, so that no log-probabilities of the whole vocabulary are written.
+    (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; in a sentence's last
+    place EOS alone is possible.
     """
-    batch_size, beam_width, _ = logits.shape
-    log_probs, tokens = _best_of_each_beam(logits, state.position + 1 >= state.limits, rules)
-    totals = (state.alive.log_probs[:, :, None] + log_probs).reshape(batch_size, -1)
-    best, index = jax.lax.top_k(totals, min(2 * beam_width, totals.shape[1]))
-    parents, chosen = index // tokens.shape[2], jnp.take_along_axis(tokens.reshape(batch_size, -1), index, axis=1)
+    prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
+    count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
+    best = best_continuations(prefixes, logits, count, (PAD_ID, rules.bos_id))
+    is_last = state.position + 1 >= state.limits
+    parents, chosen, log_probs = _where(is_last, continuations_by(rules.eos_id, prefixes, logits, count), best)
     ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(chosen)
-    return Alive(ids, chosen, best), parents
-
-
-def _best_of_each_beam(
-    logits: Float[Array, "B W V"], is_last: Bool[Array, "B"], rules: Rules
-) -> tuple[Float[Array, "B W K"], Int[Array, "B W K"]]:
-    """Log-probabilities and ids of the ``K = 2 W`` best tokens after each prefix, best first, of equal ones the lower id first.
-
-    PAD and BOS are never among them; in a sentence's last place EOS alone is possible.
-    """
-    batch_size, beam_width, vocabulary_size = logits.shape
-    logits = logits.astype(jnp.float32)
-    normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-    choosable = logits.at[:, :, jnp.array([PAD_ID, rules.bos_id])].set(-jnp.inf)
-    count = min(2 * beam_width, vocabulary_size)
-    best, ids = top_k(choosable.reshape(-1, vocabulary_size), count)
-    best, ids = best.reshape(batch_size, beam_width, count), ids.reshape(batch_size, beam_width, count)
-    is_last = is_last[:, None, None]
-    of_eos = jnp.where(jnp.arange(count) == 0, logits[:, :, rules.eos_id, None], -jnp.inf)
-    log_probs = jnp.where(is_last, of_eos, best) - normalizer
-    return log_probs, jnp.where(is_last, rules.eos_id, ids).astype(jnp.int32)
+    return Alive(ids, chosen, log_probs), parents
 
 
 def _finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:
@@ -240,13 +222,13 @@ def _best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypoth
     return select_beams(both, index)
 
 
-def _freeze(is_done: Bool[Array, "B"], old: Hypotheses, new: Hypotheses) -> Hypotheses:
-    """Returns ``old`` for the sentences that are done and ``new`` for the others."""
+def _where(is_first: Bool[Array, "B"], first: Sentences, second: Sentences) -> Sentences:
+    """Returns ``first`` for the sentences marked and ``second`` for the others."""
 
-    def choose(old_leaf: Array, new_leaf: Array) -> Array:
-        return jnp.where(jnp.expand_dims(is_done, tuple(range(1, new_leaf.ndim))), old_leaf, new_leaf)
+    def choose(first_leaf: Array, second_leaf: Array) -> Array:
+        return jnp.where(jnp.expand_dims(is_first, tuple(range(1, first_leaf.ndim))), first_leaf, second_leaf)
 
-    return jax.tree.map(choose, old, new)
+    return jax.tree.map(choose, first, second)
 
 
 def length_penalty_divisor(lengths: Int[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:

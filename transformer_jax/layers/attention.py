@@ -51,7 +51,7 @@ class MultiHeadAttention(nn.Module):
         """Attends from ``queries`` [B, Q, D] to ``memory`` [B, M, D]."""
         keys, values = self.project_memory(memory)
         if self.is_mutable_collection("intermediates"):
-            return self.attend(queries, keys, values, mask.array(), train=train)
+            return self.attend(queries, jnp.swapaxes(keys, 2, 3), values, mask.array(), train=train)
         query_BHQK = self._in_heads(queries, self.query_kernel)
         drops = self.weight_dropout.draw(train=train)
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, drops=drops, dtype=self.dtype)
@@ -61,24 +61,27 @@ class MultiHeadAttention(nn.Module):
         """Keys and values of ``memory``; they do not depend on the query."""
         return self._in_heads(memory, self.key_kernel), self._in_heads(memory, self.value_kernel)
 
-    def cached_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
-        """The same to be kept: already rounded as every product with them rounds them, which changes nothing."""
+    def cached_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H K M"], Float[Array, "B H M U"]]:
+        """The same to be kept: already rounded as every product with them rounds them, which changes nothing.
+
+        Keys are turned, so that no step of decoding has to turn them for its product.
+        """
         keys, values = self.project_memory(memory)
-        return keys.astype(self.dtype), values.astype(self.dtype)
+        return jnp.swapaxes(keys, 2, 3).astype(self.dtype), values.astype(self.dtype)
 
     def attend(
         self,
         queries: Float[Array, "B Q D"],
-        keys: Float[Array, "B H M K"],
+        keys: Float[Array, "B H K M"],
         values: Float[Array, "B H M U"],
         mask: Bool[Array, "#B #Q M"],
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` [B, Q, D] to projected keys and values, weights in full."""
+        """Attends from ``queries`` [B, Q, D] to keys and values as ``cached_memory`` has them, weights in full."""
         heads_BHQU, weights_BHQM = scaled_dot_product_attention(
             self._in_heads(queries, self.query_kernel),
-            keys,
+            jnp.swapaxes(keys, 2, 3),
             values,
             mask,
             drops=self.weight_dropout.draw(train=train),

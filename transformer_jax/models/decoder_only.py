@@ -123,9 +123,7 @@ class DecoderOnly(nn.Module):
             filled = []
             for layer, own in zip(self.decoder_layers, slots, strict=True):
                 hidden, prompt = layer.prefill(hidden, mask)
-                filled.append(
-                    KeysAndValues(*(old.at[:, :, :width].set(new) for old, new in zip(own, prompt, strict=True)))
-                )
+                filled.append(own.with_slots(0, prompt))
             slots = tuple(filled)
         visible = jnp.zeros((rows, beam_width, count), bool).at[:, :, :width].set(is_filled[:, None])
         return DecodeCache(DecoderOnlyPerBeam(visible, jnp.zeros((), jnp.int32)), Prompt(is_filled), slots)
