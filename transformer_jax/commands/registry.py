@@ -32,6 +32,7 @@ COMMANDS = {
     "train": Command("transformer_jax.commands.train", "train a model, or resume a run that stopped"),
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
+    "score": Command("transformer_jax.commands.score", "log-probabilities of given translations"),
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),

@@ -7,8 +7,8 @@ Example:
 
 One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
 lines out (an empty one gives one): number of the line, score (length-normalized log-probability) and translation, separated by
-tabs. Lines that are waiting are translated together, up to --lines_at_once (the first 256 alone, so that output begins early); what
-is typed is answered line by line.
+tabs. Lines that are waiting are translated together, up to --lines_at_once, the first 256 alone, so that output begins early;
+what is typed is answered line by line.
 With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
 probabilities. They must share their tokenizers. TensorFlow is not needed.
 """

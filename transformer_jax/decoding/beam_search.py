@@ -35,13 +35,14 @@ class Hypotheses(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The options of a search; all but ``length_penalty`` are static."""
+    """The options of a search; all but ``length_penalty`` are static. ``stop``: see ``beam_search``."""
 
     beam_width: int
     num_results: int
     length_penalty: float | Float[Array, ""]
     bos_id: int = BOS_ID
     eos_id: int = EOS_ID
+    stop: str = "exact"
 
 
 class Alive(NamedTuple):
@@ -55,13 +56,15 @@ class Alive(NamedTuple):
 class BeamState(NamedTuple):
     """A search so far: ``position`` is the number of tokens chosen, ``limits`` the most of each sentence.
 
-    ``cache.per_beam`` belongs to ``alive``. T, the room for tokens, is at least ``position``.
+    ``num_finished`` hypotheses of each sentence have ended, found among the best or not. ``cache.per_beam`` belongs to
+    ``alive``. T, the room for tokens, is at least ``position``.
     """
 
     position: Int[Array, ""]
     limits: Int[Array, "B"]
     alive: Alive
     finished: Hypotheses
+    num_finished: Int[Array, "B"]
     is_done: Bool[Array, "B"]
     cache: DecodeCache
 
@@ -77,6 +80,7 @@ def beam_search(
     num_results: int | None = None,
     bos_id: int = BOS_ID,
     eos_id: int = EOS_ID,
+    stop: str = "exact",
 ) -> Hypotheses:
     """Returns the best hypotheses of every sentence (section 6.1; penalty: Wu et al. 2016, equation 14).
 
@@ -88,14 +92,15 @@ def beam_search(
     A sentence is done when no alive prefix can still beat the worst of its ``num_results`` (default: ``beam_width``)
     hypotheses, which is exact since log-probabilities only fall and the penalty only grows; with one beam, at its
     first EOS. A done sentence is frozen, so its result does not depend on what else is in the batch. Asking for fewer
-    results than beams stops earlier and returns the same first ones.
+    results than beams stops earlier and returns the same first ones. With ``stop="first_beams"`` a sentence is also done
+    when ``beam_width`` of its hypotheses have finished, which may miss better ones.
 
     ``length_penalty`` (alpha, at least 0) may be traced; ``max_length``, ``beam_width`` and ``num_results`` are
     static. Of ``cache``, leaves ``[B, W, ...]`` of ``per_beam`` follow their prefixes, its scalars are shared, and
     ``per_sentence`` never changes. Raises ValueError for impossible sizes and for leaves of ``per_beam`` of another
     shape.
     """
-    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id)
+    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
     state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules)
     return continue_search(step, state, max_length, rules).finished
 
@@ -122,7 +127,8 @@ def start_search(cache: DecodeCache, limits: Int[Array, "B"], room: int, rules: 
         lengths=jnp.zeros((batch_size, num_results), jnp.int32),
     )
     cache = jax.tree.map(jnp.asarray, cache)
-    return BeamState(jnp.zeros((), jnp.int32), limits, alive, finished, limits <= 0, cache)
+    none = jnp.zeros_like(limits)
+    return BeamState(jnp.zeros((), jnp.int32), limits, alive, finished, none, limits <= 0, cache)
 
 
 def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array, ""], rules: Rules) -> BeamState:
@@ -156,9 +162,10 @@ def _advance(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> B
 
     best_attainable = alive.log_probs[:, 0] / length_penalty_divisor(state.limits, rules.length_penalty)
     is_done = state.is_done | (best_attainable <= finished.scores[:, -1])
-    if rules.beam_width == 1:
-        is_done |= finished.lengths[:, 0] > 0
-    return BeamState(state.position + 1, state.limits, alive, finished, is_done, cache)
+    num_finished = state.num_finished + jnp.sum(newly.log_probs > -jnp.inf, axis=1, dtype=jnp.int32)
+    if rules.beam_width == 1 or rules.stop == "first_beams":
+        is_done |= num_finished >= rules.beam_width
+    return BeamState(state.position + 1, state.limits, alive, finished, num_finished, is_done, cache)
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:

@@ -30,8 +30,10 @@ def source_batches(
 
     A batch has at most ``batch_tokens`` token positions, padding included, but at least ``row_multiple`` rows: a power of
     two times it. There are few shapes: widths are rounded up in growing steps, free rows are filled with shorter sentences,
-    and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has when sentences leave it. For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows
-    of 16 ids, ``[6, 7, 2, 0, ...]`` and ``[5, 2, 0, ...]``.
+    and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has when sentences leave it.
+
+    For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
+    ``[5, 2, 0, ...]``.
     """
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index]), index))
     start = 0

@@ -1,6 +1,6 @@
 """Attention from the words of a given translation to the source words, by a trained model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -8,16 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import EOS_ID, Array, Float, PyTree
-from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.evaluation_batches import scoring_rows
+from transformer_jax.array_types import Array, Float, PyTree
+from transformer_jax.config import ConfigError
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.translation.pair_batches import encode_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun
-from transformer_jax.tasks.translation.translator import require_translatable
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 BATCH_TOKENS = 4096
@@ -46,43 +43,17 @@ def soft_alignments(
     one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of
     sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
-    if len(sources) != len(targets):
-        raise DataError(
-            f"{len(sources)} source sentences but {len(targets)} target sentences; line i of each is a pair"
-        )
-    tokenizers = trained.tokenizers
-    sides = [
-        [[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))]
-        for tokenizer, texts in ((tokenizers.source, sources), (tokenizers.target, targets))
-    ]
-    lengths = [np.array([len(ids) for ids in side], np.int64) for side in sides]
-    require_translatable(np.maximum(*lengths), trained.config.decoding.max_source_tokens, "pair")
+    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    source_lengths, target_lengths = pairs.lengths
     weights: dict[int, np.ndarray] = {}
     weigh = jax.jit(
         partial(_cross_weights, trained.model, layer=layer, head=head), out_shardings=everywhere(trained.mesh)
     )
-    for pairs, batch in _batches(sides, lengths, row_groups(trained.mesh)):
+    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
         found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
-        for row, pair in enumerate(pairs):
-            weights[pair] = found[row, : lengths[1][pair], : lengths[0][pair]]
-    return [_described(weights[pair], sources[pair], targets[pair], tokenizers) for pair in range(len(sources))]
-
-
-def _batches(
-    sides: list[list[list[int]]], lengths: list[np.ndarray], row_multiple: int
-) -> Iterator[tuple[np.ndarray, tuple[Tokens, Tokens]]]:
-    """The pairs of a batch and the batch, a pair a row."""
-    for shape, pairs, offsets in scoring_rows(lengths[0], lengths[1], BATCH_TOKENS, row_multiple):
-        rows = (
-            token_rows(
-                Sentences(np.array([token for pair in pairs for token in side[pair]], np.int32), length[pairs]),
-                offsets,
-                width,
-            )
-            for side, length, width in zip(sides, lengths, shape[1:], strict=True)
-        )
-        source, target = rows
-        yield pairs, (source, target)
+        for row, pair in enumerate(chosen):
+            weights[pair] = found[row, : target_lengths[pair], : source_lengths[pair]]
+    return [_described(weights[pair], sources[pair], targets[pair], trained.tokenizers) for pair in range(len(sources))]
 
 
 def _cross_weights(
