@@ -44,6 +44,8 @@ COMMANDS = {
     "checkpoint": Command(
         "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
     ),
+    "export": Command("transformer_jax.commands.export", "write a trained model for another toolkit, and compare them"),
+    "verify": Command("transformer_jax.commands.verify", "compare a run with the same model in another format"),
     "preflight": Command(
         "transformer_jax.commands.preflight",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
