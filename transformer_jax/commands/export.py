@@ -4,10 +4,10 @@ Example:
     transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
     transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8 --average=5
 
-Formats: ctranslate2. The output is a new folder: it appears whole or not at all.
-Then the model is loaded from there and compared with the run on the first sentences of its validation split, as verify does;
---no_verify skips that. The exit status is 1 when they differ by more than the tolerance. The libraries of the formats come
-with pip install 'transformer_jax[export]'.
+Formats: ctranslate2; safetensors (an archive with settings, tokenizers, and a manifest with digests). The output is a new
+folder: it appears whole or not at all. Then the model is loaded from there and compared with the run on the first sentences
+of its validation split, as verify does; --no_verify skips that. The exit status is 1 when they differ by more than the
+tolerance. The libraries of the formats come with pip install 'transformer_jax[export]'.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from absl import flags
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
 
-EXPORTED_FORMATS = ("ctranslate2",)
+EXPORTED_FORMATS = ("ctranslate2", "huggingface", "safetensors")
 QUANTIZATIONS = ("float32", "float16", "int8")
 
 

@@ -36,6 +36,9 @@ class Counterpart:
         pieces = self._target.pieces(range(self._target.vocabulary_size))
         self._ids = {piece: number for number, piece in enumerate(pieces)}
 
+    def encode(self, texts: Sequence[str]) -> None:
+        """None: it takes tokens."""
+
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """The log-probability of every target token [T]."""
         sources = [self._source.pieces(example.source[:-1]) for example in examples]

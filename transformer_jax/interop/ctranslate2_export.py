@@ -14,16 +14,22 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, UNK_ID
 from transformer_jax.config import ConfigError, TransformerConfig
 from transformer_jax.data.tokenizers import tokenizer_files
-from transformer_jax.interop.matrix_layout import as_matrices
+from transformer_jax.interop.matrix_layout import as_matrices, tables
 from transformer_jax.interop.opened_model import OpenedModel
-from transformer_jax.layers.normalization import EPSILON
-from transformer_jax.layers.positions import sinusoid_table
+from transformer_jax.models.build import SINUSOIDS
 from transformer_jax.runtime.atomic_files import write_whole
 
 # Rows of the table of sinusoids: the runtime refuses longer sequences.
 POSITIONS = 4096
 # jax.nn.gelu is the approximation with tanh (Hendrycks and Gimpel 2016).
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "gated_gelu": "GELUTanh", "gated_silu": "SWISH"}
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELUTanh",
+    "exact_gelu": "GELU",
+    "silu": "SWISH",
+    "gated_gelu": "GELUTanh",
+    "gated_silu": "SWISH",
+}
 Matrices = Mapping[str, np.ndarray]
 
 
@@ -44,12 +50,15 @@ def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -
     matrices = as_matrices(model.named)
     _set_stack(spec.encoder, "encoder", matrices, config)
     _set_stack(spec.decoder, "decoder", matrices, config)
-    source, target, projection = _tables(matrices, config.tying)
+    source, target, projection = tables(matrices, config)
     spec.encoder.embeddings[0].weight = source
     spec.decoder.embeddings.weight = target
     spec.decoder.projection.weight = projection
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.embedding == "scaled"
+    if config.logits_bias:
+        spec.decoder.projection.bias = matrices["projection/logits_bias"]
     _register_vocabularies(spec, model)
-    spec.config.layer_norm_epsilon = EPSILON
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.config.add_attribute("quantization", quantization)
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
@@ -66,8 +75,8 @@ def require_expressible(model: OpenedModel) -> None:
         raise ConfigError(f"--format: ctranslate2 takes Transformers for translation, not {kind}; use safetensors")
     width = config.d_model // config.num_heads
     expressible = {
-        "attention": config.attention == "multi_head",
-        "embedding": config.embedding == "scaled",
+        "attention": config.attention in ("multi_head", "biased"),
+        "embedding": config.embedding in ("scaled", "unscaled"),
         "feed_forward": config.feed_forward in ACTIVATIONS,
         "d_key": config.head_key_size == width,
         "d_value": config.head_value_size == width,
@@ -99,16 +108,19 @@ def _set_stack(spec: Any, side: str, matrices: Matrices, config: TransformerConf
     if config.normalization == "pre":
         _set_norm(spec.layer_norm, f"{side}_norm", matrices)
     learned = matrices.get(f"{'source' if side == 'encoder' else 'target'}_positions/table")
-    spec.position_encodings.encodings = sinusoid_table(POSITIONS, config.d_model) if learned is None else learned
+    spec.position_encodings.encodings = (
+        SINUSOIDS[config.positions](POSITIONS, config.d_model) if learned is None else learned
+    )
 
 
 def _set_attention(spec: Any, path: str, matrices: Matrices, fused: list[str]) -> None:
     _set_norm(spec.layer_norm, f"{path}_residual/norm", matrices)
     *queries, together, output = spec.linear
-    for linear in queries:
-        linear.weight = matrices[f"{path}/query"]
-    together.weight = np.concatenate([matrices[f"{path}/{name}"] for name in fused])
-    output.weight = matrices[f"{path}/output"]
+    parts = [(linear, ["query"]) for linear in queries] + [(together, fused), (output, ["output"])]
+    for linear, names in parts:
+        linear.weight = np.concatenate([matrices[f"{path}/{name}"] for name in names])
+        if f"{path}/output_bias" in matrices:
+            linear.bias = np.concatenate([matrices[f"{path}/{name}_bias"] for name in names])
 
 
 def _set_feed_forward(spec: Any, path: str, matrices: Matrices) -> None:
@@ -122,17 +134,6 @@ def _set_feed_forward(spec: Any, path: str, matrices: Matrices) -> None:
 
 def _set_norm(spec: Any, path: str, matrices: Matrices) -> None:
     spec.gamma, spec.beta = matrices[f"{path}/scale"], matrices[f"{path}/bias"]
-
-
-def _tables(matrices: Matrices, tying: str) -> list[np.ndarray]:
-    """Source table, target table and projection; one that is shared is the same array."""
-    names = {
-        "all": ("source_embedding",) * 3,
-        "embeddings": ("source_embedding", "source_embedding", "projection"),
-        "output": ("source_embedding", "target_embedding", "target_embedding"),
-        "none": ("source_embedding", "target_embedding", "projection"),
-    }[tying]
-    return [matrices[f"{name}/table"] for name in names]
 
 
 def _register_vocabularies(spec: Any, model: OpenedModel) -> None:

@@ -19,6 +19,8 @@ class Format(NamedTuple):
 
 FORMATS = {
     "ctranslate2": Format("ctranslate2_export", "ctranslate2_counterpart"),
+    "huggingface": Format("marian_export", "hugging_face", "marian_reader"),
+    "safetensors": Format("archive_export", "archive_counterpart", "archive_reader"),
 }
 
 

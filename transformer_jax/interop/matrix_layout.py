@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.config import TransformerConfig
+
 HEADS_IN = re.compile(r"attention/(query|key|value)$")
 HEADS_OUT = re.compile(r"attention/output$")
+BIAS_IN = re.compile(r"attention/(query|key|value)_bias$")
 KERNEL = re.compile(r"_kernel$")
 
 
@@ -29,11 +32,30 @@ def as_kernels(matrices: Mapping[str, np.ndarray], sizes: HeadSizes) -> dict[str
     return {name: np.ascontiguousarray(_as_kernel(name, matrix, sizes)) for name, matrix in matrices.items()}
 
 
+def tables(matrices: Mapping[str, np.ndarray], config: TransformerConfig) -> list[np.ndarray]:
+    """Source table, target table and projection [V, D]; one that is shared is the same array."""
+    return [matrices[name] for name in table_names(config)]
+
+
+def table_names(config: TransformerConfig) -> tuple[str, str, str]:
+    """The paths of source table, target table and projection."""
+    own = "projection/embedding/table" if config.logits_bias else "projection/table"
+    source, target = "source_embedding/table", "target_embedding/table"
+    return {
+        "all": (source, source, source),
+        "embeddings": (source, source, own),
+        "output": (source, target, target),
+        "none": (source, target, own),
+    }[config.tying]
+
+
 def _as_matrix(name: str, leaf: np.ndarray) -> np.ndarray:
     if HEADS_IN.search(name):
         return np.ascontiguousarray(leaf.reshape(leaf.shape[0], -1).T)
     if HEADS_OUT.search(name):
         return np.ascontiguousarray(leaf.reshape(-1, leaf.shape[-1]).T)
+    if BIAS_IN.search(name):
+        return leaf.reshape(-1)
     return np.ascontiguousarray(leaf.T) if KERNEL.search(name) else leaf
 
 
@@ -43,4 +65,6 @@ def _as_kernel(name: str, matrix: np.ndarray, sizes: HeadSizes) -> np.ndarray:
         return matrix.T.reshape(matrix.shape[1], sizes.num_heads, size)
     if HEADS_OUT.search(name):
         return matrix.T.reshape(sizes.num_heads, sizes.value_size, matrix.shape[0])
+    if BIAS_IN.search(name):
+        return matrix.reshape(sizes.num_heads, -1)
     return matrix.T if KERNEL.search(name) else matrix

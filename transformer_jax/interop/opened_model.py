@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
@@ -23,7 +24,6 @@ from transformer_jax.tasks.registry import TASKS
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.parameter_names import named_leaves
-from transformer_jax.training.sharding import make_mesh
 
 ROWS_AT_ONCE = 16
 
@@ -43,6 +43,7 @@ class OpenedModel:
     tokenizers: TokenizerPair
     model: Module
     params: Any
+    mesh: Mesh
     steps: tuple[int, ...]
 
     @property
@@ -59,7 +60,7 @@ class OpenedModel:
     def translator(self) -> Translator:
         """Decodes greedily."""
         decoding = replace(self.config.decoding, beam_width=1)
-        return Translator(self.model, self.tokenizers, decoding, make_mesh(self.config.mesh))
+        return Translator(self.model, self.tokenizers, decoding, self.mesh)
 
     def validation_texts(self, count: int) -> list[str]:
         """The first ``count`` sources, or documents, of the validation split, blank ones left out."""
@@ -119,4 +120,4 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
     config = replace(config, model=replace(config.model, compute_dtype="float32"))
     trained: Any = TASKS[config.task].open_trained([ChosenRun(str(workdir), config, checkpoint)], average)
     params = jax.device_get(trained.params)
-    return OpenedModel(config, tokenizers_of_run(run), trained.objective.model, params, trained.steps)
+    return OpenedModel(config, tokenizers_of_run(run), trained.objective.model, params, trained.mesh, trained.steps)

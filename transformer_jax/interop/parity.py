@@ -22,6 +22,9 @@ class Counterpart(Protocol):
     compares_logits: bool
     tolerance: float
 
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        """Ids of each text with EOS by a tokenizer of their own; None where it has none."""
+
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """For every target its logits [T, V] if ``compares_logits``, else the log-probability of each token [T]."""
 
@@ -57,6 +60,7 @@ class Comparison(NamedTuple):
     largest: float
     mean: float
     divergences: tuple[Divergence, ...]
+    tokenized_alike: int | None
 
     @property
     def holds(self) -> bool:
@@ -79,6 +83,8 @@ class Comparison(NamedTuple):
                 f"and {len(ties)} that differ at a near tie",
             ),
         ]
+        if self.tokenized_alike is not None:
+            rows.append(("tokenized alike", f"{self.tokenized_alike:,}", ""))
         for each in self.divergences[:10]:
             kind = "near tie" if each.is_near_tie else "different"
             rows.append((kind, f"{each.gap:.2g}", f"between two logits: sentence {each.sentence}, token {each.place}"))
@@ -110,6 +116,7 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
         largest,
         total / max(count, 1),
         divergences,
+        _tokenized_alike(counterpart, texts, examples) if model.translates else None,
     )
 
 
@@ -121,6 +128,13 @@ def token_log_probabilities(logits: Sequence[np.ndarray], examples: Sequence[Exa
         chosen = shifted[np.arange(len(example.target)), example.target]
         results.append(chosen - np.log(np.sum(np.exp(shifted), axis=-1)))
     return results
+
+
+def _tokenized_alike(counterpart: Counterpart, texts: Sequence[str], examples: Sequence[Example]) -> int | None:
+    encoded = counterpart.encode(texts)
+    if encoded is None:
+        return None
+    return sum(theirs == example.source for theirs, example in zip(encoded, examples, strict=True))
 
 
 def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequence[Example]) -> tuple[Divergence, ...]:
