@@ -67,11 +67,12 @@ def state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
     for name in [name for name in state if name.endswith("_proj.weight")]:
         state.setdefault(name.replace("weight", "bias"), np.zeros(len(state[name]), np.float32))
     source, target, projection = tables(matrices, config)
-    if config.tying in ("all", "embeddings"):
+    if config.tying == "all":
         state["model.shared.weight"] = source
     else:
         state |= {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target}
     if config.tying in ("embeddings", "none"):
+        # Without tied output the library ties nothing.
         state["lm_head.weight"] = projection
     bias = matrices.get("projection/logits_bias", np.zeros(len(projection), np.float32))
     return state | {"final_logits_bias": bias[None]}

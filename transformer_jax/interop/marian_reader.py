@@ -14,7 +14,7 @@ from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
 from transformer_jax.interop.imported_model import ImportedModel
 from transformer_jax.interop.marian_export import ACTIVATIONS
 from transformer_jax.interop.public_names import halves
-from transformer_jax.interop.public_reader import Tables, imported_translation, taken_table
+from transformer_jax.interop.public_reader import Tables, imported_translation
 from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
 from transformer_jax.interop.weight_files import read_weights
 
@@ -32,20 +32,21 @@ def read(folder: Path) -> ImportedModel:
     """
     theirs = read_json(folder / "config.json")
     model = model_settings(theirs)
-    orders = vocabulary_orders(folder, theirs)
-    tokenizers = _tokenizers(folder, orders)
-    size = max(each.vocabulary_size for each in tokenizers)
-    joint = model["tying"] in ("all", "embeddings")
-    tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}
-    config = from_dict({"tokenizer": tokenizer, "model": model, "data": _languages(folder)})
     state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
-    # Sinusoids that older versions wrote out, and second names of tables.
+    # Sinusoids that older versions wrote out.
     for side in ("encoder", "decoder"):
         state.pop(f"{side}.embed_positions.weight", None)
     try:
-        return imported_translation(
-            config, tokenizers, state, _tables(state, model["tying"]), orders, np.argsort(halves(model["d_model"]))
-        )
+        orders = vocabulary_orders(folder, theirs)
+        tables = _tables(state, theirs.get("tie_word_embeddings", True))
+        tokenizers = _tokenizers(folder, orders)
+        model["tying"] = tables.tying()
+        size = max(each.vocabulary_size for each in tokenizers)
+        joint = orders[0] is orders[1]
+        tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}
+        config = from_dict({"tokenizer": tokenizer, "model": model, "data": _languages(folder)})
+        width_order = np.argsort(halves(model["d_model"]))
+        return imported_translation(config, tokenizers, state, tables, orders, width_order)
     except DataError as error:
         raise DataError(f"{folder}: {error}") from None
 
@@ -98,7 +99,6 @@ def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
     activation = theirs["activation_function"]
     if activation not in FEED_FORWARDS:
         raise ConfigError(f"config.json: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
-    shares, ties = theirs.get("share_encoder_decoder_embeddings", True), theirs.get("tie_word_embeddings", True)
     return {
         "kind": "transformer",
         "d_model": theirs["d_model"],
@@ -110,24 +110,20 @@ def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
         "feed_forward": FEED_FORWARDS[activation],
         "embedding": "scaled" if theirs.get("scale_embedding", False) else "unscaled",
         "norm_epsilon": NORM_EPSILON,
-        "tying": {(True, True): "all", (True, False): "embeddings", (False, True): "output"}.get(
-            (shares, ties), "none"
-        ),
         "dropout": float(theirs.get("dropout", 0.1)),
     }
 
 
-def _tables(state: dict[str, np.ndarray], tying: str) -> Tables:
-    """Takes the tables out of ``state``, with the names that repeat them."""
-    if tying in ("all", "embeddings"):
-        source = target = taken_table(state, "shared.weight", "encoder.embed_tokens.weight")
-        state.pop("decoder.embed_tokens.weight", None)
-        state.pop("encoder.embed_tokens.weight", None)
-    else:
-        source, target = (taken_table(state, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
-    own = state.pop("lm_head.weight", None)
-    projection = target if tying in ("all", "output") or own is None else own
-    bias = state.pop("final_logits_bias", np.zeros((1, len(target)), np.float32))
+def _tables(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
+    """Takes the tables out of ``state``: a side without one of its own has the shared one."""
+    own = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
+    shared = state.pop("shared.weight", None)
+    source, target = (shared if each is None else each for each in own)
+    if source is None or target is None:
+        raise DataError("tensors are missing: shared.weight")
+    head = state.pop("lm_head.weight", None)
+    projection = target if ties_output or head is None else head
+    bias = state.pop("final_logits_bias", np.zeros((1, len(projection)), np.float32))
     return Tables(source, target, projection, bias[0])
 
 

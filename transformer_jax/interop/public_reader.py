@@ -27,13 +27,13 @@ class Tables(NamedTuple):
     projection: np.ndarray
     bias: np.ndarray
 
-
-def taken_table(state: dict[str, np.ndarray], *names: str) -> np.ndarray:
-    """Removes the first of ``names`` that is there from ``state``; raises DataError, naming it, where none is."""
-    for name in names:
-        if name in state:
-            return state.pop(name)
-    raise DataError(f"tensors are missing: {names[0]}")
+    def tying(self) -> str:
+        """The setting ``model.tying`` that these tables allow."""
+        is_source = np.array_equal(self.source, self.target)
+        is_output = np.array_equal(self.target, self.projection)
+        return {(True, True): "all", (True, False): "embeddings", (False, True): "output"}.get(
+            (is_source, is_output), "none"
+        )
 
 
 def imported_translation(
