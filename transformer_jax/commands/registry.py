@@ -45,6 +45,9 @@ COMMANDS = {
     "checkpoint": Command(
         "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
     ),
+    "export": Command("transformer_jax.commands.export", "write a trained model for another toolkit, and compare them"),
+    "import": Command("transformer_jax.commands.import_model", "make a run of a model from another toolkit"),
+    "verify": Command("transformer_jax.commands.verify", "compare a run with the same model in another format"),
     "preflight": Command(
         "transformer_jax.commands.preflight",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",

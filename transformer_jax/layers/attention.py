@@ -52,7 +52,7 @@ class MultiHeadAttention(nn.Module):
         keys, values = self.project_memory(memory)
         if self.is_mutable_collection("intermediates"):
             return self.attend(queries, jnp.swapaxes(keys, 2, 3), values, mask.array(), train=train)
-        query_BHQK = self._in_heads(queries, self.query_kernel)
+        query_BHQK = self._project_queries(queries)
         drops = self.weight_dropout.draw(train=train)
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, drops=drops, dtype=self.dtype)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.asarray(mask.query_segments) != 0)
@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` [B, Q, D] to keys and values as ``cached_memory`` has them, weights in full."""
         heads_BHQU, weights_BHQM = scaled_dot_product_attention(
-            self._in_heads(queries, self.query_kernel),
+            self._project_queries(queries),
             jnp.swapaxes(keys, 2, 3),
             values,
             mask,
@@ -90,6 +90,9 @@ class MultiHeadAttention(nn.Module):
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.any(mask, axis=-1))
 
+    def _project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
+        return self._in_heads(queries, self.query_kernel)
+
     def _in_heads(
         self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]
     ) -> Float[Array, "B H L K"]:
@@ -98,6 +101,32 @@ class MultiHeadAttention(nn.Module):
 
     def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
         return contract("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.dtype)
+
+
+class BiasedAttention(MultiHeadAttention):
+    """Multi-head attention with a bias on each of its four projections, which the equations of section 3.2.2 lack.
+
+    Most public checkpoints have them: OPUS-MT, M2M-100, fairseq, GPT-2.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        zeros = nn.initializers.zeros
+        self.query_bias = self.param("query_bias", zeros, (self.num_heads, self.key_size))
+        self.key_bias = self.param("key_bias", zeros, (self.num_heads, self.key_size))
+        self.value_bias = self.param("value_bias", zeros, (self.num_heads, self.value_size))
+        self.output_bias = self.param("output_bias", zeros, (self.d_model,))
+
+    def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
+        """Keys and values of ``memory``; they do not depend on the query."""
+        keys, values = super().project_memory(memory)
+        return keys + self.key_bias[None, :, None], values + self.value_bias[None, :, None]
+
+    def _project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
+        return super()._project_queries(queries) + self.query_bias[None, :, None]
+
+    def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
+        return super()._merged(heads_BQHU, is_query) + self.output_bias[None, None]
 
 
 class RectifiedAttention(MultiHeadAttention):
