@@ -38,7 +38,7 @@ FLOORS: dict[str, set[str]] = {
     "word_vectors": FOUNDATION | {"data", "evaluation.text_table"},
 }
 # From here on each floor may use every one below it.
-HIGH = ("tasks", "runs", "analysis", "preflight", "sweeps", "commands", "api")
+HIGH = ("tasks", "runs", "interop", "analysis", "preflight", "sweeps", "commands", "api")
 for floor in HIGH:
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands", "runtime.allocator"}
@@ -62,6 +62,10 @@ DOORS: dict[str, set[str]] = {
     "sklearn": {"word_vectors.vectorizers", "word_vectors.projection"},
     "scipy": {"word_vectors"},
     "threadpoolctl": {"word_vectors.projection"},
+    "ctranslate2": {"interop.ctranslate2_export"},
+    "safetensors": {"interop.safetensors_file"},
+    "torch": {"interop.torch_weights"},
+    "transformers": {"interop.hugging_face"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

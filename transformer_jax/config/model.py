@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
 
 NORMALIZATIONS = ("post", "pre")
-POSITIONS = ("sinusoidal", "learned")
-FEED_FORWARDS = ("relu", "gelu", "gated_gelu", "gated_silu")
+POSITIONS = ("sinusoidal", "fairseq", "learned")
+FEED_FORWARDS = ("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu")
 TYINGS = ("all", "embeddings", "output", "none")
-ATTENTIONS = ("multi_head", "rectified")
-EMBEDDINGS = ("scaled", "zero_padding")
+ATTENTIONS = ("multi_head", "biased", "rectified")
+EMBEDDINGS = ("scaled", "unscaled", "zero_padding")
 DTYPES = ("auto", "float32", "bfloat16")
 ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
 REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
@@ -20,7 +20,9 @@ class TransformerLayersConfig:
     """Settings common to all Transformers; defaults are the base model (Vaswani et al. 2017, table 3).
 
     ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
-    (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
+    (``rectified``, ``zero_padding``), or what public checkpoints have: ``biased`` projections, an ``unscaled`` embedding, a
+    ``logits_bias``, the sinusoids of ``fairseq`` as ``positions``, another ``norm_epsilon``. ``d_key`` and ``d_value`` of 0
+    mean ``d_model / num_heads``.
 
     ``compute_dtype`` is the precision of the operands of matrix products: ``float32``, ``bfloat16``, or ``auto``, bfloat16
     where the devices have units for it, else float32; a run keeps what it was resolved to.
@@ -40,6 +42,8 @@ class TransformerLayersConfig:
     feed_forward: str = "relu"
     attention: str = "multi_head"
     embedding: str = "scaled"
+    norm_epsilon: float = 1e-6
+    logits_bias: bool = False
     dropout: float = 0.1
     embedding_dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -50,7 +54,7 @@ class TransformerLayersConfig:
     rematerialize: str = "none"
 
     def __post_init__(self) -> None:
-        require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions")
+        require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions", "norm_epsilon")
         require_choice("model.normalization", self.normalization, NORMALIZATIONS)
         require_choice("model.positions", self.positions, POSITIONS, "positions")
         require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
@@ -60,7 +64,7 @@ class TransformerLayersConfig:
         require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
         require_choice("model.rematerialize", self.rematerialize, REMATERIALIZATIONS)
         require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
-        is_even = self.d_model % 2 == 0 or self.positions != "sinusoidal"
+        is_even = self.d_model % 2 == 0 or self.positions == "learned"
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
         for name in ("d_key", "d_value"):
             value = getattr(self, name)

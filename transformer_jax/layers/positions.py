@@ -1,5 +1,7 @@
 """Positional encodings (Vaswani et al. 2017, section 3.5)."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
@@ -22,14 +24,26 @@ def sinusoid_table(length: int, d_model: int) -> np.ndarray:
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(np.float32)
 
 
+def fairseq_table(length: int, d_model: int) -> np.ndarray:
+    """The sinusoids of fairseq and M2M-100: sines, then cosines, wavelengths to 2 pi 10000, from position 2. [length, D].
+
+    (Their positions 0 and 1 belong to padding.) ``d_model`` is even and above 2.
+    """
+    half = d_model // 2
+    frequencies = np.exp(np.arange(half, dtype=np.float64) * -(np.log(10_000.0) / (half - 1)))
+    angles = np.arange(2, length + 2)[:, None] * frequencies[None, :]
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
+
+
 class SinusoidalPositions(nn.Module):
-    """The paper's fixed sinusoids; defined for any length."""
+    """Fixed sinusoids, by default the paper's; defined for any length."""
 
     d_model: int
+    table: Callable[[int, int], np.ndarray] = sinusoid_table
 
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
         """Encodings of ``positions``, all of which are below ``length``."""
-        return jnp.asarray(sinusoid_table(length, self.d_model))[positions]
+        return jnp.asarray(self.table(length, self.d_model))[positions]
 
 
 class LearnedPositions(nn.Module):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,22 @@ def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def appearing_folder(path: Path) -> Iterator[Path]:
+    """A new folder to write into, which gets the name ``path`` when the block ends, and is removed where it ends in an error.
+
+    An empty folder of that name is replaced; raises OSError where it holds something.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    partial.mkdir()
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_whole(path: Path, content: str | bytes, *, is_private: bool = False) -> None:

@@ -18,6 +18,7 @@ from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer, LowerWordTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer, refuse_training
 from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -38,7 +39,7 @@ class Tokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """``bpe``, ``unigram``, ``word``, ``lower_word``, ``character`` or ``byte``."""
+        """``bpe``, ``unigram``, ``word``, ``lower_word``, ``character``, ``byte`` or ``mapped``."""
         ...
 
     @property
@@ -90,6 +91,7 @@ TRAINERS: dict[str, TokenizerTrainer] = {
     "lower_word": LowerWordTokenizer.train,
     "character": CharacterTokenizer.train,
     "byte": ByteTokenizer.train,
+    "mapped": refuse_training,
 }
 _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "bpe": partial(SubwordTokenizer, "bpe"),
@@ -98,6 +100,7 @@ _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "lower_word": LowerWordTokenizer.from_bytes,
     "character": CharacterTokenizer.from_bytes,
     "byte": ByteTokenizer.from_bytes,
+    "mapped": MappedSubwordTokenizer.from_bytes,
 }
 
 

@@ -13,7 +13,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.translation.pair_batches import encoded_pairs, pair_batches
+from transformer_jax.tasks.translation.pair_batches import encode_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
@@ -43,17 +43,17 @@ def soft_alignments(
     one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of
     sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
-    tokenizers = trained.tokenizers
-    sides = encoded_pairs(tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    source_lengths, target_lengths = pairs.lengths
     weights: dict[int, np.ndarray] = {}
     weigh = jax.jit(
         partial(_cross_weights, trained.model, layer=layer, head=head), out_shardings=everywhere(trained.mesh)
     )
-    for pairs, batch in pair_batches(sides, BATCH_TOKENS, row_groups(trained.mesh)):
+    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
         found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
-        for row, pair in enumerate(pairs):
-            weights[pair] = found[row, : len(sides[1][pair]), : len(sides[0][pair])]
-    return [_described(weights[pair], sources[pair], targets[pair], tokenizers) for pair in range(len(sources))]
+        for row, pair in enumerate(chosen):
+            weights[pair] = found[row, : target_lengths[pair], : source_lengths[pair]]
+    return [_described(weights[pair], sources[pair], targets[pair], trained.tokenizers) for pair in range(len(sources))]
 
 
 def _cross_weights(
