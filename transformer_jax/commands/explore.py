@@ -1,0 +1,75 @@
+"""Write one HTML page in which to explore what a trained model attends to; it needs no network.
+
+Example:
+    transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --output=bike.html
+    transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
+    transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
+
+Several --text make one page, as do the lines of --texts=FILE. --target is the translation to read, one for every --text in
+their order; otherwise each run reads its own translation. --against=RUN[:CHECKPOINT],... puts other runs, or other checkpoints,
+beside it. docs/explorer.md explains the views.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from transformer_jax.commands.run_flags import define_run_flags, run_config, split_checkpoint
+from transformer_jax.config import ConfigError
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_run_flags(values)
+    flags.DEFINE_multi_string("text", [], "a text to read; may be given several times", flag_values=values)
+    flags.DEFINE_string("texts", None, "file of texts, one a line, plain or .gz", flag_values=values)
+    flags.DEFINE_multi_string("target", [], "the translation to read, one for every --text", flag_values=values)
+    flags.DEFINE_list("against", [], "RUN[:CHECKPOINT],...: other runs that read the same texts", flag_values=values)
+    flags.DEFINE_boolean(
+        "gradients", True, "gradient x input too, a backward pass for every target token", flag_values=values
+    )
+    flags.DEFINE_string("output", None, "the page (default: explore.html in the run directory)", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Writes the page; 0."""
+    from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
+
+    chosen = [ChosenRun(values.workdir, run_config(values), values.checkpoint)]
+    for text in values.against:
+        folder, checkpoint = split_checkpoint(text, "--against")
+        chosen.append(ChosenRun(folder, run_config(values, folder), checkpoint or values.checkpoint))
+    texts = _texts(values)
+    targets = values.target or [None] * len(texts)
+    if len(targets) != len(texts):
+        raise ConfigError(f"--target: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
+    path = Path(values.output or RunDirectory(values.workdir).path / "explore.html").expanduser()
+    if path.suffix != ".html":
+        raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
+
+    from transformer_jax.explorer.page import Page
+    from transformer_jax.explorer.subjects import open_run
+    from transformer_jax.runtime.atomic_files import require_writable, write_whole
+    from transformer_jax.runtime.compilation_cache import start_jax
+
+    require_writable(path.parent, "--output" if values.output else "--workdir")
+    start_jax(chosen[0].config.data.cache_directory)
+    opened = [open_run(each, values.average) for each in chosen]
+    page = Page(f"{Path(values.workdir).name}: attention", [each.name for each in opened])
+    for place, (text, target) in enumerate(zip(texts, targets, strict=True)):
+        for number, each in enumerate(opened):
+            reading = each.subject.read(text, target, with_gradients=values.gradients)
+            page.add_reading(reading, text=place, run=number)
+            print("\n".join(filter(None, [text, reading.translation])))
+    write_whole(path, page.html())
+    print(path)
+    return 0
+
+
+def _texts(values: flags.FlagValues) -> list[str]:
+    from transformer_jax.data.text_files import read_lines
+
+    texts = [*values.text, *(read_lines(Path(values.texts)) if values.texts else [])]
+    if not texts or not all(text.strip() for text in texts):
+        raise ConfigError("--text: give a text, or --texts=FILE; none of them may be empty")
+    return texts

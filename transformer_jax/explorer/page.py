@@ -1,0 +1,83 @@
+"""The page: data, packed arrays, style and script in one HTML file that asks no network for anything."""
+
+import json
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from transformer_jax.explorer.packing import Blocks
+from transformer_jax.explorer.reading import AttentionReading, Reading
+
+
+@dataclass(frozen=True)
+class RunName:
+    """What a run is called on the page: its folder, and which checkpoint."""
+
+    name: str
+    detail: str
+
+
+class Page:
+    """Collects what the page shows; ``html`` writes it."""
+
+    def __init__(self, title: str, runs: list[RunName], *, is_served: bool = False) -> None:
+        self._title = title
+        self._blocks = Blocks()
+        self._data: dict[str, Any] = {
+            "title": title,
+            "served": is_served,
+            "runs": [{"name": run.name, "detail": run.detail} for run in runs],
+            "readings": [],
+        }
+
+    def add_reading(self, reading: Reading, *, text: int, run: int) -> None:
+        """Adds what run number ``run`` reads in text number ``text``."""
+        self._data["readings"].append(
+            {
+                "text": text,
+                "run": run,
+                "source": reading.text,
+                "translation": reading.translation,
+                "tokens": reading.tokens,
+                "logProbs": [round(value, 4) for value in reading.log_probs],
+                "attentions": [self._attention(each) for each in reading.attentions],
+                "gradients": {kind: self._blocks.add(array) for kind, array in reading.gradients.items()},
+            }
+        )
+
+    def _attention(self, reading: AttentionReading) -> dict[str, Any]:
+        rollout = reading.rollout
+        return {
+            "kind": reading.kind,
+            "rows": reading.rows,
+            "columns": reading.columns,
+            "layers": len(reading.weights.values),
+            "heads": reading.weights.values.shape[1],
+            "weights": self._blocks.add_layers(reading.weights),
+            "valueNorms": self._blocks.add(reading.value_norms),
+            "jointNorms": self._blocks.add_layers(reading.joint_norms),
+            "rollout": [] if rollout is None else self._blocks.add_layers(rollout),
+        }
+
+    def html(self) -> str:
+        """The whole file. Texts go into it as JSON in which no tag can begin, and onto the page as text only."""
+        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        blocks = "\n".join(
+            f'<script type="text/plain" id="block-{number}">{packed}</script>'
+            for number, packed in enumerate(self._blocks.packed)
+        )
+        return Template(part_of_page("page.html")).substitute(
+            title=escape(self._title),
+            style=part_of_page("page.css"),
+            script=part_of_page("page.js"),
+            connections="'self'" if self._data["served"] else "'none'",
+            data=data,
+            blocks=blocks,
+        )
+
+
+def part_of_page(name: str) -> str:
+    """A source file of the page: ``page.html``, ``page.css`` or ``page.js``."""
+    return files("transformer_jax.explorer").joinpath(name).read_text(encoding="utf-8")

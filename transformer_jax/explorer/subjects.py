@@ -1,0 +1,40 @@
+"""What the explorer asks of a trained run, for every task that has texts to read."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from transformer_jax.checkpoints.run_directory import ChosenRun
+from transformer_jax.config import ConfigError
+from transformer_jax.explorer.page import RunName
+from transformer_jax.explorer.reading import Reading
+from transformer_jax.explorer.translation_subject import TranslationSubject
+from transformer_jax.tasks.registry import TASKS
+
+
+class Subject(Protocol):
+    """A trained run that reads texts."""
+
+    def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
+        """What the run makes of a text; ``target`` is the translation to read, where there is one."""
+
+
+SUBJECTS: dict[str, Callable[[Any], Subject]] = {"translation": TranslationSubject}
+"""By task."""
+
+
+class OpenedRun(NamedTuple):
+    """A restored run and what the page calls it."""
+
+    name: RunName
+    subject: Subject
+
+
+def open_run(chosen: ChosenRun, average: int) -> OpenedRun:
+    """Restores a run, the mean of ``average`` checkpoints; raises ConfigError when its task has no texts to read."""
+    task = chosen.config.task
+    if task not in SUBJECTS:
+        raise ConfigError(f"--workdir: {chosen.workdir} is a run of task={task}; explore takes {', '.join(SUBJECTS)}")
+    trained = TASKS[task].open_trained([chosen], average)
+    steps = ", ".join(f"{step:,}" for step in trained.steps)
+    return OpenedRun(RunName(Path(chosen.workdir).name, f"update {steps}"), SUBJECTS[task](trained))
