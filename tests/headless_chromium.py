@@ -155,19 +155,13 @@ def headless_chromium(*, network: bool = False) -> Iterator[Browser]:
     into_read, into_write = os.pipe()
     out_read, out_write = os.pipe()
 
-    def take_places() -> None:
-        # Chromium reads from 3 and writes to 4; a pipe may lie there already.
-        read, write = os.dup(into_read), os.dup(out_write)
-        read, write = (os.dup(each) if each in (3, 4) else each for each in (read, write))
-        os.dup2(read, 3)
-        os.dup2(write, 4)
-
+    # Chromium reads from 3 and writes to 4. A shell puts them there: a function between fork and exec is not safe with threads.
+    begin = f'exec "$0" "$@" 3</dev/fd/{into_read} 4>/dev/fd/{out_write}'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         switches = [*SWITCHES, *(() if network else WITHOUT_NETWORK), f"--user-data-dir={profile}"]
         process = subprocess.Popen(
-            [program, *switches],
-            preexec_fn=take_places,
-            close_fds=False,
+            ["sh", "-c", begin, program, *switches],
+            pass_fds=(into_read, out_write),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -28,6 +28,10 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "gradients", True, "gradient x input too, a backward pass for every target token", flag_values=values
     )
+    flags.DEFINE_boolean("search", True, "the tree of the beam search too", flag_values=values)
+    flags.DEFINE_integer(
+        "alternatives", 24, "tokens that the search did not take, forced ahead", flag_values=values, lower_bound=0
+    )
     flags.DEFINE_string("output", None, "the page (default: explore.html in the run directory)", flag_values=values)
 
 
@@ -59,7 +63,8 @@ def run(values: flags.FlagValues) -> int:
     for place, (text, target) in enumerate(zip(texts, targets, strict=True)):
         for number, each in enumerate(opened):
             reading = each.subject.read(text, target, with_gradients=values.gradients)
-            page.add_reading(reading, text=place, run=number)
+            search = each.subject.search(text, values.alternatives) if values.search else None
+            page.add_reading(reading, search, text=place, run=number)
             print("\n".join(filter(None, [text, reading.translation])))
     write_whole(path, page.html())
     print(path)

@@ -47,11 +47,11 @@ const MEASURES = {
 };
 const state = {
   text: 0, run: 0, beside: -1, view: "matrix", kind: "", layer: 1, head: 1, measure: "weights", zoom: 0,
-  row: -1, column: -1, palette: "blue", theme: "",
+  row: -1, column: -1, node: -1, palette: "blue", theme: "",
 };
 const AS_TEXT = ["view", "kind", "measure", "palette", "theme"];
 // In the address layers, heads, texts and runs count from 1; head 0 is the mean of all.
-const FROM_ONE = ["text", "run", "beside", "row", "column"];
+const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
 const initial = { ...state };
 
 const readingOf = (run) => page.readings.find((each) => each.text === state.text && each.run === run);
@@ -96,6 +96,7 @@ function settle() {
 
 function set(changes) {
   if ("text" in changes || "kind" in changes) Object.assign(state, { row: -1, column: -1 });
+  if ("text" in changes || "run" in changes) state.node = -1;
   Object.assign(state, changes);
   hovered = null;
   settle();
@@ -494,7 +495,148 @@ const gridView = {
   choose(place) { set({ layer: place.layer, head: place.head, view: "matrix" }); },
 };
 
-const VIEWS = { matrix: matrixView, lines: linesView, grid: gridView };
+// The tree of a search: a column a token, the candidates of a step from the most probable down.
+const COLUMN = 118, ROW = 24, TREE_TOP = 30;
+
+// Nodes as objects with what follows from all of them: the tokens of their prefix, and whether they lead to the best.
+function treeOf(reading) {
+  const search = reading && reading.search;
+  if (!search || search.tree) return search && search.tree;
+  const nodes = search.nodes.map((values) => Object.fromEntries(values.map((value, place) => [search.fields[place], value])));
+  nodes.forEach((node) => {
+    node.tokens = node.parent < 0 ? [node.token] : [...nodes[node.parent].tokens, node.token];
+    node.text = node.parent < 0 ? node.piece : nodes[node.parent].text + node.piece;
+  });
+  for (let index = search.hypotheses.length ? search.hypotheses[0] : -1; index >= 0; index = nodes[index].parent) nodes[index].isBest = true;
+  const depth = 1 + nodes.reduce((most, node) => Math.max(most, node.position), 0);
+  const height = 1 + nodes.reduce((most, node) => Math.max(most, node.rank), 0);
+  search.tree = { search, nodes, depth, height };
+  return search.tree;
+}
+
+const treeView = {
+  name: "search", key: "t", hasNoScale: true,
+  isThere: () => Boolean((readingOf(state.run) || {}).search),
+  scale: () => 1.25 ** Math.min(state.zoom, 3),
+  extent(panel) {
+    const tree = treeOf(panel.reading);
+    return tree ? { width: 20 + tree.depth * COLUMN * this.scale(), height: TREE_TOP + tree.height * ROW * this.scale() + 10 } : { width: 0, height: 0 };
+  },
+  place(node) {
+    const scale = this.scale();
+    return { x: 10 + node.position * COLUMN * scale, y: TREE_TOP + node.rank * ROW * scale, width: (COLUMN - 26) * scale, height: (ROW - 5) * scale };
+  },
+  draw(pen, panel, frame) {
+    const tree = treeOf(panel.reading), [plain, faint, mark, ground, line, blue] = ["ink", "faint", "mark", "ground", "line", "chosen"].map(ink);
+    if (!tree) return pen.text("no search was traced for this run", 20, 40, { color: faint });
+    const isSeen = ({ x, width }) => x + width + COLUMN > frame.x && x - COLUMN < frame.x + frame.width;
+    const size = 11 * Math.min(this.scale(), 1.3);
+    for (const node of tree.nodes) {
+      const to = this.place(node);
+      if (node.parent < 0 || !isSeen(to)) continue;
+      const from = this.place(tree.nodes[node.parent]);
+      pen.curve(from.x + from.width - frame.x, from.y + from.height / 2 - frame.y, to.x - frame.x, to.y + to.height / 2 - frame.y,
+        node.isBest ? mark : node.status === "dropped" ? line : blue, node.isBest ? 1 : 0.7, node.isBest ? 2.5 : 1);
+    }
+    tree.nodes.forEach((node, index) => {
+      const box = this.place(node), x = box.x - frame.x, y = box.y - frame.y;
+      if (!isSeen(box)) return;
+      const isPointed = hovered && hovered.node >= 0;
+      const isChosen = isPointed ? panels[hovered.panel] === panel && hovered.node === index : panel.run === state.run && state.node === index;
+      pen.rect(x, y, box.width, box.height, node.status === "finished" ? ink("shade") : ground);
+      pen.frame(x, y, box.width, box.height, isChosen || node.isBest ? mark : node.status === "kept" ? blue : node.status === "finished" ? plain : line, isChosen ? 3 : node.status === "finished" ? 2 : 1);
+      const color = node.status === "dropped" ? faint : plain, value = node.log_prob.toFixed(2);
+      ruler.font = `${size}px ${FONT}`;
+      const room = box.width - ruler.measureText(value).width - 16;
+      pen.text(clipped(shown(node.piece), room), x + 5, y + box.height / 2, { color, size, bold: node.status === "finished" });
+      pen.text(value, x + box.width - 5, y + box.height / 2, { color: faint, size: size - 1, align: "right" });
+    });
+    for (let position = 0; position < tree.depth; position++) {
+      const x = this.place({ position, rank: 0 }).x - frame.x;
+      if (x > -COLUMN && x < frame.width) pen.text("token " + (position + 1), x, 13 - frame.y, { color: faint });
+    }
+  },
+  at(panel, x, y) {
+    const tree = treeOf(panel.reading), frame = frameOf(panel);
+    const node = tree ? tree.nodes.findIndex((each) => {
+      const box = this.place(each);
+      return x + frame.x >= box.x && x + frame.x <= box.x + box.width && y + frame.y >= box.y && y + frame.y <= box.y + box.height;
+    }) : -1;
+    return node >= 0 ? { node } : null;
+  },
+  choose(place, panel) { set({ run: panel.run, node: place.node === state.node ? -1 : place.node }); },
+  inspect(panel, place) {
+    const tree = treeOf(panel.reading), node = tree && tree.nodes[place.node >= 0 ? place.node : state.node];
+    return node ? inspectNode(tree, node) : tree ? inspectSearch(tree) : [];
+  },
+};
+
+const AS_HEAD = (cells) => element("tr", cells.map(([text, kind]) => element("th", text, { className: kind || "" })));
+const cell = (content, kind = "number") => element("td", content, { className: kind });
+const fixed = (value) => value.toFixed(2);
+
+// The finished hypotheses, and what their order would be without the length penalty.
+function inspectSearch(tree) {
+  const { search, nodes } = tree, finished = search.hypotheses.map((index) => ({ index, node: nodes[index] }));
+  const plain = [...finished].sort((a, b) => b.node.log_prob - a.node.log_prob);
+  const counts = ["kept", "dropped", "finished"].map((status) => `${nodes.filter((node) => node.status === status).length} ${status}`).join(", ");
+  const rows = finished.flatMap(({ index, node }, place) => [
+    element("tr", [
+      cell(String(place + 1)), cell(String(plain.findIndex((each) => each.index === index) + 1)), cell(String(node.position + 1)),
+      cell(fixed(node.log_prob)), cell(fixed(node.divisor)), cell(fixed(node.score)),
+    ]),
+    element("tr", element("td", element("button", textOf(node), { type: "button", onclick: () => set({ node: index }) }), { colSpan: 6 })),
+  ]);
+  return [
+    element("h2", `beam search, ${search.beamWidth} beams`), element("p", `prefixes: ${counts}. Best path in orange; click a box for what may follow it.`),
+    element("h2", "finished"),
+    element("p", `score = log-probability / penalty, the penalty ((5 + tokens) / 6)^${search.lengthPenalty} (Wu et al. 2016); "plain" is the place without it`),
+    element("table", [AS_HEAD([["#", "number"], ["plain", "number"], ["len", "number"], ["log p", "number"], ["pen.", "number"], ["score", "number"]]), ...rows]),
+  ];
+}
+
+const textOf = (node) => shown(node.text.replace(/<\/s>$/, "")).replaceAll("\u2423", " ").trim() || "(empty)";
+
+function inspectNode(tree, node) {
+  const before = node.parent < 0 ? 0 : tree.nodes[node.parent].log_prob, parts = [
+    element("h2", textOf(node)),
+    element("p", `${{ kept: "kept in the beam", dropped: "dropped", finished: "finished" }[node.status]} at token ${node.position + 1}, place ${node.rank + 1} of its step`),
+    element("p", `this token: probability ${Math.exp(node.log_prob - before).toFixed(3)}; log-probability of all ${fixed(node.log_prob)}` +
+      (node.score === null ? "" : `; / ${fixed(node.divisor)} = score ${fixed(node.score)}`)),
+  ];
+  if (node.status === "dropped") parts.push(...forcedParts(tree.search, node.tokens));
+  const following = node.following.length ? node.following : [];
+  const siblings = node.parent < 0 ? tree.search.first : tree.nodes[node.parent].following;
+  for (const [title, options, tokens] of [["what may follow", following, node.tokens], ["instead of this token", siblings, node.tokens.slice(0, -1)]]) {
+    if (!options.length) continue;
+    parts.push(element("h2", title), element("table", options.map(([token, piece, logProb]) => {
+      const target = element("div"), bar = element("i");
+      bar.style.width = 100 * Math.exp(logProb) + "%";
+      const show = () => target.replaceChildren(...(target.children.length ? [] : forcedParts(tree.search, [...tokens, token])));
+      const known = [...tokens, token].join() in tree.search.forced;
+      const button = element("button", shown(piece), { type: "button", onclick: show, disabled: !known && !page.served, title: known || page.served ? "what the search finds with it" : "not computed ahead" });
+      return element("tr", [element("td", [button, target]), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar")]);
+    })));
+  }
+  return parts;
+}
+
+// What the search finds when it must begin with these tokens: computed ahead, or asked of the run.
+function forcedParts(search, tokens) {
+  const key = tokens.join(), found = search.forced[key];
+  if (found) return [element("p", ["forced: ", element("b", found.text || "(empty)"), ` log p ${fixed(found.logProb)}, score ${fixed(found.score)}`])];
+  if (!page.served) return [];
+  const waiting = element("p", "asking the run …");
+  fetch("forced", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ run: state.run, text: readingOf(state.run).source, prefix: tokens }) })
+    .then((answer) => answer.json()).then((answer) => {
+      if (answer.error) return waiting.replaceChildren(answer.error);
+      search.forced[key] = answer;
+      waiting.replaceWith(...forcedParts(search, tokens));
+    }).catch(() => waiting.replaceChildren("the run does not answer; is explore --serve still running?"));
+  return [waiting];
+}
+
+const VIEWS = { matrix: matrixView, lines: linesView, grid: gridView, search: treeView };
 const paint = () => state.palette + (isDark() ? " dark" : " light");
 
 // ---------------------------------------------------------------- inspector
@@ -568,7 +710,7 @@ function makePanel(run, place) {
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
     const found = VIEWS[state.view].at(panel, event.clientX - box.left, event.clientY - box.top);
-    return found && { row: -1, column: -1, ...found, panel: place };
+    return found && { row: -1, column: -1, node: -1, ...found, panel: place };
   };
   canvas.addEventListener("pointermove", (event) => point(event.pointerType === "touch" ? null : at(event)));
   canvas.addEventListener("pointerleave", () => point(null));
@@ -730,7 +872,7 @@ function press(key) {
     s: () => set({ beside: state.beside >= 0 || page.runs.length < 2 ? -1 : (state.run + 1) % page.runs.length }),
     "+": () => set({ zoom: state.zoom + 1 }), "-": () => set({ zoom: state.zoom - 1 }), "=": () => set({ zoom: 0 }),
     "/": () => byId("search").focus(),
-    Escape: () => set({ row: -1, column: -1 }),
+    Escape: () => set({ row: -1, column: -1, node: -1 }),
     k: () => set({ theme: isDark() ? "light" : "dark" }),
     l: () => set({ palette: cycled(Object.keys(PALETTES), state.palette, 1) }),
     o: saveSvg, p: savePng,

@@ -9,6 +9,9 @@ from typing import Any
 
 from transformer_jax.explorer.packing import Blocks
 from transformer_jax.explorer.reading import AttentionReading, Reading
+from transformer_jax.explorer.search_tree import Forced, Next, SearchTree
+
+NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,8 @@ class Page:
             "readings": [],
         }
 
-    def add_reading(self, reading: Reading, *, text: int, run: int) -> None:
-        """Adds what run number ``run`` reads in text number ``text``."""
+    def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
+        """Adds what run number ``run`` reads in text number ``text``, and how it searched."""
         self._data["readings"].append(
             {
                 "text": text,
@@ -43,6 +46,7 @@ class Page:
                 "tokens": reading.tokens,
                 "logProbs": [round(value, 4) for value in reading.log_probs],
                 "attentions": [self._attention(each) for each in reading.attentions],
+                "search": None if search is None else search_to_json(search),
                 "gradients": {kind: self._blocks.add(array) for kind, array in reading.gradients.items()},
             }
         )
@@ -76,6 +80,36 @@ class Page:
             data=data,
             blocks=blocks,
         )
+
+
+def search_to_json(tree: SearchTree) -> dict[str, Any]:
+    """A search as the page has it: nodes as lists in the order of ``NODE_FIELDS``, following tokens as lists too."""
+    nodes = [
+        [*(_rounded(getattr(node, name)) for name in NODE_FIELDS), [_next_to_json(each) for each in node.following]]
+        for node in tree.nodes
+    ]
+    return {
+        "beamWidth": tree.beam_width,
+        "lengthPenalty": tree.length_penalty,
+        "fields": [*NODE_FIELDS, "following"],
+        "first": [_next_to_json(each) for each in tree.first],
+        "nodes": nodes,
+        "hypotheses": tree.hypotheses(),
+        "forced": {",".join(map(str, each.prefix)): forced_to_json(each) for each in tree.forced},
+    }
+
+
+def forced_to_json(forced: Forced) -> dict[str, Any]:
+    """What a forced search found."""
+    return {"text": forced.text, "score": _rounded(forced.score), "logProb": _rounded(forced.log_prob)}
+
+
+def _next_to_json(following: Next) -> list[Any]:
+    return [following.token, following.piece, _rounded(following.log_prob)]
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def part_of_page(name: str) -> str:

@@ -1,13 +1,15 @@
 """What the explorer asks of a trained run, for every task that has texts to read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ConfigError
+from transformer_jax.explorer.language_model_subject import LanguageModelSubject
 from transformer_jax.explorer.page import RunName
 from transformer_jax.explorer.reading import Reading
+from transformer_jax.explorer.search_tree import Forced, SearchTree
 from transformer_jax.explorer.translation_subject import TranslationSubject
 from transformer_jax.tasks.registry import TASKS
 
@@ -18,8 +20,17 @@ class Subject(Protocol):
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
         """What the run makes of a text; ``target`` is the translation to read, where there is one."""
 
+    def search(self, text: str, alternatives: int) -> SearchTree:
+        """The beam search for a text, and what it finds when forced to begin with the best ``alternatives``."""
 
-SUBJECTS: dict[str, Callable[[Any], Subject]] = {"translation": TranslationSubject}
+    def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
+        """The best hypothesis for a text that begins with these tokens; None where no room is left for its end."""
+
+
+SUBJECTS: dict[str, Callable[[Any], Subject]] = {
+    "translation": TranslationSubject,
+    "language_model": LanguageModelSubject,
+}
 """By task."""
 
 

@@ -1,18 +1,24 @@
 """A trained translation model, as the explorer asks it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
+from transformer_jax.array_types import EOS_ID
+from transformer_jax.decoding.beam_search import Rules
+from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.explorer.attention_readings import KINDS, attention_readings
 from transformer_jax.explorer.reading import LAYER, AttentionReading, NamedArray, Reading
 from transformer_jax.explorer.rollout import decoder_rollout, rollout
+from transformer_jax.explorer.search_tree import Forced, SearchTree
+from transformer_jax.explorer.searches import Searches
 from transformer_jax.explorer.teacher_forcing import TeacherForcing
+from transformer_jax.models.interface import call
 from transformer_jax.tasks.translation.alignment import tokens_of_pair
 from transformer_jax.tasks.translation.trained_run import TrainedRun
-from transformer_jax.tasks.translation.translator import require_translatable
+from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 
 
 class TranslationSubject:
@@ -24,6 +30,35 @@ class TranslationSubject:
     @cached_property
     def _teacher_forcing(self) -> TeacherForcing:
         return TeacherForcing(self._trained.model, self._trained.config.model.longest_sequence)
+
+    @cached_property
+    def _searches(self) -> Searches:
+        decoding, model = self._trained.config.decoding, self._trained.model
+        return Searches(
+            partial(init_cache, model, decoding.beam_width),
+            lambda params: partial(call, model, params, "decode_step"),
+            Rules(decoding.beam_width, decoding.beam_width, decoding.length_penalty),
+            self._trained.tokenizers.target,
+        )
+
+    def search(self, text: str, alternatives: int) -> SearchTree:
+        """The beam search for a text, and what it finds when forced to begin with the best ``alternatives``."""
+        where = self._source_of(text)
+        tree = self._searches.tree(self._trained.params, *where)
+        return replace(
+            tree, forced=self._searches.forced(self._trained.params, *where, tree.alternatives(alternatives))
+        )
+
+    def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
+        """The best translation that begins with these tokens; None where no room is left for its end."""
+        return next(iter(self._searches.forced(self._trained.params, *self._source_of(text), [prefix])), None)
+
+    def _source_of(self, text: str) -> tuple[np.ndarray, int, int]:
+        """The source ids, padded; the most tokens of a translation; the room that its arrays have."""
+        ids = [*self._trained.tokenizers.source.encode(text), EOS_ID]
+        (batch,) = source_batches([ids], batch_tokens=1)
+        extra = self._trained.config.decoding.max_extra_tokens
+        return batch.ids, int(limits_of(batch.ids, extra)[0]), batch.ids.shape[1] + extra
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
         """The pair of a text and ``target``, or the run's own translation of it.
