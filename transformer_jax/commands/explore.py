@@ -11,11 +11,15 @@ beside it. docs/explorer.md explains the views.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, run_config, split_checkpoint
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from transformer_jax.evaluation.word_alignment import GoldAlignment
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -31,6 +35,14 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("search", True, "the tree of the beam search too", flag_values=values)
     flags.DEFINE_integer(
         "alternatives", 24, "tokens that the search did not take, forced ahead", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_string("split", None, "average every head over sentences of this split too", flag_values=values)
+    flags.DEFINE_integer("sentences", 200, "how many of the split", flag_values=values, lower_bound=1)
+    flags.DEFINE_string("gold", None, "manual alignments: the error rate of every head", flag_values=values)
+    flags.DEFINE_string("gold_source", None, "file of the source sentences of --gold", flag_values=values)
+    flags.DEFINE_string("gold_target", None, "file of their translations", flag_values=values)
+    flags.DEFINE_integer(
+        "first_word", 0, "number of the first word in the gold file", flag_values=values, lower_bound=0, upper_bound=1
     )
     flags.DEFINE_string("output", None, "the page (default: explore.html in the run directory)", flag_values=values)
 
@@ -57,18 +69,43 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.compilation_cache import start_jax
 
     require_writable(path.parent, "--output" if values.output else "--workdir")
+    aligned = _gold_pairs(values)
     start_jax(chosen[0].config.data.cache_directory)
     opened = [open_run(each, values.average) for each in chosen]
     page = Page(f"{Path(values.workdir).name}: attention", [each.name for each in opened])
-    for place, (text, target) in enumerate(zip(texts, targets, strict=True)):
-        for number, each in enumerate(opened):
+    for number, each in enumerate(opened):
+        for place, (text, target) in enumerate(zip(texts, targets, strict=True)):
             reading = each.subject.read(text, target, with_gradients=values.gradients)
             search = each.subject.search(text, values.alternatives) if values.search else None
             page.add_reading(reading, search, text=place, run=number)
             print("\n".join(filter(None, [text, reading.translation])))
+        if values.split or aligned:
+            of_split = each.subject.statistics(values.split, values.sentences) if values.split else []
+            rates = each.subject.error_rates(*aligned, values.gold) if aligned else None
+            source = f"the first {values.sentences} of {values.split}" if values.split else values.gold
+            page.add_statistics(of_split, run=number, source=source, error_rates=rates)
     write_whole(path, page.html())
     print(path)
     return 0
+
+
+def _gold_pairs(values: flags.FlagValues) -> "tuple[list[tuple[str, str]], list[GoldAlignment]] | None":
+    """The pairs of the gold files and their alignments; None where there are none."""
+    names = values.gold, values.gold_source, values.gold_target
+    if not any(names):
+        return None
+    if not all(names):
+        raise ConfigError("--gold: give --gold_source and --gold_target too, the files whose pairs it aligns")
+    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.evaluation.word_alignment import read_gold
+
+    sources, targets = (list(read_lines(Path(name))) for name in names[1:])
+    gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word)
+    if not len(sources) == len(targets) == len(gold):
+        raise DataError(
+            f"{values.gold}: {len(gold)} lines for {len(sources)} and {len(targets)} sentences; line i of each is of pair i"
+        )
+    return list(zip(sources, targets, strict=True)), gold
 
 
 def _texts(values: flags.FlagValues) -> list[str]:

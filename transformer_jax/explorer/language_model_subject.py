@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.documents import open_documents
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.prompts import cache_after_prompt, step_after_prompt
+from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.explorer.attention_readings import attention_readings
+from transformer_jax.explorer.head_statistics import HeadStatistics, head_statistics
 from transformer_jax.explorer.reading import LAYER, NamedArray, Reading
 from transformer_jax.explorer.rollout import rollout
 from transformer_jax.explorer.search_tree import Forced, SearchTree
@@ -83,6 +87,18 @@ class LanguageModelSubject:
     def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
         """The best continuation that begins with these tokens; None where no room is left for its end."""
         return next(iter(self._searches.forced(self._trained.params, *self._prompt(text), [prefix])), None)
+
+    def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
+        """Averages over the first ``limit`` documents of a split of the data of the run, each cut to the context."""
+        config, tokenizer = self._trained.config, self._trained.tokenizer
+        documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
+        encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
+        side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
+        return head_statistics(self._trained.objective.model, self._trained.params, [tokenizer], [side])
+
+    def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
+        """Raises ConfigError: there is nothing to align."""
+        raise ConfigError("--gold: a language model has no source to align with")
 
     def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
         ids = np.asarray([self._trained.generator.prompt_ids(text, "--text")], np.int32)

@@ -636,7 +636,65 @@ function forcedParts(search, tokens) {
   return [waiting];
 }
 
-const VIEWS = { matrix: matrixView, lines: linesView, grid: gridView, search: treeView };
+// The averages of every head: a table of layers and heads for each statistic.
+const NUMBER = 48, LINE = 22, GAP = 26;
+
+const statisticsView = {
+  name: "statistics", key: "h", hasNoScale: true,
+  isThere: () => page.statistics.some((each) => each.run === state.run),
+  tables(panel) {
+    const found = page.statistics.find((each) => each.run === panel.run), own = found && (found.kinds[state.kind] || Object.values(found.kinds)[0]);
+    let x = 10, y = 34, tallest = 0;
+    return own ? Object.entries(own).map(([name, values]) => {
+      const width = Math.max(34 + values[0].length * NUMBER, 210), height = 46 + values.length * LINE;
+      if (x > 10 && x + width > panel.width) [x, y, tallest] = [10, y + tallest, 0];
+      const table = { title: found.titles[name], values, x, y, width, height };
+      x += width + GAP;
+      tallest = Math.max(tallest, height + 14);
+      return table;
+    }) : [];
+  },
+  extent(panel) {
+    const tables = this.tables(panel);
+    return { width: Math.max(0, ...tables.map((each) => each.x + each.width + 10)), height: Math.max(0, ...tables.map((each) => each.y + each.height + 10)) };
+  },
+  draw(pen, panel, frame) {
+    const [plain, faint, mark] = ["ink", "faint", "mark"].map(ink), found = page.statistics.find((each) => each.run === panel.run);
+    const kind = found && (found.kinds[state.kind] ? state.kind : Object.keys(found.kinds)[0]);
+    pen.text(found ? `${kind} attention, averages over ${found.source}` : "no statistics for this run", 10 - frame.x, 16 - frame.y, { color: faint, size: 13 });
+    for (const table of this.tables(panel)) {
+      const x = table.x - frame.x, y = table.y - frame.y, all = table.values.flat(), largest = Math.max(...all, 1e-9);
+      pen.text(table.title, x, y + 8, { color: plain, bold: true });
+      table.values[0].forEach((_, head) => pen.text("h" + (head + 1), x + 30 + (head + 0.5) * NUMBER, y + 26, { color: faint, size: 11, align: "center" }));
+      table.values.forEach((heads, layer) => {
+        const top = y + 36 + layer * LINE;
+        pen.text("l" + (layer + 1), x + 4, top + LINE / 2, { color: faint, size: 11 });
+        heads.forEach((value, head) => {
+          const left = x + 30 + head * NUMBER, share = value / largest;
+          pen.rect(left, top, NUMBER - 2, LINE - 2, cssColor(value, { largest, isSigned: false }));
+          const onDark = state.palette === "cividis" ? share < 0.55 : isDark() ? share < 0.6 : share > 0.55;
+          pen.text(value.toFixed(largest >= 10 ? 1 : 2), left + NUMBER / 2 - 1, top + LINE / 2 - 1, { color: onDark ? "#ffffff" : "#10161c", size: 11, align: "center" });
+          if (layer + 1 === state.layer && head + 1 === state.head) pen.frame(left - 1, top - 1, NUMBER, LINE, mark, 2);
+        });
+      });
+    }
+  },
+  at(panel, x, y) {
+    const frame = frameOf(panel);
+    for (const table of this.tables(panel)) {
+      const head = Math.floor((x + frame.x - table.x - 30) / NUMBER), layer = Math.floor((y + frame.y - table.y - 36) / LINE);
+      if (table.values[layer] && table.values[layer][head] !== undefined) return { layer: layer + 1, head: head + 1, title: table.title, value: table.values[layer][head] };
+    }
+    return null;
+  },
+  choose(place) { set({ layer: place.layer, head: place.head, view: "matrix" }); },
+  inspect(panel, place) {
+    return place.title ? [element("h2", `layer ${place.layer}, head ${place.head}`), element("p", `${place.title}: ${place.value}`), element("p", "click to open it")]
+      : [element("h2", "head statistics"), element("p", "Averages over all queries; padding never counts. Click a number to open the head.")];
+  },
+};
+
+const VIEWS = { matrix: matrixView, lines: linesView, grid: gridView, search: treeView, statistics: statisticsView };
 const paint = () => state.palette + (isDark() ? " dark" : " light");
 
 // ---------------------------------------------------------------- inspector

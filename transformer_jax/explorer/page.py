@@ -1,12 +1,16 @@
 """The page: data, packed arrays, style and script in one HTML file that asks no network for anything."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
 
+import numpy as np
+
+from transformer_jax.explorer.head_statistics import STATISTICS, HeadStatistics
 from transformer_jax.explorer.packing import Blocks
 from transformer_jax.explorer.reading import AttentionReading, Reading
 from transformer_jax.explorer.search_tree import Forced, Next, SearchTree
@@ -33,6 +37,7 @@ class Page:
             "served": is_served,
             "runs": [{"name": run.name, "detail": run.detail} for run in runs],
             "readings": [],
+            "statistics": [],
         }
 
     def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
@@ -48,6 +53,25 @@ class Page:
                 "attentions": [self._attention(each) for each in reading.attentions],
                 "search": None if search is None else search_to_json(search),
                 "gradients": {kind: self._blocks.add(array) for kind, array in reading.gradients.items()},
+            }
+        )
+
+    def add_statistics(
+        self, statistics: Sequence[HeadStatistics], *, run: int, source: str, error_rates: np.ndarray | None = None
+    ) -> None:
+        """Adds averages of the heads of a run; ``source`` says over what; ``error_rates`` [L, H] are of cross attention."""
+        kinds: dict[str, Any] = {each.kind: dict(each.values) for each in statistics}
+        if error_rates is not None:
+            kinds.setdefault("cross", {})["alignment"] = error_rates
+        self._data["statistics"].append(
+            {
+                "run": run,
+                "source": source,
+                "titles": STATISTICS | {"alignment": "alignment error rate"},
+                "kinds": {
+                    kind: {name: np.round(values, 4).tolist() for name, values in own.items()}
+                    for kind, own in kinds.items()
+                },
             }
         )
 

@@ -4,8 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ConfigError
+from transformer_jax.evaluation.word_alignment import GoldAlignment
+from transformer_jax.explorer.head_statistics import HeadStatistics
 from transformer_jax.explorer.language_model_subject import LanguageModelSubject
 from transformer_jax.explorer.page import RunName
 from transformer_jax.explorer.reading import Reading
@@ -25,6 +29,12 @@ class Subject(Protocol):
 
     def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
         """The best hypothesis for a text that begins with these tokens; None where no room is left for its end."""
+
+    def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
+        """Averages of every head over the first ``limit`` examples of a split of the data of the run."""
+
+    def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
+        """Alignment error rate [L, H] of every head that attends to the source; ``name`` is the file of ``gold``."""
 
 
 SUBJECTS: dict[str, Callable[[Any], Subject]] = {

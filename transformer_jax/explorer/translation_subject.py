@@ -3,13 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.explorer.attention_readings import KINDS, attention_readings
+from transformer_jax.explorer.head_alignment import head_error_rates
+from transformer_jax.explorer.head_statistics import HeadStatistics, head_statistics
 from transformer_jax.explorer.reading import LAYER, AttentionReading, NamedArray, Reading
 from transformer_jax.explorer.rollout import decoder_rollout, rollout
 from transformer_jax.explorer.search_tree import Forced, SearchTree
@@ -52,6 +57,28 @@ class TranslationSubject:
     def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
         """The best translation that begins with these tokens; None where no room is left for its end."""
         return next(iter(self._searches.forced(self._trained.params, *self._source_of(text), [prefix])), None)
+
+    def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
+        """Averages over the first ``limit`` pairs of a split of the data of the run."""
+        trained = self._trained
+        corpus = open_corpus(trained.config.data, trained.config.data_seed)
+        pairs = list(islice(corpus.pairs(trained.config.data.split_name(split)), limit))
+        encoded = [tokens_of_pair(trained.tokenizers, pair.source, pair.target) for pair in pairs]
+        sides = [pair.source_ids for pair in encoded], [pair.target_ids for pair in encoded]
+        return head_statistics(trained.model, trained.params, trained.tokenizers, sides)
+
+    def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
+        """Alignment error rate [L, H] of every head that attends to the source; ``name`` is the file of ``gold``."""
+
+        def weights_of(source: str, target: str) -> np.ndarray:
+            pair = tokens_of_pair(self._trained.tokenizers, source, target)
+            sides = [pair.source_ids, pair.target_ids]
+            passed = self._teacher_forcing(self._trained.params, sides, with_gradients=False)
+            lengths = {"source": len(sides[0]), "target": len(sides[1]), "input": len(sides[1])}
+            readings = {each.kind: each for each in attention_readings(passed.records, lengths)}
+            return readings["cross"].weights.values if "cross" in readings else np.zeros((0, 0, 1, 1))
+
+        return head_error_rates(weights_of, self._trained.tokenizers, pairs, gold, name)
 
     def _source_of(self, text: str) -> tuple[np.ndarray, int, int]:
         """The source ids, padded; the most tokens of a translation; the room that its arrays have."""
