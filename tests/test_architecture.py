@@ -61,6 +61,8 @@ DOORS: dict[str, set[str]] = {
     "yaml": {"launching"},
     "sklearn": {"word_vectors.vectorizers", "word_vectors.projection"},
     "scipy": {"word_vectors"},
+    "flask": {"explorer.server"},
+    "werkzeug": {"explorer.server"},
     "threadpoolctl": {"word_vectors.projection"},
 }
 

@@ -7,9 +7,13 @@ Example:
 
 Several --text make one page, as do the lines of --texts=FILE. --target is the translation to read, one for every --text in
 their order; otherwise each run reads its own translation. --against=RUN[:CHECKPOINT],... puts other runs, or other checkpoints,
-beside it. docs/explorer.md explains the views.
+beside it. --split averages every head over sentences of the run's data, --gold measures its alignment error rate.
+
+With --serve (pip install transformer_jax[explore]) nothing is written: the page is served on 127.0.0.1, where every other
+continuation of the search can be asked for, and every other text. docs/explorer.md explains the views.
 """
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +23,14 @@ from transformer_jax.commands.run_flags import define_run_flags, run_config, spl
 from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transformer_jax.evaluation.word_alignment import GoldAlignment
+    from transformer_jax.explorer.page import Page
+    from transformer_jax.explorer.search_tree import Forced
+    from transformer_jax.explorer.subjects import OpenedRun
+
+    Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -44,6 +55,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "first_word", 0, "number of the first word in the gold file", flag_values=values, lower_bound=0, upper_bound=1
     )
+    flags.DEFINE_boolean("serve", False, "serve the page from the run, on 127.0.0.1 only", flag_values=values)
+    flags.DEFINE_integer("port", 8000, "where to serve; 0 is any free port", flag_values=values, lower_bound=0)
     flags.DEFINE_string("output", None, "the page (default: explore.html in the run directory)", flag_values=values)
 
 
@@ -63,7 +76,6 @@ def run(values: flags.FlagValues) -> int:
     if path.suffix != ".html":
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
-    from transformer_jax.explorer.page import Page
     from transformer_jax.explorer.subjects import open_run
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
     from transformer_jax.runtime.compilation_cache import start_jax
@@ -72,9 +84,24 @@ def run(values: flags.FlagValues) -> int:
     aligned = _gold_pairs(values)
     start_jax(chosen[0].config.data.cache_directory)
     opened = [open_run(each, values.average) for each in chosen]
-    page = Page(f"{Path(values.workdir).name}: attention", [each.name for each in opened])
+    page = _page(values, opened, list(zip(texts, targets, strict=True)), aligned)
+    if values.serve:
+        return _serve(values, opened, page)
+    write_whole(path, page.html())
+    print(path)
+    return 0
+
+
+def _page(
+    values: flags.FlagValues, opened: "list[OpenedRun]", texts: list[tuple[str, str | None]], aligned: "Aligned | None"
+) -> "Page":
+    """The page of some texts, with the averages of the heads where they are asked for."""
+    from transformer_jax.explorer.page import Page
+
+    names = [each.name for each in opened]
+    page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
     for number, each in enumerate(opened):
-        for place, (text, target) in enumerate(zip(texts, targets, strict=True)):
+        for place, (text, target) in enumerate(texts):
             reading = each.subject.read(text, target, with_gradients=values.gradients)
             search = each.subject.search(text, values.alternatives) if values.search else None
             page.add_reading(reading, search, text=place, run=number)
@@ -84,12 +111,29 @@ def run(values: flags.FlagValues) -> int:
             rates = each.subject.error_rates(*aligned, values.gold) if aligned else None
             source = f"the first {values.sentences} of {values.split}" if values.split else values.gold
             page.add_statistics(of_split, run=number, source=source, error_rates=rates)
-    write_whole(path, page.html())
-    print(path)
+    return page
+
+
+def _serve(values: flags.FlagValues, opened: "list[OpenedRun]", first: "Page") -> int:
+    """Serves the page, and pages of other texts, until it is interrupted; 0."""
+    from transformer_jax.explorer.server import HOST, make_app, make_local_server
+
+    def render(text: str | None) -> str:
+        return first.html() if text is None else _page(values, opened, [(text, None)], None).html()
+
+    def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced | None":
+        if not 0 <= run < len(opened):
+            raise ConfigError(f"run: {run} is not one of {len(opened)} runs, counted from 0")
+        return opened[run].subject.forced(text, prefix)
+
+    server = make_local_server(make_app(render, force), values.port)
+    print(f"http://{HOST}:{server.server_port}/ until Ctrl-C", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
     return 0
 
 
-def _gold_pairs(values: flags.FlagValues) -> "tuple[list[tuple[str, str]], list[GoldAlignment]] | None":
+def _gold_pairs(values: flags.FlagValues) -> "Aligned | None":
     """The pairs of the gold files and their alignments; None where there are none."""
     names = values.gold, values.gold_source, values.gold_target
     if not any(names):

@@ -955,6 +955,7 @@ function listen() {
   byId("svg").addEventListener("click", saveSvg);
   byId("png").addEventListener("click", savePng);
   byId("help").addEventListener("click", () => press("?"));
+  byId("ask").hidden = !page.served;
   byId("search").addEventListener("input", (event) => find(event.target.value, false));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -963,7 +964,7 @@ function listen() {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    if (event.target.tagName === "SELECT" || (byId("keys").open && event.key !== "?")) return;
+    if (["SELECT", "INPUT"].includes(event.target.tagName) || (byId("keys").open && event.key !== "?")) return;
     if (press(event.key)) event.preventDefault();
   });
   window.addEventListener("hashchange", () => { readAddress(); settle(); render(); });
