@@ -35,6 +35,9 @@ COMMANDS = {
     "score": Command("transformer_jax.commands.score", "log-probabilities of given translations"),
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
+    "explore": Command(
+        "transformer_jax.commands.explore", "one page to explore what a model attends to, and how it searches"
+    ),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
     "vectorize": Command(
         "transformer_jax.commands.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"
