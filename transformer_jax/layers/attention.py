@@ -52,7 +52,7 @@ class MultiHeadAttention(nn.Module):
         keys, values = self.project_memory(memory)
         if self.is_mutable_collection("intermediates"):
             return self.attend(queries, keys, values, mask.array(), train=train)
-        query_BHQK = self._in_heads(queries, self.query_kernel)
+        query_BHQK = self._query_heads(queries)
         drops = self.weight_dropout.draw(train=train)
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, drops=drops, dtype=self.dtype)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.asarray(mask.query_segments) != 0)
@@ -77,7 +77,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` [B, Q, D] to projected keys and values, weights in full."""
         heads_BHQU, weights_BHQM = scaled_dot_product_attention(
-            self._in_heads(queries, self.query_kernel),
+            self._query_heads(queries),
             keys,
             values,
             mask,
@@ -86,6 +86,9 @@ class MultiHeadAttention(nn.Module):
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.any(mask, axis=-1))
+
+    def _query_heads(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
+        return self._in_heads(queries, self.query_kernel)
 
     def _in_heads(
         self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]

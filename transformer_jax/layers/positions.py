@@ -32,6 +32,16 @@ class SinusoidalPositions(nn.Module):
         return jnp.asarray(sinusoid_table(length, self.d_model))[positions]
 
 
+class NoPositions(nn.Module):
+    """Zeros: the order of the tokens is left to masks, and to nothing where a token sees all others."""
+
+    d_model: int
+
+    def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
+        """Zeros for each of ``positions``."""
+        return jnp.zeros((*positions.shape, self.d_model))
+
+
 class LearnedPositions(nn.Module):
     """A learned vector for each position (table 3, row E; Gehring et al. 2017)."""
 

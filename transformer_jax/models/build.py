@@ -10,11 +10,12 @@ import jax
 from transformer_jax.array_types import Hidden
 from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, rates_of
 from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.attention_ablations import AcausalAttention, UnscaledAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.embedding import Embedding, Lookup, ZeroPaddingEmbedding, rows_of_table
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
-from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
+from transformer_jax.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.layer_stack import STACKS
@@ -32,6 +33,8 @@ FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
 ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
     "rectified": RectifiedAttention,
+    "unscaled": UnscaledAttention,
+    "acausal": AcausalAttention,
 }
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {"scaled": Embedding, "zero_padding": ZeroPaddingEmbedding}
 RESIDUALS: dict[str, Callable[..., nn.Module]] = {"post": PostNormResidual, "pre": PreNormResidual}
@@ -111,7 +114,7 @@ def positions_of(config: TransformerLayersConfig) -> nn.Module:
     """The positional encoding of a model."""
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_positions)
-    return SinusoidalPositions(config.d_model)
+    return {"sinusoidal": SinusoidalPositions, "none": NoPositions}[config.positions](config.d_model)
 
 
 def build_model(
