@@ -1,6 +1,8 @@
 """How far do positions reach that were never trained? Sinusoidal, learned, none; trained on sentences of at most 10 words.
 
     transformer-jax sweep --sweep=experiments/beyond_trained_positions/sweep.py --workdir=runs/positions
+
+The loss against the length of a sentence: `transformer-jax figure lengths`.
 """
 
 from transformer_jax.sweeps.definition import Sweep
