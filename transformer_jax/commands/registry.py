@@ -34,6 +34,9 @@ COMMANDS = {
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
+    "figure": Command(
+        "transformer_jax.commands.figure", "draw a picture of the theory, with the numbers that check it"
+    ),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
     "vectorize": Command(
         "transformer_jax.commands.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"
