@@ -3,9 +3,12 @@
 Example:
     transformer-jax figure positions
     transformer-jax figure architecture --config=configs/seq2seq.py:bahdanau --output=bahdanau.svg
-    transformer-jax figure masks --workdir=runs/m30k
+    transformer-jax figure heads --workdir=runs/m30k --limit=200
+    transformer-jax figure lengths --workdir=runs/sinusoidal --others=runs/learned,runs/none
 
 architecture: the modules of a model with shapes and parameter counts.
+heads: BLEU and loss of a run without each of its heads, one at a time.
+lengths: the loss of a run, and of --others, against the length of the target.
 masks: padding, causal, packed and cross masks of real sentences.
 positions: the sinusoids, their dot products, and a shift as one matrix; beside them the learned table of a run.
 scaling: why scores are divided by sqrt(d_k): their variance, entropy and gradient of the softmax.
@@ -16,14 +19,15 @@ A figure is of a recipe, --config=RECIPE with --config.KEY=VALUE (each has one b
 settings, tokenizers and parameters it takes.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments, define_config_flag, resolve_config
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.figures.registry import FIGURES, find_figure
 
 if TYPE_CHECKING:
@@ -36,6 +40,9 @@ def define_flags(values: flags.FlagValues) -> None:
     define_config_flag(values, required=False)
     flags.DEFINE_string("workdir", None, "folder of a run, instead of --config", flag_values=values)
     flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
+    flags.DEFINE_list("others", [], "lengths: more runs, to compare with --workdir", flag_values=values)
+    meaning = "heads, lengths: read only so many sentences; 0: heads 200, lengths all"
+    flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
     flags.DEFINE_string("output", None, "the file to write (default: figure-NAME.png, or .svg)", flag_values=values)
 
 
@@ -71,12 +78,22 @@ def subject_of(values: flags.FlagValues, recipe: str) -> "Subject":
         if not values.config:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
         return Subject(values.config, resolve_config(values))
-    config = run_config(values)
+    return Subject(
+        values.workdir,
+        *_run(values, values.workdir),
+        others=tuple(Subject(workdir, *_run(values, workdir)) for workdir in values.others),
+        limit=values.limit,
+    )
 
-    def restored() -> object:
+
+def _run(values: flags.FlagValues, workdir: str) -> "tuple[ExperimentConfig, Callable[[], Any]]":
+    """The settings of a run, and how to restore it."""
+    config = run_config(values, workdir)
+
+    def restored() -> Any:
         from transformer_jax.checkpoints.run_directory import ChosenRun
         from transformer_jax.tasks.registry import TASKS
 
-        return TASKS[config.task].open_trained([ChosenRun(values.workdir, config, values.checkpoint)], 1)
+        return TASKS[config.task].open_trained([ChosenRun(workdir, config, values.checkpoint)], 1)
 
-    return Subject(values.workdir, config, restored)
+    return config, restored

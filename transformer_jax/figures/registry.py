@@ -57,6 +57,8 @@ FIGURES = {
     "smoothing": Figure(
         "transformer_jax.figures.smoothing", "label smoothing: target, loss and gradient", "configs/transformer_base.py"
     ),
+    "heads": Figure("transformer_jax.figures.heads", "BLEU and loss without each head of a run, one at a time", ""),
+    "lengths": Figure("transformer_jax.figures.lengths", "the loss of runs against the length of the target", ""),
 }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError, ExperimentConfig
@@ -10,11 +11,16 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 
 @dataclass(frozen=True)
 class Subject:
-    """Settings, and where they are those of a run, how to restore it; ``name`` is the recipe or the folder of the run."""
+    """Settings, and where they are those of a run, how to restore it; ``name`` is the recipe or the folder of the run.
+
+    ``others`` are runs to compare it with; ``limit`` is the most sentences to read, 0: up to the figure.
+    """
 
     name: str
     config: ExperimentConfig
     open_run: Callable[[], Any] | None = None
+    others: tuple["Subject", ...] = ()
+    limit: int = 0
 
     @cached_property
     def trained(self) -> Any:
@@ -22,6 +28,11 @@ class Subject:
         if self.open_run is None:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
         return self.open_run()
+
+    @property
+    def label(self) -> str:
+        """The last part of its name."""
+        return Path(self.name).name
 
     @property
     def is_trained(self) -> bool:
