@@ -38,6 +38,9 @@ COMMANDS = {
     "explore": Command(
         "transformer_jax.commands.explore", "one page to explore what a model attends to, and how it searches"
     ),
+    "figure": Command(
+        "transformer_jax.commands.figure", "draw a picture of the theory, with the numbers that check it"
+    ),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
     "vectorize": Command(
         "transformer_jax.commands.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"

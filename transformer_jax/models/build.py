@@ -11,6 +11,7 @@ from transformer_jax.array_types import Hidden
 from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, rates_of
 from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import BiasedAttention, MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.attention_ablations import AcausalAttention, UnscaledAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.embedding import (
     BiasedProjection,
@@ -22,7 +23,13 @@ from transformer_jax.layers.embedding import (
 )
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
-from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions, fairseq_table, sinusoid_table
+from transformer_jax.layers.positions import (
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    fairseq_table,
+    sinusoid_table,
+)
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.layer_stack import STACKS
@@ -43,6 +50,8 @@ ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
     "biased": BiasedAttention,
     "rectified": RectifiedAttention,
+    "unscaled": UnscaledAttention,
+    "acausal": AcausalAttention,
 }
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "scaled": Embedding,
@@ -134,6 +143,8 @@ def positions_of(config: TransformerLayersConfig) -> nn.Module:
         return made
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_positions)
+    if config.positions == "none":
+        return NoPositions(config.d_model)
     return SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
 
 
