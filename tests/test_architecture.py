@@ -19,7 +19,7 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
-FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files"}
+FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files", "runtime.file_digests"}
 FLOORS: dict[str, set[str]] = {
     "config": set(),
     "array_types": set(),
@@ -38,7 +38,7 @@ FLOORS: dict[str, set[str]] = {
     "word_vectors": FOUNDATION | {"data", "evaluation.text_table"},
 }
 # From here on each floor may use every one below it.
-HIGH = ("tasks", "runs", "analysis", "preflight", "sweeps", "commands", "api")
+HIGH = ("tasks", "runs", "interop", "analysis", "explorer", "figures", "preflight", "sweeps", "commands", "api")
 for floor in HIGH:
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands", "runtime.allocator", "runtime.platforms"}
@@ -51,7 +51,7 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data"},
     "flax": {"layers", "models"},
     "optax": {"training"},
-    "orbax": {"checkpoints.manager"},
+    "orbax": {"checkpoints.manager", "checkpoints.damage"},
     "sacrebleu": {"evaluation"},
     "matplotlib": {"visualization", "sweeps.pictures"},
     "optuna": {"sweeps"},
@@ -61,7 +61,13 @@ DOORS: dict[str, set[str]] = {
     "yaml": {"launching"},
     "sklearn": {"word_vectors.vectorizers", "word_vectors.projection"},
     "scipy": {"word_vectors"},
+    "flask": {"explorer.server"},
+    "werkzeug": {"explorer.server"},
     "threadpoolctl": {"word_vectors.projection"},
+    "ctranslate2": {"interop.ctranslate2_export"},
+    "safetensors": {"interop.safetensors_file"},
+    "torch": {"interop.torch_weights"},
+    "transformers": {"interop.hugging_face"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

@@ -79,16 +79,14 @@ def test_attention_is_arrays_with_named_axes(trained, tmp_path):
 def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     pairs = [trained.score(*pair) for pair in (("a b", "a b"), ("c", "d e"))]
     together = trained.score(["a b", "c"], ["a b", "d e"])
-    np.testing.assert_allclose(
-        [each.log_probability for each in pairs], [each.log_probability for each in together], rtol=1e-5
-    )
+    np.testing.assert_allclose([each.log_prob for each in pairs], [each.log_prob for each in together], rtol=1e-5)
     assert [len(each.pieces) for each in pairs] == [3, 3]
-    assert pairs[0].log_probability == pytest.approx(sum(pairs[0].piece_log_probabilities), rel=1e-5)
+    assert pairs[0].log_prob == pytest.approx(sum(pairs[0].log_probs), rel=1e-5)
     evaluator = trained._trained.evaluator
     split = evaluator.pairs("validation", 8)
     scored = trained.score([pair.source for pair in split], [pair.target for pair in split])
     sums = evaluator.loss_sums(trained.params, "validation", 8)
-    assert -sum(each.log_probability for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
+    assert -sum(each.log_prob for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
     assert trained.evaluate("validation", limit=8).metrics["loss"] == pytest.approx(
         float(sums.nll / sums.tokens), rel=1e-4
     )

@@ -14,13 +14,13 @@ from transformer_jax.sequence_types import DecodeCache
 def search(lookup_model):
     """Beam search over tables, compiled once for each shape and width."""
 
-    @functools.partial(jax.jit, static_argnames=("max_length", "beam_width", "num_results"))
+    @functools.partial(jax.jit, static_argnames=("max_length", "beam_width", "num_results", "stop"))
     def compiled(cache, max_lengths, alpha, **static):
         return beam_search(lookup_model.step, cache, max_lengths=max_lengths, length_penalty=alpha, **static)
 
-    def run(tables, limits, *, max_length, beam_width, alpha=0.6, num_results=None) -> Hypotheses:
+    def run(tables, limits, *, max_length, beam_width, alpha=0.6, num_results=None, stop="exact") -> Hypotheses:
         cache = lookup_model.make_cache(tables, beam_width, max_length)
-        static = {"max_length": max_length, "beam_width": beam_width, "num_results": num_results}
+        static = {"max_length": max_length, "beam_width": beam_width, "num_results": num_results, "stop": stop}
         return jax.device_get(compiled(cache, jnp.asarray(limits, jnp.int32), jnp.float32(alpha), **static))
 
     return run
@@ -100,6 +100,15 @@ def test_one_beam_is_greedy_search(lookup_model, search, alpha):
     found = search(tables, limits, max_length=12, beam_width=1, alpha=alpha)
     for sentence, limit in enumerate(limits):
         assert ids_with_eos(found, sentence, 0) == lookup_model.greedy_search(tables[sentence], limit)
+
+
+def test_stopping_at_the_first_beams_takes_the_first_that_finish(lookup_model, search):
+    tables = lookup_model.random_tables(16, 9, seed=3)
+    options = {"max_length": 30, "beam_width": 3, "alpha": 2.0}
+    exact = search(tables, [30] * 16, **options)
+    early = search(tables, [30] * 16, **options, stop="first_beams")
+    assert (early.scores[:, 0] <= exact.scores[:, 0]).all() and (early.scores[:, 0] < exact.scores[:, 0]).any()
+    assert (early.lengths > 0).all() and early.lengths.sum() < exact.lengths.sum()
 
 
 def test_the_result_does_not_depend_on_the_batch(lookup_model, search):

@@ -38,5 +38,10 @@ def test_one_sentence_is_one_row():
 
 
 def test_widths_hold_their_sentences():
-    assert all(length <= padded_width(length) <= max(length * 1.5, 16) for length in range(500))
-    assert sorted({padded_width(length) for length in range(130)}) == [16, 24, 32, 48, 64, 96, 128, 192]
+    assert all(length <= padded_width(length) <= max(length * 2, 16) for length in range(500))
+    assert sorted({padded_width(length) for length in range(130)}) == [16, 32, 64, 96, 128, 192]
+
+
+def test_the_last_batch_has_no_rows_that_search_would_not_have():
+    shapes = [batch.ids.shape for batch in source_batches([[9, 2]] * 300, batch_tokens=4096)]
+    assert shapes == [(256, 16), (64, 16)]

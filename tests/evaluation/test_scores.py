@@ -5,7 +5,7 @@ import math
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.evaluation.scores import Scores, score_translations
+from transformer_jax.evaluation.scores import Scores, score_translations, with_split_compounds
 from transformer_jax.evaluation.text_table import text_table
 
 LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]
@@ -37,6 +37,23 @@ def test_signatures_say_what_was_measured():
     assert scores.bleu_signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert scores.bleu_lowercase_signature.startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
     assert scores.chrf_signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+
+
+def test_compounds_are_three_words_in_the_form_of_the_paper():
+    assert with_split_compounds("Ein T-Shirt, a-b-c.") == "Ein T ##AT##-##AT## Shirt , a ##AT##-##AT## b-c ."
+    right, wrong = "Er trägt heute ein rotes T-Shirt .", "Er trägt heute ein rotes T-Stück ."
+    scores = score_translations([wrong], [right])
+    # 8 of 9 words instead of 6 of 7.
+    counts = ((6 / 7, 4 / 6, 3 / 5, 2 / 4), (8 / 9, 6 / 8, 5 / 7, 4 / 6))
+    for score, precisions in zip((scores.bleu, scores.bleu_compounds), counts, strict=True):
+        assert score == pytest.approx(100 * math.prod(precisions) ** 0.25)
+    assert "tok:none|smooth:none" in scores.bleu_compounds_signature and "##AT##" in scores.bleu_compounds_signature
+
+
+def test_ter_is_edits_per_word():
+    scores = score_translations(["c d a b x"], ["a b c d e f"])
+    # One shift, one substitution, one insertion.
+    assert scores.ter == pytest.approx(100 * 3 / 6) and scores.ter_signature.startswith("nrefs:1|case:lc|tok:tercom")
 
 
 def test_several_references_are_streams():

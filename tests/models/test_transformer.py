@@ -29,6 +29,15 @@ VARIANTS = {
     "gated": {"feed_forward": "gated_silu"},
     "bfloat16": {"compute_dtype": "bfloat16"},
     "rectified": {"attention": "rectified", "embedding": "zero_padding"},
+    "as in public checkpoints": {
+        "attention": "biased",
+        "embedding": "unscaled",
+        "feed_forward": "silu",
+        "positions": "fairseq",
+        "logits_bias": True,
+        "norm_epsilon": 1e-5,
+    },
+    "unscaled": {"attention": "unscaled", "positions": "none"},
     "dropout everywhere": {"attention_dropout": 0.1, "activation_dropout": 0.1},
 }
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))

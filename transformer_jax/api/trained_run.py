@@ -20,7 +20,7 @@ from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.tasks.protocol import Evaluation
 from transformer_jax.tasks.registry import TASKS
 from transformer_jax.tasks.translation.alignment import attentions_of_pair
-from transformer_jax.tasks.translation.scoring import PairScore, score_pairs
+from transformer_jax.tasks.translation.pair_scores import PairScore, score_pairs
 
 
 class Run:

@@ -15,9 +15,13 @@ Examples:
 What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
 each worker of a sweep gets its own job, pod or TPU VM. Settings, mesh and batch are checked here, before anything
 queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
+A study in a database that asks for a password is named by TRANSFORMER_JAX_SWEEP_STORAGE in the environment of the workers:
+sbatch passes on that of the shell, Kubernetes takes it from a Secret, `kubectl create secret generic NAME-storage
+--from-literal=address=...`.
 A run that is stopped saves, and resumes when it is started again, which SLURM and Kubernetes do automatically.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -35,7 +39,7 @@ from transformer_jax.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
 from transformer_jax.launching.trainjob import TrainJobSettings, train_job_manifest
-from transformer_jax.launching.workload import Sweep, Training
+from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
 
@@ -103,8 +107,13 @@ def define_flags(values: flags.FlagValues) -> None:
     meaning = "slurm, kubernetes: how long before the end a run is asked to save"
     flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
     flags.DEFINE_integer("max_restarts", 10, "kubernetes: most restarts", flag_values=values, lower_bound=0)
+    meaning = "kubernetes, skypilot, tpu-vm: machines that may be preempted"
+    flags.DEFINE_boolean("spot", False, meaning, flag_values=values)
     flags.DEFINE_boolean(
-        "spot", False, "kubernetes, skypilot, tpu-vm: machines that may be preempted", flag_values=values
+        "write_secrets",
+        False,
+        "write a password of --storage, which the file of mode 0600 then holds",
+        flag_values=values,
     )
     flags.DEFINE_boolean("queued", False, "tpu-vm: wait in Google's queue for the machines", flag_values=values)
 
@@ -119,11 +128,14 @@ def run(values: flags.FlagValues) -> int:
     asked = {flag: values[flag].value for flag in launcher.flags}
     if asked["name"] is None:
         asked["name"] = name_of_workdir(workload.workdir)
+    has_secret = isinstance(workload, Sweep) and workload.has_secret
+    if isinstance(workload, Sweep) and not values.write_secrets:
+        workload.require_no_secret()
     content = launcher.written(launcher.settings(**asked), workload)
     if values.output is None:
         print(content, end="")
         return 0
-    write_whole(Path(values.output), content)
+    write_whole(Path(values.output), content, is_private=has_secret)
     print(f"written; start it with: {launcher.start} {values.output}", file=sys.stderr)
     return 0
 
@@ -154,5 +166,6 @@ def workload_of(command: list[str]) -> Training | Sweep:
             require_vectorizable(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += tuple(sweep.flags_of_trials(values))
-        return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)
+        in_environment = not values.storage and bool(os.environ.get(STORAGE_VARIABLE))
+        return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more, in_environment)
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")

@@ -32,8 +32,15 @@ COMMANDS = {
     "train": Command("transformer_jax.commands.train", "train a model, or resume a run that stopped"),
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
+    "score": Command("transformer_jax.commands.score", "log-probabilities of given translations"),
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
+    "explore": Command(
+        "transformer_jax.commands.explore", "one page to explore what a model attends to, and how it searches"
+    ),
+    "figure": Command(
+        "transformer_jax.commands.figure", "draw a picture of the theory, with the numbers that check it"
+    ),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
     "vectorize": Command(
         "transformer_jax.commands.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"
@@ -44,6 +51,9 @@ COMMANDS = {
     "checkpoint": Command(
         "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
     ),
+    "export": Command("transformer_jax.commands.export", "write a trained model for another toolkit, and compare them"),
+    "import": Command("transformer_jax.commands.import_model", "make a run of a model from another toolkit"),
+    "verify": Command("transformer_jax.commands.verify", "compare a run with the same model in another format"),
     "preflight": Command(
         "transformer_jax.commands.preflight",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",

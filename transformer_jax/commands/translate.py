@@ -7,7 +7,8 @@ Example:
 
 One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
 lines out (an empty one gives one): number of the line, score (length-normalized log-probability) and translation, separated by
-tabs. Lines that are waiting are translated in one batch, up to --lines_at_once; what is typed is answered line by line.
+tabs. Lines that are waiting are translated together, up to --lines_at_once, the first 256 alone, so that output begins early;
+what is typed is answered line by line.
 With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
 probabilities. They must share their tokenizers. TensorFlow is not needed.
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 
 BYTES_AT_ONCE = 1 << 16
+FIRST_LINES = 256
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -43,7 +45,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "output", None, "file to write, compressed if it ends in .gz (default: standard output)", flag_values=values
     )
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
-    flags.DEFINE_integer("lines_at_once", 256, "most lines to translate at once", flag_values=values, lower_bound=1)
+    flags.DEFINE_integer("lines_at_once", 4096, "most lines to translate at once", flag_values=values, lower_bound=1)
 
 
 def run(values: flags.FlagValues) -> int:
@@ -124,14 +126,15 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
 
 
 def _chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
-    """Lists of at most ``size`` lines; a list ends early at None, and before a line that cannot be read."""
+    """Lists of at most ``size`` lines, the first of fewer; a list ends early at None, and before a line that cannot be read."""
     chunk: list[str] = []
+    most = min(FIRST_LINES, size)
     try:
         for line in lines:
             chunk += [] if line is None else [line]
-            if chunk and (line is None or len(chunk) == size):
+            if chunk and (line is None or len(chunk) == most):
                 yield chunk
-                chunk = []
+                chunk, most = [], size
     except DataError:
         if chunk:
             yield chunk

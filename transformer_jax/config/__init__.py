@@ -33,7 +33,7 @@ from transformer_jax.config.saved import config_for_use, from_json, load_run_con
 from transformer_jax.config.word_vectors import (
     BlockConfig,
     GloveConfig,
-    NeighborsConfig,
+    NoDecodingConfig,
     Word2vecConfig,
     WordTextConfig,
 )
@@ -53,7 +53,7 @@ __all__ = [
     "InitConfig",
     "MeshConfig",
     "Metric",
-    "NeighborsConfig",
+    "NoDecodingConfig",
     "Number",
     "OptimizerConfig",
     "Rates",

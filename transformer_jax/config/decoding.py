@@ -2,24 +2,35 @@
 
 from dataclasses import dataclass
 
-from transformer_jax.config.checks import require, require_positive
+from transformer_jax.config.checks import require, require_choice, require_positive
+
+STOPS = ("exact", "first_beams")
+DTYPES = ("model", "float32", "bfloat16")
 
 
 @dataclass(frozen=True)
 class DecodingConfig:
     """Decoding of translations (section 6.1): beam search with the length penalty of Wu et al. 2016.
 
-    ``beam_width`` 1 is greedy search. Output is at most source tokens + ``max_extra_tokens``. ``batch_tokens``: source token
+    ``beam_width`` 1 is greedy search. ``stop``: ``exact`` searches a sentence until no unfinished prefix can still win;
+    ``first_beams``, as most toolkits do, until ``beam_width`` hypotheses have finished, which is faster and may miss the best.
+    ``compute_dtype``: precision of the products, ``model``, ``float32`` or ``bfloat16``.
+
+    Output is at most source tokens + ``max_extra_tokens``. ``batch_tokens``: source token
     positions decoded at once, times the beam. A sentence of more than ``max_source_tokens`` to translate or to score (a line
     of a megabyte, a file without line breaks) is refused before any is begun: attention would need its square in memory.
     """
 
     beam_width: int = 4
     length_penalty: float = 0.6
+    stop: str = "exact"
+    compute_dtype: str = "model"
     max_extra_tokens: int = 50
     batch_tokens: int = 4096
     max_source_tokens: int = 4096
 
     def __post_init__(self) -> None:
         require_positive("decoding", self, "beam_width", "max_extra_tokens", "batch_tokens", "max_source_tokens")
+        require_choice("decoding.stop", self.stop, STOPS)
+        require_choice("decoding.compute_dtype", self.compute_dtype, DTYPES)
         require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")

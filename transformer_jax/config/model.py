@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
 
 NORMALIZATIONS = ("post", "pre")
-POSITIONS = ("sinusoidal", "learned")
-FEED_FORWARDS = ("relu", "gelu", "gated_gelu", "gated_silu")
+POSITIONS = ("sinusoidal", "fairseq", "learned", "none")
+FEED_FORWARDS = ("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu")
 TYINGS = ("all", "embeddings", "output", "none")
-ATTENTIONS = ("multi_head", "rectified")
-EMBEDDINGS = ("scaled", "zero_padding")
+ATTENTIONS = ("multi_head", "biased", "rectified", "unscaled", "acausal")
+EMBEDDINGS = ("scaled", "unscaled", "zero_padding")
 DTYPES = ("auto", "float32", "bfloat16")
 ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
 REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
@@ -20,7 +20,10 @@ class TransformerLayersConfig:
     """Settings common to all Transformers; defaults are the base model (Vaswani et al. 2017, table 3).
 
     ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
-    (``rectified``, ``zero_padding``). ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
+    (``rectified``, ``zero_padding``), or what public checkpoints have: ``biased`` projections, an ``unscaled`` embedding, a
+    ``logits_bias``, the sinusoids of ``fairseq`` as ``positions``, another ``norm_epsilon``. Some choices take a part out, to
+    measure what it is for: attention ``unscaled``, without 1 / sqrt(d_k), attention ``acausal``, without the causal mask, and
+    positions ``none``. ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
 
     ``compute_dtype`` is the precision of the operands of matrix products: ``float32``, ``bfloat16``, or ``auto``, bfloat16
     where the devices have units for it, else float32; a run keeps what it was resolved to.
@@ -40,6 +43,8 @@ class TransformerLayersConfig:
     feed_forward: str = "relu"
     attention: str = "multi_head"
     embedding: str = "scaled"
+    norm_epsilon: float = 1e-6
+    logits_bias: bool = False
     dropout: float = 0.1
     embedding_dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -50,7 +55,7 @@ class TransformerLayersConfig:
     rematerialize: str = "none"
 
     def __post_init__(self) -> None:
-        require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions")
+        require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions", "norm_epsilon")
         require_choice("model.normalization", self.normalization, NORMALIZATIONS)
         require_choice("model.positions", self.positions, POSITIONS, "positions")
         require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
@@ -60,7 +65,7 @@ class TransformerLayersConfig:
         require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
         require_choice("model.rematerialize", self.rematerialize, REMATERIALIZATIONS)
         require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
-        is_even = self.d_model % 2 == 0 or self.positions != "sinusoidal"
+        is_even = self.d_model % 2 == 0 or self.positions == "learned"
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
         for name in ("d_key", "d_value"):
             value = getattr(self, name)
@@ -76,8 +81,13 @@ class TransformerLayersConfig:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether a step of time needs the one before it; models that are not can rematerialize, and choose an attention."""
+        """Whether a step of time needs the one before it."""
         return False
+
+    @property
+    def has_attention_backend(self) -> bool:
+        """Whether there is an attention to choose a backend for, and layers that can be rematerialized."""
+        return True
 
     @property
     def attended_positions(self) -> int | None:

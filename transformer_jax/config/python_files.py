@@ -78,7 +78,8 @@ def _as_config_error(spec: str, path: Path) -> Iterator[None]:
         raise
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:
+    # A file that calls sys.exit would end the command without a word.
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         inside = [frame for frame in frames if Path(frame.filename).resolve().parent == path.resolve().parent]
         where = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec

@@ -140,6 +140,11 @@ class RnnConfig:
         return True
 
     @property
+    def has_attention_backend(self) -> bool:
+        """Whether there is an attention to choose a backend for: that of an RNN is computed in one way."""
+        return False
+
+    @property
     def attended_positions(self) -> int | None:
         """The most source positions that attention can reach, None where there is no limit."""
         return self.max_attended_positions if self.attention == "location" else None

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from transformer_jax.config.conversion import difference, from_dict, to_dict
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
@@ -57,7 +58,7 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
         if not file.is_file():
             raise ConfigError(f"{file.parent}: not the directory of a run: it has no {CONFIG_FILE}")
     try:
-        return from_json(json.loads(file.read_text(encoding="utf-8")))
+        return from_json(parse_json(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise ConfigError(f"{file}: {reason}; give the directory of a run") from None
@@ -65,12 +66,14 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
         raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: not the settings of a run: {error}") from None
 
 
 def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
     """The settings of a run for using its model on the devices that are here, not those of its training."""
     model = config.model
-    if not model.is_recurrent:
+    if model.has_attention_backend:
         model = replace(model, attention_backend="auto")
     return replace(config, mesh=MeshConfig(), model=model)
 

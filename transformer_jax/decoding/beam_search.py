@@ -5,14 +5,16 @@ hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
-from transformer_jax.decoding.top_k import top_k
+from transformer_jax.decoding.continuations import best_continuations, continuations_by
 from transformer_jax.sequence_types import DecodeCache
+
+Sentences = TypeVar("Sentences", bound=tuple)
 
 StepFunction = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
 
@@ -33,13 +35,14 @@ class Hypotheses(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The options of a search; all but ``length_penalty`` are static."""
+    """The options of a search; all but ``length_penalty`` are static. ``stop``: see ``beam_search``."""
 
     beam_width: int
     num_results: int
     length_penalty: float | Float[Array, ""]
     bos_id: int = BOS_ID
     eos_id: int = EOS_ID
+    stop: str = "exact"
 
 
 class Alive(NamedTuple):
@@ -53,13 +56,15 @@ class Alive(NamedTuple):
 class BeamState(NamedTuple):
     """A search so far: ``position`` is the number of tokens chosen, ``limits`` the most of each sentence.
 
-    ``cache.per_beam`` belongs to ``alive``. T, the room for tokens, is at least ``position``.
+    ``num_finished`` hypotheses of each sentence have ended, found among the best or not. ``cache.per_beam`` belongs to
+    ``alive``. T, the room for tokens, is at least ``position``.
     """
 
     position: Int[Array, ""]
     limits: Int[Array, "B"]
     alive: Alive
     finished: Hypotheses
+    num_finished: Int[Array, "B"]
     is_done: Bool[Array, "B"]
     cache: DecodeCache
 
@@ -75,6 +80,7 @@ def beam_search(
     num_results: int | None = None,
     bos_id: int = BOS_ID,
     eos_id: int = EOS_ID,
+    stop: str = "exact",
 ) -> Hypotheses:
     """Returns the best hypotheses of every sentence (section 6.1; penalty: Wu et al. 2016, equation 14).
 
@@ -86,14 +92,15 @@ def beam_search(
     A sentence is done when no alive prefix can still beat the worst of its ``num_results`` (default: ``beam_width``)
     hypotheses, which is exact since log-probabilities only fall and the penalty only grows; with one beam, at its
     first EOS. A done sentence is frozen, so its result does not depend on what else is in the batch. Asking for fewer
-    results than beams stops earlier and returns the same first ones.
+    results than beams stops earlier and returns the same first ones. With ``stop="first_beams"`` a sentence is also done
+    when ``beam_width`` of its hypotheses have finished, which may miss better ones.
 
     ``length_penalty`` (alpha, at least 0) may be traced; ``max_length``, ``beam_width`` and ``num_results`` are
     static. Of ``cache``, leaves ``[B, W, ...]`` of ``per_beam`` follow their prefixes, its scalars are shared, and
     ``per_sentence`` never changes. Raises ValueError for impossible sizes and for leaves of ``per_beam`` of another
     shape.
     """
-    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id)
+    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
     state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules)
     return continue_search(step, state, max_length, rules).finished
 
@@ -120,7 +127,8 @@ def start_search(cache: DecodeCache, limits: Int[Array, "B"], room: int, rules: 
         lengths=jnp.zeros((batch_size, num_results), jnp.int32),
     )
     cache = jax.tree.map(jnp.asarray, cache)
-    return BeamState(jnp.zeros((), jnp.int32), limits, alive, finished, limits <= 0, cache)
+    none = jnp.zeros_like(limits)
+    return BeamState(jnp.zeros((), jnp.int32), limits, alive, finished, none, limits <= 0, cache)
 
 
 def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array, ""], rules: Rules) -> BeamState:
@@ -132,18 +140,18 @@ def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array
 
     def advance(state: BeamState) -> BeamState:
         logits, after = step(state.alive.last_ids, state.cache)
-        return _advance(state._replace(cache=after._replace(per_sentence=per_sentence)), logits, rules)
+        return advance_by_one(state._replace(cache=after._replace(per_sentence=per_sentence)), logits, rules)
 
     return jax.lax.while_loop(is_running, advance, state)
 
 
-def _advance(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
+def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
     """Returns the state with one more token on every alive prefix; ``state.cache`` is that after the step."""
-    candidates, parents = _expand(state, logits, rules)
+    candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == rules.eos_id
 
     newly = _finish(candidates, is_eos, state.position + 1, rules)
-    finished = _freeze(state.is_done, state.finished, _best_finished(state.finished, newly, rules.num_results))
+    finished = _where(state.is_done, state.finished, _best_finished(state.finished, newly, rules.num_results))
 
     alive_log_probs, survivors = jax.lax.top_k(jnp.where(is_eos, -jnp.inf, candidates.log_probs), rules.beam_width)
     alive = select_beams(candidates, survivors)._replace(log_probs=alive_log_probs)
@@ -154,9 +162,10 @@ def _advance(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> B
 
     best_attainable = alive.log_probs[:, 0] / length_penalty_divisor(state.limits, rules.length_penalty)
     is_done = state.is_done | (best_attainable <= finished.scores[:, -1])
-    if rules.beam_width == 1:
-        is_done |= finished.lengths[:, 0] > 0
-    return BeamState(state.position + 1, state.limits, alive, finished, is_done, cache)
+    num_finished = state.num_finished + jnp.sum(newly.log_probs > -jnp.inf, axis=1, dtype=jnp.int32)
+    if rules.beam_width == 1 or rules.stop == "first_beams":
+        is_done |= num_finished >= rules.beam_width
+    return BeamState(state.position + 1, state.limits, alive, finished, num_finished, is_done, cache)
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
@@ -185,39 +194,19 @@ def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Ru
             raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
 
 
-def _expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
+def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
 
-    (Each beam has one EOS, so at most W of 2 W continuations end.) They are looked for among the ``2 W`` largest logits of
-    every beam, so that no log-probabilities of the whole vocabulary are written.
+    (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; in a sentence's last
+    place EOS alone is possible.
     """
-    batch_size, beam_width, _ = logits.shape
-    log_probs, tokens = _best_of_each_beam(logits, state.position + 1 >= state.limits, rules)
-    totals = (state.alive.log_probs[:, :, None] + log_probs).reshape(batch_size, -1)
-    best, index = jax.lax.top_k(totals, min(2 * beam_width, totals.shape[1]))
-    parents, chosen = index // tokens.shape[2], jnp.take_along_axis(tokens.reshape(batch_size, -1), index, axis=1)
+    prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
+    count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
+    best = best_continuations(prefixes, logits, count, (PAD_ID, rules.bos_id))
+    is_last = state.position + 1 >= state.limits
+    parents, chosen, log_probs = _where(is_last, continuations_by(rules.eos_id, prefixes, logits, count), best)
     ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(chosen)
-    return Alive(ids, chosen, best), parents
-
-
-def _best_of_each_beam(
-    logits: Float[Array, "B W V"], is_last: Bool[Array, "B"], rules: Rules
-) -> tuple[Float[Array, "B W K"], Int[Array, "B W K"]]:
-    """Log-probabilities and ids of the ``K = 2 W`` best tokens after each prefix, best first, of equal ones the lower id first.
-
-    PAD and BOS are never among them; in a sentence's last place EOS alone is possible.
-    """
-    batch_size, beam_width, vocabulary_size = logits.shape
-    logits = logits.astype(jnp.float32)
-    normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-    choosable = logits.at[:, :, jnp.array([PAD_ID, rules.bos_id])].set(-jnp.inf)
-    count = min(2 * beam_width, vocabulary_size)
-    best, ids = top_k(choosable.reshape(-1, vocabulary_size), count)
-    best, ids = best.reshape(batch_size, beam_width, count), ids.reshape(batch_size, beam_width, count)
-    is_last = is_last[:, None, None]
-    of_eos = jnp.where(jnp.arange(count) == 0, logits[:, :, rules.eos_id, None], -jnp.inf)
-    log_probs = jnp.where(is_last, of_eos, best) - normalizer
-    return log_probs, jnp.where(is_last, rules.eos_id, ids).astype(jnp.int32)
+    return Alive(ids, chosen, log_probs), parents
 
 
 def _finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:
@@ -240,13 +229,13 @@ def _best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypoth
     return select_beams(both, index)
 
 
-def _freeze(is_done: Bool[Array, "B"], old: Hypotheses, new: Hypotheses) -> Hypotheses:
-    """Returns ``old`` for the sentences that are done and ``new`` for the others."""
+def _where(is_first: Bool[Array, "B"], first: Sentences, second: Sentences) -> Sentences:
+    """Returns ``first`` for the sentences marked and ``second`` for the others."""
 
-    def choose(old_leaf: Array, new_leaf: Array) -> Array:
-        return jnp.where(jnp.expand_dims(is_done, tuple(range(1, new_leaf.ndim))), old_leaf, new_leaf)
+    def choose(first_leaf: Array, second_leaf: Array) -> Array:
+        return jnp.where(jnp.expand_dims(is_first, tuple(range(1, first_leaf.ndim))), first_leaf, second_leaf)
 
-    return jax.tree.map(choose, old, new)
+    return jax.tree.map(choose, first, second)
 
 
 def length_penalty_divisor(lengths: Int[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:

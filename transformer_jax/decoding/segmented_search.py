@@ -15,13 +15,12 @@ from transformer_jax.decoding.beam_search import (
     continue_search,
     start_search,
 )
+from transformer_jax.decoding.source_batches import fewest_rows
 from transformer_jax.sequence_types import DecodeCache
 
 SEGMENT = 8
 FIRST_ROOM = 32
 ROOM_GROWTH = 2
-# Each number of rows and each room is a program to compile, which has to be worth it.
-SHRINK = 4
 FEWEST_ROWS = 8
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
@@ -49,14 +48,14 @@ class SegmentedSearch:
         def start(params: PyTree, inputs: PyTree, limits: Int[Array, "B"], *, room: int) -> BeamState:
             return start_search(init_cache(params, inputs, room), limits, room, rules)
 
-        def advance(params: PyTree, state: BeamState, until: Int[Array, ""], *, shapes: tuple) -> BeamState:
-            return continue_search(step(params), _grown(state, shapes), until, rules)
+        def advance(params: PyTree, state: BeamState, until: Int[Array, ""]) -> tuple[BeamState, PyTree]:
+            state = continue_search(step(params), state, until, rules)
+            return state, (state.is_done, state.finished)
 
         self._start = jax.jit(start, static_argnames="room")
-        self._advance = jax.jit(advance, static_argnames="shapes")
-        self._select = jax.jit(_rows_of)
-        self._read = jax.jit(lambda state: (state.is_done, state.finished), out_shardings=whole)
-        self._shapes: dict[tuple, tuple] = {}
+        self._advance = jax.jit(advance, out_shardings=(None, whole), donate_argnames="state")
+        self._resize = jax.jit(_resized, static_argnames="shapes")
+        self._known_shapes: dict[tuple, tuple] = {}
 
     def search(
         self, params: PyTree, inputs: PyTree, limits: np.ndarray, most: int
@@ -65,37 +64,33 @@ class SegmentedSearch:
 
         ``limits`` int32 [B]: the most tokens of each row, EOS included, none of them above ``most``.
         """
-        position, room = 0, _room(FIRST_ROOM, most)
+        position, room, multiple = 0, _room(FIRST_ROOM, most), self._row_multiple
         state = self._start(params, inputs, limits, room=room)
         rows, is_waiting = np.arange(len(limits)), limits > 0
         while is_waiting.any():
             position = min(position + SEGMENT, most)
-            room = room if position <= room else _room(room * ROOM_GROWTH, most)
-            state = self._advance(params, state, position, shapes=self._shapes_for(params, inputs, room))
-            is_done, finished = jax.device_get(self._read(state))
+            state, read = self._advance(params, state, position)
+            is_done, finished = jax.device_get(read)
             newly = is_waiting & (is_done | (position == most))
             if newly.any():
                 yield rows[newly], Hypotheses(*(leaf[newly] for leaf in finished))
             is_waiting &= ~newly
-            kept = self._fewest_rows(int(is_waiting.sum()), len(rows))
-            if kept < len(rows):
+            left = max(int(is_waiting.sum()), FEWEST_ROWS)
+            kept = multiple * fewest_rows(-(-left // multiple), len(rows) // multiple)
+            is_full = room < min(position + SEGMENT, most)
+            if is_waiting.any() and (is_full or kept < len(rows)):
+                room = _room(room * ROOM_GROWTH, most) if is_full else room
                 chosen = np.argsort(~is_waiting, kind="stable")[:kept]
-                state, rows, is_waiting = self._select(state, chosen), rows[chosen], is_waiting[chosen]
+                state = self._resize(state, chosen, shapes=self._shapes(params, inputs, room))
+                rows, is_waiting = rows[chosen], is_waiting[chosen]
 
-    def _fewest_rows(self, left: int, rows: int) -> int:
-        """``rows``, a quarter of them, a sixteenth ...: the fewest that hold ``left`` and divide over the devices."""
-        fewest = max(left, FEWEST_ROWS)
-        while fewest <= rows // SHRINK and rows % (SHRINK * self._row_multiple) == 0:
-            rows //= SHRINK
-        return rows
-
-    def _shapes_for(self, params: PyTree, inputs: PyTree, room: int) -> tuple:
-        """The shape of every leaf of the cache, its rows apart, where it has room for so many tokens."""
+    def _shapes(self, params: PyTree, inputs: PyTree, room: int) -> tuple:
+        """The room, and the shape of every leaf of a cache with it, without its rows."""
         key = (*(leaf.shape for leaf in jax.tree.leaves(inputs)), room)
-        if key not in self._shapes:
+        if key not in self._known_shapes:
             cache = jax.eval_shape(lambda params, inputs: self._init_cache(params, inputs, room), params, inputs)
-            self._shapes[key] = (room, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
-        return self._shapes[key]
+            self._known_shapes[key] = (room, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
+        return self._known_shapes[key]
 
 
 def _room(wanted: int, most: int) -> int:
@@ -103,12 +98,12 @@ def _room(wanted: int, most: int) -> int:
     return wanted if wanted * ROOM_GROWTH < most else most
 
 
-def _grown(state: BeamState, shapes: tuple) -> BeamState:
-    """The same search with more room: zeros after what is there, which is PAD in rows of ids."""
+def _resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
+    """The search of some of the sentences with more room: zeros after what is there, which is PAD in rows of ids."""
     room, *trailing = shapes
+    state = jax.tree.map(lambda leaf: leaf if leaf.ndim == 0 else leaf[rows], state)
     leaves, structure = jax.tree.flatten(state.cache)
-    padded = [_padded(leaf, shape) for leaf, shape in zip(leaves, trailing, strict=True)]
-    cache = jax.tree.unflatten(structure, padded)
+    cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, trailing, strict=True)])
     alive = state.alive._replace(ids=_padded(state.alive.ids, (state.alive.ids.shape[1], room)))
     finished = state.finished._replace(ids=_padded(state.finished.ids, (state.finished.ids.shape[1], room)))
     return state._replace(cache=cache, alive=alive, finished=finished)
@@ -117,8 +112,3 @@ def _grown(state: BeamState, shapes: tuple) -> BeamState:
 def _padded(leaf: Array, trailing: tuple[int, ...]) -> Array:
     missing = [(0, size - old) for old, size in zip(leaf.shape[1:], trailing, strict=True)]
     return jnp.pad(leaf, [(0, 0), *missing]) if any(more for _, more in missing) else leaf
-
-
-def _rows_of(state: BeamState, rows: Int[Array, "B"]) -> BeamState:
-    """The search of some of the sentences."""
-    return jax.tree.map(lambda leaf: leaf if leaf.ndim == 0 else leaf[rows], state)

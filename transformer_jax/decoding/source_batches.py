@@ -8,6 +8,9 @@ import numpy as np
 from transformer_jax.array_types import PAD_ID
 
 FEWEST_COLUMNS = 16
+# Each width and each number of rows is a program to compile, which has to be worth it.
+FEWEST_STEPPED = 64
+SHRINK = 4
 
 
 class SourceBatch(NamedTuple):
@@ -27,16 +30,18 @@ def source_batches(
 
     A batch has at most ``batch_tokens`` token positions, padding included, but at least ``row_multiple`` rows: a power of
     two times it. There are few shapes: widths are rounded up in growing steps, free rows are filled with shorter sentences,
-    and only the last batch may have fewer rows. For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows
-    of 16 ids, ``[6, 7, 2, 0, ...]`` and ``[5, 2, 0, ...]``.
+    and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has when sentences leave it.
+
+    For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
+    ``[5, 2, 0, ...]``.
     """
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index]), index))
     start = 0
     while start < len(order):
         width = padded_width(len(sources[order[start]]))
         most = max(batch_tokens // width // row_multiple, 1)
-        left = next_power_of_two(-(-(len(order) - start) // row_multiple))
-        rows = row_multiple * min(1 << (most.bit_length() - 1), left)
+        left = -(-(len(order) - start) // row_multiple)
+        rows = row_multiple * fewest_rows(left, 1 << (most.bit_length() - 1))
         indices = order[start : start + rows]
         ids = np.full((rows, width), PAD_ID, np.int32)
         for row, index in enumerate(indices):
@@ -46,9 +51,16 @@ def source_batches(
 
 
 def padded_width(length: int) -> int:
-    """Returns the smallest of the widths 16, 24, 32, 48, 64, 96, 128, 192, ... that holds ``length`` tokens."""
+    """Returns the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... that holds ``length`` tokens."""
     power = max(next_power_of_two(max(length, 1)), FEWEST_COLUMNS)
-    return power * 3 // 4 if power > FEWEST_COLUMNS and length <= power * 3 // 4 else power
+    return power * 3 // 4 if power > FEWEST_STEPPED and length <= power * 3 // 4 else power
+
+
+def fewest_rows(needed: int, rows: int) -> int:
+    """``rows``, a quarter of them, a sixteenth ...: the fewest that hold ``needed``."""
+    while rows % SHRINK == 0 and needed <= rows // SHRINK:
+        rows //= SHRINK
+    return rows
 
 
 def next_power_of_two(number: int) -> int:

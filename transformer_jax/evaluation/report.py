@@ -50,6 +50,8 @@ class EvaluationReport:
             "bleu": self.scores.bleu,
             "chrf": self.scores.chrf,
             "bleu_lowercase": self.scores.bleu_lowercase,
+            "bleu_compounds": self.scores.bleu_compounds,
+            "ter": self.scores.ter,
             "loss": self.loss,
             "perplexity": self.perplexity,
             "search_tokens_per_second": self.tokens_per_second,
@@ -61,7 +63,7 @@ class EvaluationReport:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Returns (name, value, remark) for every line of the table."""
-        how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}"
+        how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}, stop {self.decoding.stop}"
         search = "greedy" if self.decoding.beam_width == 1 else how
         most = f"source + {self.decoding.max_extra_tokens}"
         return [

@@ -51,8 +51,8 @@ class MultiHeadAttention(nn.Module):
         """Attends from ``queries`` [B, Q, D] to ``memory`` [B, M, D]."""
         keys, values = self.project_memory(memory)
         if self.is_mutable_collection("intermediates"):
-            return self.attend(queries, keys, values, mask.array(), train=train)
-        query_BHQK = self._in_heads(queries, self.query_kernel)
+            return self.attend(queries, jnp.swapaxes(keys, 2, 3), values, mask.array(), train=train)
+        query_BHQK = self._project_queries(queries)
         drops = self.weight_dropout.draw(train=train)
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, drops=drops, dtype=self.dtype)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.asarray(mask.query_segments) != 0)
@@ -61,24 +61,27 @@ class MultiHeadAttention(nn.Module):
         """Keys and values of ``memory``; they do not depend on the query."""
         return self._in_heads(memory, self.key_kernel), self._in_heads(memory, self.value_kernel)
 
-    def cached_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
-        """The same to be kept: already rounded as every product with them rounds them, which changes nothing."""
+    def cached_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H K M"], Float[Array, "B H M U"]]:
+        """The same to be kept: already rounded as every product with them rounds them, which changes nothing.
+
+        Keys are turned, so that no step of decoding has to turn them for its product.
+        """
         keys, values = self.project_memory(memory)
-        return keys.astype(self.dtype), values.astype(self.dtype)
+        return jnp.swapaxes(keys, 2, 3).astype(self.dtype), values.astype(self.dtype)
 
     def attend(
         self,
         queries: Float[Array, "B Q D"],
-        keys: Float[Array, "B H M K"],
+        keys: Float[Array, "B H K M"],
         values: Float[Array, "B H M U"],
         mask: Bool[Array, "#B #Q M"],
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` [B, Q, D] to projected keys and values, weights in full."""
+        """Attends from ``queries`` [B, Q, D] to keys and values as ``cached_memory`` has them, weights in full."""
         heads_BHQU, weights_BHQM = scaled_dot_product_attention(
-            self._in_heads(queries, self.query_kernel),
-            keys,
+            self._project_queries(queries),
+            jnp.swapaxes(keys, 2, 3),
             values,
             mask,
             drops=self.weight_dropout.draw(train=train),
@@ -90,13 +93,16 @@ class MultiHeadAttention(nn.Module):
     def attend_to_slots(
         self,
         queries: Float[Array, "B W D"],
-        keys: Float[Array, "B H M K"],
+        keys: Float[Array, "B H K M"],
         values: Float[Array, "B H M U"],
         visible: Bool[Array, "B W M"],
         first: Int[Array, ""],
     ) -> Float[Array, "B W D"]:
         """Attends from one more position in each beam to slots, of which this step wrote those from ``first`` on."""
         return self.attend(queries, keys, values, visible, train=False)
+
+    def _project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
+        return self._in_heads(queries, self.query_kernel)
 
     def _in_heads(
         self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]
@@ -106,6 +112,32 @@ class MultiHeadAttention(nn.Module):
 
     def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
         return contract("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.dtype)
+
+
+class BiasedAttention(MultiHeadAttention):
+    """Multi-head attention with a bias on each of its four projections, which the equations of section 3.2.2 lack.
+
+    Most public checkpoints have them: OPUS-MT, M2M-100, fairseq, GPT-2.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        zeros = nn.initializers.zeros
+        self.query_bias = self.param("query_bias", zeros, (self.num_heads, self.key_size))
+        self.key_bias = self.param("key_bias", zeros, (self.num_heads, self.key_size))
+        self.value_bias = self.param("value_bias", zeros, (self.num_heads, self.value_size))
+        self.output_bias = self.param("output_bias", zeros, (self.d_model,))
+
+    def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
+        """Keys and values of ``memory``; they do not depend on the query."""
+        keys, values = super().project_memory(memory)
+        return keys + self.key_bias[None, :, None], values + self.value_bias[None, :, None]
+
+    def _project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
+        return super()._project_queries(queries) + self.query_bias[None, :, None]
+
+    def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
+        return super()._merged(heads_BQHU, is_query) + self.output_bias[None, None]
 
 
 class RectifiedAttention(MultiHeadAttention):

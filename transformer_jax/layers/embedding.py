@@ -37,6 +37,10 @@ class Embedding(nn.Module):
         """Hidden states times the transposed matrix, float32."""
         return contract("BLD,VD->BLV", hidden, self.table, self.dtype)
 
+    def factors(self, hidden: Float[Array, "B L D"]) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
+        """The two factors of ``logits``."""
+        return hidden, self.table
+
 
 class ZeroPaddingEmbedding(Embedding):
     """An embedding in which padding is zero and stays zero."""
@@ -44,3 +48,30 @@ class ZeroPaddingEmbedding(Embedding):
     def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
         """Rows of the matrix times sqrt(d_model), zeros for padding."""
         return jnp.where((jnp.asarray(token_ids) == PAD_ID)[..., None], 0.0, super().embed(token_ids))
+
+
+class UnscaledEmbedding(Embedding):
+    """An embedding whose rows are taken as they are, as in GPT-2."""
+
+    def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
+        """Rows of the matrix."""
+        return self.lookup(self.table, jnp.asarray(token_ids))
+
+
+class BiasedProjection(nn.Module):
+    """The projection of ``embedding`` with a bias [V] on its logits, as in OPUS-MT."""
+
+    embedding: Embedding
+
+    def setup(self) -> None:
+        self.logits_bias = self.param("logits_bias", nn.initializers.zeros, (self.embedding.vocabulary_size,))
+
+    def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
+        """Hidden states times the transposed matrix plus the bias, float32."""
+        return self.embedding.logits(hidden) + self.logits_bias[None, None]
+
+    def factors(self, hidden: Float[Array, "B L D"]) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
+        """The two factors of ``logits``: the bias is one more column of the matrix, which meets a 1."""
+        hidden, table = self.embedding.factors(hidden)
+        ones = jnp.ones((*hidden.shape[:2], 1), hidden.dtype)
+        return jnp.concatenate([hidden, ones], -1), jnp.concatenate([table, self.logits_bias[:, None]], -1)

@@ -1,5 +1,7 @@
 """Positional encodings (Vaswani et al. 2017, section 3.5)."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,8 @@ from transformer_jax.config import ConfigError
 from transformer_jax.layers.initialization import embedding_normal
 
 
-def sinusoid_table(length: int, d_model: int) -> np.ndarray:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same): interleaved, as published. [length, D] float32.
+def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.float32) -> np.ndarray:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same): interleaved, as published. [length, D].
 
     For length 2 and width 4::
 
@@ -19,17 +21,39 @@ def sinusoid_table(length: int, d_model: int) -> np.ndarray:
     """
     pair = np.arange(d_model // 2)
     angles = np.arange(length)[:, None] / 10_000.0 ** (2 * pair / d_model)[None, :]
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(np.float32)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(dtype)
+
+
+def fairseq_table(length: int, d_model: int) -> np.ndarray:
+    """The sinusoids of fairseq and M2M-100: sines, then cosines, wavelengths to 2 pi 10000, from position 2. [length, D].
+
+    (Their positions 0 and 1 belong to padding.) ``d_model`` is even and above 2.
+    """
+    half = d_model // 2
+    frequencies = np.exp(np.arange(half, dtype=np.float64) * -(np.log(10_000.0) / (half - 1)))
+    angles = np.arange(2, length + 2)[:, None] * frequencies[None, :]
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
 
 
 class SinusoidalPositions(nn.Module):
-    """The paper's fixed sinusoids; defined for any length."""
+    """Fixed sinusoids, by default the paper's; defined for any length."""
+
+    d_model: int
+    table: Callable[[int, int], np.ndarray] = sinusoid_table
+
+    def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
+        """Encodings of ``positions``, all of which are below ``length``."""
+        return jnp.asarray(self.table(length, self.d_model))[positions]
+
+
+class NoPositions(nn.Module):
+    """Zeros: the order of the tokens is left to masks, and to nothing where a token sees all others."""
 
     d_model: int
 
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
-        """Encodings of ``positions``, all of which are below ``length``."""
-        return jnp.asarray(sinusoid_table(length, self.d_model))[positions]
+        """Zeros for each of ``positions``."""
+        return jnp.zeros((*positions.shape, self.d_model))
 
 
 class LearnedPositions(nn.Module):

@@ -15,9 +15,10 @@ class PostNormResidual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, sections 3.1 and 5.4)."""
 
     dropout: Rate
+    make_norm: Callable[[], LayerNorm] = LayerNorm
 
     def setup(self) -> None:
-        self.norm = LayerNorm()
+        self.norm = self.make_norm()
         self.sublayer_dropout = Dropout(self.dropout)
 
     def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
@@ -29,9 +30,10 @@ class PreNormResidual(nn.Module):
     """x + Dropout(Sublayer(LayerNorm(x))), easier to optimize when deep (Xiong et al. 2020, figure 1b)."""
 
     dropout: Rate
+    make_norm: Callable[[], LayerNorm] = LayerNorm
 
     def setup(self) -> None:
-        self.norm = LayerNorm()
+        self.norm = self.make_norm()
         self.sublayer_dropout = Dropout(self.dropout)
 
     def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:

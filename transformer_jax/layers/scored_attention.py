@@ -48,27 +48,27 @@ class ScoredAttention(MultiHeadAttention):
     def attend(
         self,
         queries: Float[Array, "B Q D"],
-        keys: Float[Array, "B H M K"],
+        keys: Float[Array, "B H K M"],
         values: Float[Array, "B H M U"],
         mask: Bool[Array, "#B #Q M"],
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
-        """Attends to projected keys and values of the source."""
-        return self._attended(queries, keys, values, mask, None, train=train)
+        """Attends to keys and values of the source as ``cached_memory`` has them."""
+        return self._attended(queries, jnp.swapaxes(keys, 2, 3), values, mask, None, train=train)
 
     def attend_to_slots(
         self,
         queries: Float[Array, "B W D"],
-        keys: Float[Array, "B H M K"],
+        keys: Float[Array, "B H K M"],
         values: Float[Array, "B H M U"],
         visible: Bool[Array, "B W M"],
         first: Int[Array, ""],
     ) -> Float[Array, "B W D"]:
         """Attends from one more position in each beam; of the slots, each step wrote as many as there are beams."""
         beams = queries.shape[1]
-        positions = Positions(jnp.full((beams,), first // beams), jnp.arange(keys.shape[2]) // beams)
-        return self._attended(queries, keys, values, visible, positions, train=False)
+        positions = Positions(jnp.full((beams,), first // beams), jnp.arange(keys.shape[3]) // beams)
+        return self._attended(queries, jnp.swapaxes(keys, 2, 3), values, visible, positions, train=False)
 
     def _attended(
         self,
@@ -80,7 +80,7 @@ class ScoredAttention(MultiHeadAttention):
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
-        scores_BHQM = self.scores(self._in_heads(queries, self.query_kernel), keys.astype(jnp.float32), positions)
+        scores_BHQM = self.scores(self._project_queries(queries), keys.astype(jnp.float32), positions)
         allowed = jnp.broadcast_to(mask[:, None], scores_BHQM.shape)
         weights_BHQM = jax.nn.softmax(jnp.where(allowed, scores_BHQM, MASKED_SCORE), axis=-1)
         self.sow("intermediates", "attention_weights", weights_BHQM)

@@ -10,12 +10,26 @@ import jax
 from transformer_jax.array_types import Hidden
 from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, rates_of
 from transformer_jax.config.plugins import registered
-from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.attention import BiasedAttention, MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.attention_ablations import AcausalAttention, UnscaledAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
-from transformer_jax.layers.embedding import Embedding, Lookup, ZeroPaddingEmbedding, rows_of_table
+from transformer_jax.layers.embedding import (
+    BiasedProjection,
+    Embedding,
+    Lookup,
+    UnscaledEmbedding,
+    ZeroPaddingEmbedding,
+    rows_of_table,
+)
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
-from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions
+from transformer_jax.layers.positions import (
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    fairseq_table,
+    sinusoid_table,
+)
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.layer_stack import STACKS
@@ -27,14 +41,24 @@ from transformer_jax.models.tying import tied_embeddings
 FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
     "relu": partial(FeedForward, activation=jax.nn.relu),
     "gelu": partial(FeedForward, activation=jax.nn.gelu),
+    "exact_gelu": partial(FeedForward, activation=partial(jax.nn.gelu, approximate=False)),
+    "silu": partial(FeedForward, activation=jax.nn.silu),
     "gated_gelu": partial(GatedFeedForward, activation=jax.nn.gelu),
     "gated_silu": partial(GatedFeedForward, activation=jax.nn.silu),
 }
 ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
+    "biased": BiasedAttention,
     "rectified": RectifiedAttention,
+    "unscaled": UnscaledAttention,
+    "acausal": AcausalAttention,
 }
-EMBEDDINGS: dict[str, Callable[..., Embedding]] = {"scaled": Embedding, "zero_padding": ZeroPaddingEmbedding}
+EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
+    "scaled": Embedding,
+    "unscaled": UnscaledEmbedding,
+    "zero_padding": ZeroPaddingEmbedding,
+}
+SINUSOIDS = {"sinusoidal": sinusoid_table, "fairseq": fairseq_table}
 RESIDUALS: dict[str, Callable[..., nn.Module]] = {"post": PostNormResidual, "pre": PreNormResidual}
 
 
@@ -44,7 +68,7 @@ def identity(hidden: Hidden) -> Hidden:
 
 
 # A pre-norm stack needs one more norm after its last layer (Xiong et al. 2020, table 1).
-FINAL_NORMS: dict[str, Callable[[], Callable[[Hidden], Hidden]]] = {"post": lambda: identity, "pre": LayerNorm}
+FINAL_NORMS: dict[str, Callable[..., Callable[[Hidden], Hidden]]] = {"post": lambda epsilon: identity, "pre": LayerNorm}
 
 
 class Devices(NamedTuple):
@@ -72,7 +96,7 @@ def build_transformer(
     return Transformer(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
-        projection=projection,
+        projection=projection_of(config, projection),
         source_positions=positions_of(config),
         target_positions=positions_of(config),
         parts=layer_parts(config, on, rates),
@@ -102,8 +126,12 @@ def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> L
             dropout=rates.activation_dropout,
             dtype=config.compute_dtype,
         ),
-        residual=partial(RESIDUALS[config.normalization], dropout=rates.dropout),
-        final_norm=FINAL_NORMS[config.normalization],
+        residual=partial(
+            RESIDUALS[config.normalization],
+            dropout=rates.dropout,
+            make_norm=partial(LayerNorm, epsilon=config.norm_epsilon),
+        ),
+        final_norm=partial(FINAL_NORMS[config.normalization], epsilon=config.norm_epsilon),
         place=on.place,
     )
 
@@ -115,7 +143,14 @@ def positions_of(config: TransformerLayersConfig) -> nn.Module:
         return made
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_positions)
-    return SinusoidalPositions(config.d_model)
+    if config.positions == "none":
+        return NoPositions(config.d_model)
+    return SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
+
+
+def projection_of(config: TransformerLayersConfig, embedding: Embedding) -> Embedding | BiasedProjection:
+    """The output projection of a model, whose matrix is that of ``embedding``."""
+    return BiasedProjection(embedding) if config.logits_bias else embedding
 
 
 def build_model(

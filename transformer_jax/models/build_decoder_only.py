@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import EOS_ID, Array, PyTree
 from transformer_jax.config import DecoderOnlyConfig, Rates, rates_of
-from transformer_jax.models.build import ANY_DEVICES, EMBEDDINGS, Devices, layer_parts, positions_of
+from transformer_jax.models.build import ANY_DEVICES, EMBEDDINGS, Devices, layer_parts, positions_of, projection_of
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.layer_stack import STACKS
 from transformer_jax.models.tying import tied_embeddings
@@ -23,7 +23,7 @@ def build_decoder_only(
     _, embedding, projection = tied_embeddings(config.tying, make, make, vocabulary, vocabulary)
     return DecoderOnly(
         embedding=embedding,
-        projection=projection,
+        projection=projection_of(config, projection),
         positions=positions_of(config),
         parts=layer_parts(config, on, rates),
         num_layers=config.num_layers,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, Hidden, Int, Logits, TokenIds
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.embedding import BiasedProjection, Embedding
 from transformer_jax.layers.masks import SentenceMask, with_own_slots
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled
@@ -78,7 +78,7 @@ class DecoderOnly(nn.Module):
     """Causal layers between an embedding and logits; ``embedding`` and ``projection`` may be one and the same module."""
 
     embedding: Embedding
-    projection: Embedding
+    projection: Embedding | BiasedProjection
     positions: nn.Module
     parts: LayerParts
     num_layers: int
@@ -96,7 +96,7 @@ class DecoderOnly(nn.Module):
 
     def factors(self, tokens: Tokens, *, train: bool) -> LogitFactors:
         """The two factors of the logits."""
-        return LogitFactors(self.hidden_states(tokens, train=train), self.projection.table)
+        return LogitFactors(*self.projection.factors(self.hidden_states(tokens, train=train)))
 
     def hidden_states(self, tokens: Tokens, *, train: bool) -> Hidden:
         """Runs the layers over ``tokens`` [B, T] shifted right by one."""
@@ -123,9 +123,7 @@ class DecoderOnly(nn.Module):
             filled = []
             for layer, own in zip(self.decoder_layers, slots, strict=True):
                 hidden, prompt = layer.prefill(hidden, mask)
-                filled.append(
-                    KeysAndValues(*(old.at[:, :, :width].set(new) for old, new in zip(own, prompt, strict=True)))
-                )
+                filled.append(own.with_slots(0, prompt))
             slots = tuple(filled)
         visible = jnp.zeros((rows, beam_width, count), bool).at[:, :, :width].set(is_filled[:, None])
         return DecodeCache(DecoderOnlyPerBeam(visible, jnp.zeros((), jnp.int32)), Prompt(is_filled), slots)

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Float, Int, PyTree
+from transformer_jax.array_types import Array, Float, Int, Logits, PyTree
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -34,6 +34,11 @@ class Ensemble(nn.Module):
     def encode(self, source: Tokens, *, train: bool) -> tuple[PyTree, ...]:
         """The source as each member read it."""
         return tuple(member.encode(source, train=train) for member in self.members)
+
+    def decode(self, target: Tokens, memory: tuple[PyTree, ...], *, train: bool) -> Logits:
+        """Logarithms of the mean probabilities of every token of the target, which are logits too."""
+        pairs = zip(self.members, memory, strict=True)
+        return mean_log_probs([member.decode(target, each, train=train) for member, each in pairs])
 
     def init_cache(self, memory: tuple[PyTree, ...], *, beam_width: int, max_length: int) -> DecodeCache:
         """The states of all members before the first token."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, TokenIds
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.embedding import BiasedProjection, Embedding
 from transformer_jax.layers.masks import SentenceMask, with_own_slots
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled
@@ -48,7 +48,7 @@ class Transformer(nn.Module):
 
     source_embedding: Embedding
     target_embedding: Embedding
-    projection: Embedding
+    projection: Embedding | BiasedProjection
     source_positions: nn.Module
     target_positions: nn.Module
     parts: LayerParts
@@ -82,7 +82,7 @@ class Transformer(nn.Module):
     def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
         """The two factors of the teacher-forced logits."""
         hidden = self.decode_hidden(target, self.encode(source, train=train), train=train)
-        return LogitFactors(hidden, self.projection.table)
+        return LogitFactors(*self.projection.factors(hidden))
 
     def decode_hidden(self, target: Tokens, memory: Memory, *, train: bool) -> Hidden:
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""

@@ -26,14 +26,19 @@ class LayerParts(NamedTuple):
 
 
 class KeysAndValues(NamedTuple):
-    """Projected keys [..., H, M, K] and values [..., H, M, U] of one attention.
+    """Projected keys [B, H, K, M] and values [B, H, M, U] of one attention.
 
-    Heads come before positions: a step of decoding multiplies along the positions of one head, and the other order would be
-    transposed at every step (on a CPU that made the scores thirty times slower).
+    In this order a step of decoding multiplies them as they are; in another it would turn them at every step (on a CPU that
+    made the scores of keys [B, H, M, K] three times slower, of keys [B, M, H, K] thirty times).
     """
 
-    keys: Array
-    values: Array
+    keys: Float[Array, "B H K M"]
+    values: Float[Array, "B H M U"]
+
+    def with_slots(self, first: Int[Array, ""] | int, new: "KeysAndValues") -> "KeysAndValues":
+        """The same with ``new`` in the positions from ``first`` on."""
+        keys = lax.dynamic_update_slice_in_dim(self.keys, new.keys, first, axis=3)
+        return KeysAndValues(keys, lax.dynamic_update_slice_in_dim(self.values, new.values, first, axis=2))
 
 
 class EncoderLayer(nn.Module):
@@ -144,19 +149,15 @@ def attend_to_slots(
     first: Int[Array, ""],
     visible: Bool[Array, "B W M"],
 ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
-    """Self-attention of one more position in each beam, and its slots [B, H, M, ...] with what it wrote from ``first`` on.
+    """Self-attention of one more position in each beam, and its slots with what it wrote from ``first`` on.
 
     The beams of a sentence query its M slots together, as positions would; ``visible`` has the slots of a beam's own prefix.
     """
-    newest = attention.cached_memory(inputs)
-    slots = KeysAndValues(
-        *(lax.dynamic_update_slice_in_dim(old, new, first, axis=2) for old, new in zip(own, newest, strict=True))
-    )
+    slots = own.with_slots(first, KeysAndValues(*attention.cached_memory(inputs)))
     return attention.attend_to_slots(inputs, slots.keys, slots.values, visible, first), slots
 
 
 def empty_slots(attention: MultiHeadAttention, rows: int, count: int) -> KeysAndValues:
     """Zeros for ``count`` keys and values of every sentence."""
-    shape = rows, attention.num_heads, count
-    keys = jnp.zeros((*shape, attention.key_size), attention.dtype)
-    return KeysAndValues(keys, jnp.zeros((*shape, attention.value_size), attention.dtype))
+    keys = jnp.zeros((rows, attention.num_heads, attention.key_size, count), attention.dtype)
+    return KeysAndValues(keys, jnp.zeros((rows, attention.num_heads, count, attention.value_size), attention.dtype))

@@ -14,12 +14,14 @@ from transformer_jax.runtime.atomic_files import read_records, write_whole
 class MetricsLog:
     """Appends to ``metrics.jsonl`` and tells ``trackers``.
 
+    ``num_records`` counts its lines.
+
     Opened at ``step`` it first takes out the lines that a killed run had written beyond it, so that a resumed run leaves the
     file that an uninterrupted one would have left.
     """
 
     def __init__(self, path: Path, step: int, trackers: Sequence[Tracker] = ()) -> None:
-        _cut_after(path, step)
+        self.num_records = _cut_after(path, step)
         self._file = path.open("a", encoding="utf-8")
         self._trackers = trackers
 
@@ -27,6 +29,7 @@ class MetricsLog:
         """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
         clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._file.write(json.dumps({"step": step, **clean}) + "\n")
+        self.num_records += 1
         self._file.flush()
         for tracker in self._trackers:
             tracker.write(step, metrics)
@@ -50,6 +53,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return read_records(path) if path.is_file() else []
 
 
-def _cut_after(path: Path, step: int) -> None:
+def _cut_after(path: Path, step: int) -> int:
+    """The number of records left."""
     kept = [record for record in read_metrics(path) if record["step"] <= step]
     write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
+    return len(kept)

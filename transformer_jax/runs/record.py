@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
+from transformer_jax.checkpoints.save_failure import require_present, require_room
 from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.callbacks import Callback
@@ -57,6 +58,7 @@ class Outcome(NamedTuple):
 class PreparedRun:
     """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
 
+    ``num_records`` were logged before its checkpoint.
     ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
     """
 
@@ -71,6 +73,7 @@ class PreparedRun:
     initial: InitialState
     notes: list[str]
     should_stop: ShouldStop | None = None
+    num_records: int = 0
     callback: Callback = Callback()  # noqa: RUF009  # it has no state
 
 
@@ -93,14 +96,16 @@ def prepare_run(
     )
     with closing(checkpoints):
         is_new = not checkpoints.steps()
+        notes = require_room(directory.path, update.state_shapes, training.keep_last + training.keep_best)
         initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
-        run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, [], should_stop)
+        run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, notes, should_stop)
         run.callback = callback
         if not is_new:
-            state, progress, run.notes = checkpoints.restore_newest(update.state_shapes)
+            state, progress, complaints = checkpoints.restore_newest(update.state_shapes)
+            run.notes += complaints
             _require_same_data(directory, task, progress["data"])
             run.restored, run.counters = [state], Counters.from_json(progress["counters"])
-            run.first_update = int(state.step)
+            run.first_update, run.num_records = int(state.step), progress.get("num_records", 0)
             # This frame lives as long as the run, and would keep a second copy.
             del state
         yield run
@@ -115,6 +120,8 @@ def open_record(run: PreparedRun, data: TrainingData, clock: Clock) -> Iterator[
         # Of several processes, each of the others has a folder that vanishes.
         trackers = open_trackers(run.directory.metrics.parent, run.config, run.first_update) if is_first() else []
         log = MetricsLog(run.directory.metrics, run.first_update, trackers)
+        if log.num_records < run.num_records:
+            run.notes.append(f"{run.directory.metrics}: records were lost: {log.num_records} left of {run.num_records}")
     with closing(log):
         yield RunRecord(run, data, log, goodput, clock)
 
@@ -158,6 +165,7 @@ class RunRecord:
 
         Raises TrainingDiverged when loss or gradient are not finite, and says where; ``state`` is the newest.
         """
+        self._checkpoints.require_saving()
         if not metrics.finite:
             self._explain_divergence(number, metrics, state())
         self._counters.add(metrics)
@@ -174,6 +182,7 @@ class RunRecord:
             "train/target_tokens": self._counters.total_tokens,
             "speed/target_tokens_per_second": rate,
         }
+        require_present(self.directory.config)
         self._log.write(number, logged)
         self._run.callback.on_log(number, logged)
         self._goodput.write(number)
@@ -241,8 +250,9 @@ class RunRecord:
 
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
+        require_present(self.directory.config)
         with self._clock.spend("checkpoint"):
-            self._checkpoints.save(state, _progress(self._run), score)
+            self._checkpoints.save(state, _progress(self._run, self._log), score)
         self._run.callback.on_checkpoint(int(state.step), self.directory.checkpoints / str(int(state.step)))
         self._goodput.saved()
         self._goodput.write(int(state.step))
@@ -269,6 +279,7 @@ class RunRecord:
 def _describe_run(run: PreparedRun, report: DataReport) -> None:
     """Writes settings, tokenizers, a report on the data, and who started the run where."""
     directory = run.directory
+    directory.remove_partial_files()
     directory.outcome.unlink(missing_ok=True)
     write_json(directory.config, to_json(run.config))
     save_tokenizers(run.task.tokenizers, directory.tokenizer)
@@ -278,13 +289,14 @@ def _describe_run(run: PreparedRun, report: DataReport) -> None:
     directory.write_run(devices, run.config.seed, parameters, **run.initial.origin())
 
 
-def _progress(run: PreparedRun) -> Progress:
+def _progress(run: PreparedRun, log: MetricsLog) -> Progress:
     """Metadata of a checkpoint: its origin, and what is needed to use it."""
     return {
         "config": to_json(run.config),
         "data": dict(run.task.identity),
         "tokenizer": tokenizers_to_json(run.task.tokenizers),
         "counters": run.counters.to_json(),
+        "num_records": log.num_records,
     }
 
 

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
+from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, problem_of
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -63,8 +64,24 @@ def train(
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
+    except (SaveFailed, OSError) as error:
+        return _saving_failed(RunDirectory(workdir), error)
     say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
     return 0
+
+
+def _saving_failed(run: RunDirectory, error: SaveFailed | OSError) -> int:
+    """Says in one line that nothing more can be saved, also in ``outcome.json`` if it can; raises any other error."""
+    is_gone = not run.path.is_dir()
+    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
+        raise error
+    problem = str(error) if isinstance(error, SaveFailed) else problem_of(run.checkpoints, error)
+    print(problem, file=sys.stderr)
+    if not is_gone:
+        with suppress(OSError):
+            steps = run.checkpoint_steps()
+            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
+    return 1
 
 
 def run_training(
@@ -104,7 +121,9 @@ def run_training(
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
                 finally:
-                    _draw_curves(directory, config)
+                    # On a full disk the error that ended the run is the one to report.
+                    with suppress(OSError):
+                        _draw_curves(directory, config)
 
 
 def _train_one(
@@ -236,9 +255,9 @@ def checked_training_data(program: TrainingProgram) -> TrainingData:
 
 
 def _draw_curves(directory: RunDirectory, config: ExperimentConfig) -> None:
-    keys = present_keys(
-        directory.metrics, tuple(dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key)))
-    )
+    optional = [metric.key for metric in config.metrics if metric.needs]
+    shown = dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key, *optional))
+    keys = present_keys(directory.metrics, tuple(shown))
     if keys and is_first():
         draw_curves(directory.metrics, keys, directory.curves)
 

@@ -23,7 +23,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"attention/(query|key|value)$", P("fsdp", "tensor", None)),
     (r"attention/output$", P("tensor", None, "fsdp")),
     (r"(wide|gate)_kernel$", P("fsdp", "tensor")),
-    (r"wide_bias$", P("tensor")),
+    (r"attention/(query|key|value)_bias$", P("tensor", None)),
+    (r"(wide_bias|logits_bias)$", P("tensor")),
     (r"narrow_kernel$", P("tensor", "fsdp")),
     (r"(embedding|projection)/table$", P("tensor", "fsdp")),
     (r"(embedding|projection)/bias$", P("tensor", None)),
@@ -35,7 +36,7 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"(vector|position_vector|cross_attention/bias|score/bias)$", P("tensor")),
     (r"filters$", P(None, None)),
     (r"score/gain$", P()),
-    (r"(narrow_bias|norm/bias|norm/scale)$", P(None)),
+    (r"(narrow_bias|output_bias|norm/bias|norm/scale)$", P(None)),
     (r"^(step|key_data)$|(^|/)count$", P()),
 )
 

@@ -14,6 +14,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 INK = "#1b2733"
 FAINT_INK = "#6b7a89"
 HAIRLINE = "#c9d1d9"
+LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
 DOTS_PER_INCH = 160
 FONT_FAMILIES = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari")
 
@@ -35,6 +36,18 @@ def add_panel(figure: Figure, left: float, top: float, width: float, height: flo
     figure_width, figure_height = figure.get_size_inches()
     bottom = figure_height - top - height
     return figure.add_axes((left / figure_width, bottom / figure_height, width / figure_width, height / figure_height))
+
+
+def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
+    """Names the axes; a faint grid, no ticks, and of the frame only its left and lower side."""
+    axes.set_xlabel(x_label, fontproperties=font(8), color=FAINT_INK)
+    axes.set_ylabel(y_label, fontproperties=font(8), color=FAINT_INK)
+    axes.grid(color=HAIRLINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.tick_params(which="both", length=0, labelcolor=FAINT_INK, labelsize=8, labelfontfamily=FONT_FAMILIES[0])
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(HAIRLINE)
 
 
 def add_title(figure: Figure, title: str, points: int | float = 12) -> None:

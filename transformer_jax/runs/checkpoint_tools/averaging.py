@@ -8,13 +8,12 @@ import jax
 import numpy as np
 
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step, steps_to_average
-from transformer_jax.config import ConfigError, load_run_config, to_json
-from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.config import ConfigError, load_run_config
+from transformer_jax.runs.written_run import write_run_directory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.training.state import count_parameters
 
 
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
@@ -32,14 +31,9 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
         like = on_host(checkpoints.shapes(steps[-1]))
         params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
         progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
-    run = RunDirectory(require_writable(output, "--output"))
-    write_json(run.config, to_json(config))
-    save_tokenizers(tokenizers, run.tokenizer)
+    folder = require_writable(output, "--output")
     origin = {"run": str(source.path.absolute()), "steps": list(steps)}
-    run.write_run([], config.seed, count_parameters(params), average_of=origin)
-    with closing(Checkpoints(run.checkpoints)) as checkpoints:
-        checkpoints.save_params(steps[-1], params, progress)
-    return run
+    return write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
 
 
 def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str]) -> list[int]:

@@ -8,11 +8,32 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 
 Pieces = list[str]
+
+
+class PairTokens(NamedTuple):
+    """A sentence pair as ids and as pieces to show; all four end with EOS."""
+
+    source_ids: list[int]
+    target_ids: list[int]
+    source_pieces: Pieces
+    target_pieces: Pieces
+
+
+def tokens_of_pair(tokenizers: TokenizerPair, source: str, target: str) -> PairTokens:
+    """Tokens of the two sides."""
+    source_ids, target_ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
+    return PairTokens(
+        [*source_ids, EOS_ID],
+        [*target_ids, EOS_ID],
+        [*tokenizers.source.pieces(source_ids), "</s>"],
+        [*tokenizers.target.pieces(target_ids), "</s>"],
+    )
 
 
 class PairAttention(NamedTuple):
@@ -35,12 +56,9 @@ def attention_of_pair(trained: TrainedRun, source: str, target: str, kind: str) 
 
 def attentions_of_pair(trained: TrainedRun, source: str, target: str) -> dict[str, PairAttention]:
     """All attention of a teacher-forced pass by kind. Row ``i`` of the decoder is the position that predicts piece ``i``."""
-    source_ids = [*trained.tokenizers.source.encode(source), EOS_ID]
-    target_ids = [*trained.tokenizers.target.encode(target), EOS_ID]
+    source_ids, target_ids, source_pieces, target_pieces = tokens_of_pair(trained.tokenizers, source, target)
     sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
     maps = jax.device_get(jax.jit(partial(attention_maps, trained.model))(trained.params, *sides))
-    source_pieces = [*trained.tokenizers.source.pieces(source_ids[:-1]), "</s>"]
-    target_pieces = [*trained.tokenizers.target.pieces(target_ids[:-1]), "</s>"]
     kinds = {
         "cross": ("decoder", "cross_attention", target_pieces, source_pieces),
         "encoder": ("encoder", "self_attention", source_pieces, source_pieces),

@@ -1,6 +1,7 @@
 """The model of a run and its loss: the part of translation that needs no data."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -21,6 +22,8 @@ from transformer_jax.training.sharding import SumFunction, row_groups, summed_ov
 class TranslationObjective:
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
+    ``model`` is the one that decodes, in the precision of ``decoding.compute_dtype``.
+
     Raises ConfigError when ``model.attention_backend`` cannot run on them.
     """
 
@@ -28,7 +31,10 @@ class TranslationObjective:
         self.config = config
         self._on = devices_of(config.model, mesh)
         self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
-        self.model = self._build(self._on)
+        decoding = config.model
+        if config.decoding.compute_dtype != "model":
+            decoding = replace(decoding, compute_dtype=config.decoding.compute_dtype)
+        self.model = build_model(decoding, source_vocabulary, target_vocabulary, self._on)
         # Parameters are made from a single row, which is not split.
         self._anywhere = self._build()
         self._groups = row_groups(mesh)
@@ -59,7 +65,7 @@ class TranslationObjective:
         return self._sums(factors, batch, hyperparameters.label_smoothing)
 
     def _plain_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
-        return self._sums(call(self.model, params, "factors", *batch, train=False), batch, smoothing=None)
+        return self._sums(call(self._build(self._on), params, "factors", *batch, train=False), batch, smoothing=None)
 
     def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number) -> LossSums:
         return projected_cross_entropy(

@@ -1,6 +1,7 @@
-"""Given pairs of texts as batches, in few static shapes, a pair a row."""
+"""Pairs of sentences given as text, for one teacher-forced pass: tokens, their numbers, and batches."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,43 +14,46 @@ from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.translator import require_translatable
 
-EncodedSides = tuple[list[list[int]], list[list[int]]]
+TokenIds = list[list[int]]
 
 
-def encoded_pairs(
+class EncodedPairs(NamedTuple):
+    """Tokens of every sentence, EOS included; sentence i of each side is pair i."""
+
+    sources: TokenIds
+    targets: TokenIds
+
+    @property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of tokens of the sources and of the targets."""
+        return np.array([*map(len, self.sources)], np.int64), np.array([*map(len, self.targets)], np.int64)
+
+    def batches(self, batch_tokens: int, row_multiple: int) -> Iterator[tuple[np.ndarray, Batch]]:
+        """The pairs of a batch, a pair a row, and the batch; every pair once, the longest first."""
+        lengths = self.lengths
+        for shape, pairs, offsets in scoring_rows(*lengths, batch_tokens, row_multiple):
+            sides = (
+                token_rows(_sentences(side, length, pairs), offsets, width)
+                for side, length, width in zip(self, lengths, shape[1:], strict=True)
+            )
+            yield pairs, Batch(*sides)
+
+
+def encode_pairs(
     tokenizers: TokenizerPair, sources: Sequence[str], targets: Sequence[str], max_tokens: int
-) -> EncodedSides:
-    """Token ids of both sides, EOS included.
-
-    Raises DataError when the numbers of sentences differ, or one has more than ``max_tokens``.
-    """
+) -> EncodedPairs:
+    """The tokens of both sides. Raises DataError when their numbers differ or a sentence has more than ``max_tokens``."""
     if len(sources) != len(targets):
         raise DataError(
             f"{len(sources)} source sentences but {len(targets)} target sentences; line i of each is a pair"
         )
-    source, target = (
-        [[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))]
-        for tokenizer, texts in ((tokenizers.source, sources), (tokenizers.target, targets))
+    sides = zip((tokenizers.source, tokenizers.target), (sources, targets), strict=True)
+    pairs = EncodedPairs(
+        *([[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))] for tokenizer, texts in sides)
     )
-    require_translatable(np.maximum(*_lengths((source, target))), max_tokens, "pair")
-    return source, target
+    require_translatable(np.maximum(*pairs.lengths), max_tokens, "pair")
+    return pairs
 
 
-def pair_batches(sides: EncodedSides, batch_tokens: int, row_multiple: int) -> Iterator[tuple[np.ndarray, Batch]]:
-    """The numbers of the pairs of a batch, and the batch; longest first."""
-    lengths = _lengths(sides)
-    for shape, pairs, offsets in scoring_rows(lengths[0], lengths[1], batch_tokens, row_multiple):
-        source, target = (
-            token_rows(
-                Sentences(np.array([token for pair in pairs for token in side[pair]], np.int32), length[pairs]),
-                offsets,
-                width,
-            )
-            for side, length, width in zip(sides, lengths, shape[1:], strict=True)
-        )
-        yield pairs, Batch(source, target)
-
-
-def _lengths(sides: EncodedSides) -> tuple[np.ndarray, np.ndarray]:
-    source, target = (np.array([len(ids) for ids in side], np.int64) for side in sides)
-    return source, target
+def _sentences(side: TokenIds, lengths: np.ndarray, pairs: np.ndarray) -> Sentences:
+    return Sentences(np.array([token for pair in pairs for token in side[pair]], np.int32), lengths[pairs])

@@ -10,10 +10,10 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.translation.pair_batches import encoded_pairs, pair_batches
+from transformer_jax.tasks.translation.pair_batches import encode_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
@@ -43,17 +43,17 @@ def soft_alignments(
     one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of
     sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
-    tokenizers = trained.tokenizers
-    sides = encoded_pairs(tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    source_lengths, target_lengths = pairs.lengths
     weights: dict[int, np.ndarray] = {}
     weigh = jax.jit(
         partial(_cross_weights, trained.model, layer=layer, head=head), out_shardings=everywhere(trained.mesh)
     )
-    for pairs, batch in pair_batches(sides, BATCH_TOKENS, row_groups(trained.mesh)):
+    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
         found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
-        for row, pair in enumerate(pairs):
-            weights[pair] = found[row, : len(sides[1][pair]), : len(sides[0][pair])]
-    return [_described(weights[pair], sources[pair], targets[pair], tokenizers) for pair in range(len(sources))]
+        for row, pair in enumerate(chosen):
+            weights[pair] = found[row, : target_lengths[pair], : source_lengths[pair]]
+    return [_described(weights[pair], sources[pair], targets[pair], trained.tokenizers) for pair in range(len(sources))]
 
 
 def _cross_weights(
@@ -76,13 +76,25 @@ def _cross_weights(
 
 def _described(weights: np.ndarray, source_text: str, target_text: str, tokenizers: TokenizerPair) -> SoftAlignment:
     source, target = tokenizers
-    to_source = _membership(words_of_pieces(source.surfaces(source_text)))
-    to_target = _membership(words_of_pieces(target.surfaces(target_text)))
-    inner = weights[:-1, :-1]
-    word_weights = (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ inner @ to_source.T
     source_pieces = [*source.pieces(source.encode(source_text)), "</s>"]
     target_pieces = [*target.pieces(target.encode(target_text)), "</s>"]
-    return SoftAlignment(weights, source_pieces, target_pieces, word_weights)
+    to_source, to_target = (
+        word_membership(tokenizer, text) for tokenizer, text in ((source, source_text), (target, target_text))
+    )
+    return SoftAlignment(weights, source_pieces, target_pieces, between_words(weights, to_source, to_target))
+
+
+def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndarray) -> np.ndarray:
+    """Weights ``[T, S]`` of pieces, EOS last, summed over those of a source word and averaged over those of a target word.
+
+    ``to_source`` and ``to_target`` are those of ``word_membership``.
+    """
+    return (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ weights[:-1, :-1] @ to_source.T
+
+
+def word_membership(tokenizer: Tokenizer, text: str) -> np.ndarray:
+    """1 where a piece of a text belongs to a word: [words, pieces]."""
+    return _membership(words_of_pieces(tokenizer.surfaces(text)))
 
 
 def words_of_pieces(surfaces: Sequence[bytes]) -> list[int]:

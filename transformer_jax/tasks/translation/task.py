@@ -47,6 +47,7 @@ class TranslationData:
         # Imported here because it opens the door to TensorFlow, which only feeding data needs.
         from transformer_jax.data.pipeline import training_batches
 
+        self.store.check.finish()
         parts = parts_of_rows(self.mesh)
         return training_batches(self.store, self.plan, start_update=first_update, parts=parts, prefetch=self.prefetch)
 

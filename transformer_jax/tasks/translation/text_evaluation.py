@@ -7,7 +7,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
-from transformer_jax.tasks.translation.scoring import score_pairs
+from transformer_jax.tasks.translation.pair_scores import score_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 
 
@@ -20,7 +20,7 @@ def evaluate_text(
     seconds = time.perf_counter() - started
     hypotheses = [translation.text for translation in translations]
     scored = score_pairs(trained, sources, references[0])
-    nll, tokens = -sum(each.log_probability for each in scored), sum(len(each.pieces) for each in scored)
+    nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
     report = EvaluationReport(
         split=name,
         scores=score_translations(hypotheses, references),

@@ -78,7 +78,7 @@ class Translator:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
             config = self._config
-            rules = Rules(config.beam_width, num_results, config.length_penalty)
+            rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
             self._searches[num_results] = SegmentedSearch(
                 partial(init_cache, self._model, config.beam_width),
                 lambda params: partial(call, self._model, params, "decode_step"),

@@ -1,0 +1,101 @@
+"""The archive format: what is written, what is read back, what is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from interop.small_models import TEXTS, opened, small_model
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import DataError
+from transformer_jax.interop import archive_export, archive_reader
+from transformer_jax.interop.safetensors_file import read_tensors, write_tensors
+
+pytest.importorskip("safetensors", reason="safetensors is not installed: pip install transformer_jax[export]")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def archive(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archive")
+    archive_export.export(opened(model), folder)
+    return folder
+
+
+def test_parameters_come_back_bit_for_bit(model, archive):
+    found = archive_reader.read(archive)
+    assert found.config == model.config
+    assert found.tokenizers.source.fingerprint() == model.tokenizers.source.fingerprint()
+    assert {name: leaf.tobytes() for name, leaf in found.named.items()} == {
+        name: leaf.tobytes() for name, leaf in model.named.items()
+    }
+
+
+def test_golden_logits_are_those_of_the_ids_beside_them(model, archive):
+    golden = read_tensors(archive / "golden.safetensors")
+    assert {name for name in golden if name.startswith("logits")} == {f"logits_{n}" for n in range(5)}
+    assert golden["logits_0"].shape == (len(golden["target_0"]), 400)
+    # Greedy translations end with the choice that is left, EOS; every other token has the largest logit.
+    assert np.array_equal(golden["logits_0"][:-1].argmax(-1), golden["target_0"][:-1])
+
+
+def test_an_imported_run_translates(archive, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["import", "--format=safetensors", f"--input={archive}", f"--workdir={run}"]) == 0
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
+    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out.txt"]
+    assert main(["translate", f"--workdir={run}", "--config.decoding.beam_width=1", *flags]) == 0
+    translate = opened(small_model()).translator.translate
+    expected = [best[0].text for best in translate(small_model().params(), TEXTS)]
+    assert (tmp_path / "out.txt").read_text().splitlines() == expected
+    assert main(["verify", f"--workdir={run}", f"--against={archive}", "--sentences=2"]) == 0
+    assert "largest difference" in capsys.readouterr().out
+
+
+def damage(archive, kind):
+    if kind == "truncated":
+        content = (archive / "model.safetensors").read_bytes()
+        (archive / "model.safetensors").write_bytes(content[:-100])
+    elif kind in ("missing", "unexpected"):
+        tensors = read_tensors(archive / "model.safetensors")
+        if kind == "missing":
+            del tensors["encoder_layers_0/self_attention/query"]
+        else:
+            tensors["stray"] = np.zeros(2, np.float32)
+        write_tensors(archive / "model.safetensors", tensors)
+        manifest = json.loads((archive / "manifest.json").read_text())
+        del manifest["files"]["model.safetensors"]
+        (archive / "manifest.json").write_text(json.dumps(manifest))
+    elif kind == "newer":
+        (archive / "manifest.json").write_text('{"schema_version": 9, "files": {}, "tensors": {}}')
+    else:
+        (archive / "manifest.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("truncated", "model.safetensors: is not what the manifest describes"),
+        ("missing", "tensors are missing: encoder_layers_0/self_attention/query"),
+        ("unexpected", "unexpected tensors: stray"),
+        ("newer", "schema_version 9; this version reads 1"),
+        ("wrong directory", "manifest.json: No such file"),
+    ],
+)
+def test_damage_is_named_and_nothing_is_written(kind, problem, archive, tmp_path, capsys):
+    copy = shutil.copytree(archive, tmp_path / "copy")
+    damage(copy, kind)
+    assert main(["import", "--format=safetensors", f"--input={copy}", f"--workdir={tmp_path}/run"]) == 2
+    assert problem in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
+
+
+def test_a_truncated_file_of_tensors_is_named(archive, tmp_path):
+    (tmp_path / "cut.safetensors").write_bytes((archive / "model.safetensors").read_bytes()[:-100])
+    with pytest.raises(DataError, match="cut.safetensors: damaged or cut short"):
+        read_tensors(tmp_path / "cut.safetensors")

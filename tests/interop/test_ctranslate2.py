@@ -1,0 +1,51 @@
+"""Models run by CTranslate2."""
+
+import pytest
+from interop.small_models import TEXTS, opened, small_model
+
+from transformer_jax.config import ConfigError
+from transformer_jax.interop import ctranslate2_export
+from transformer_jax.interop.formats import open_counterpart
+from transformer_jax.interop.parity import compare
+
+pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install transformer_jax[export]")
+
+VARIANTS = {
+    "published": {},
+    "pre-norm, gated, learned positions, untied": {
+        "normalization": "pre",
+        "feed_forward": "gated_silu",
+        "positions": "learned",
+        "max_positions": 80,
+        "tying": "none",
+    },
+    "as in public checkpoints": {
+        "attention": "biased",
+        "feed_forward": "silu",
+        "logits_bias": True,
+        "norm_epsilon": 1e-3,
+        "positions": "fairseq",
+        "tying": "output",
+        "embedding": "unscaled",
+    },
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_outputs_and_greedy_translations_are_the_same(variant, tmp_path):
+    model = opened(small_model(**VARIANTS[variant]))
+    (tmp_path / "out").mkdir()
+    ctranslate2_export.export(model, tmp_path / "out")
+    found = compare(model, open_counterpart(tmp_path / "out", model), TEXTS)
+    assert found.holds, found.rows()
+    assert found.largest < 1e-5
+    assert found.sentences == 3
+
+
+@pytest.mark.parametrize(
+    "settings", [{"attention": "rectified"}, {"embedding": "zero_padding"}, {"d_key": 4}, {"d_value": 4}]
+)
+def test_a_setting_that_the_specification_lacks_is_named(settings, tmp_path):
+    model = opened(small_model(**settings))
+    with pytest.raises(ConfigError, match=rf"model.{next(iter(settings))}: .* CTranslate2"):
+        ctranslate2_export.export(model, tmp_path)

@@ -1,0 +1,115 @@
+"""Marian models of the library transformers, both ways."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interop.small_models import TEXTS, opened, small_model
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.interop import marian_export, marian_reader
+from transformer_jax.interop.formats import open_counterpart
+from transformer_jax.interop.parity import compare
+from transformer_jax.interop.torch_weights import load_tensors_only
+
+REASON = "is not installed: pip install transformer_jax[export]"
+torch = pytest.importorskip("torch", reason=f"torch {REASON}")
+pytest.importorskip("transformers", reason=f"transformers {REASON}")
+# Imports both.
+save_marian = pytest.importorskip("interop.marian_models").save_marian
+
+
+@pytest.fixture(scope="module")
+def opus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("opus")
+    save_marian(folder)
+    return folder
+
+
+def assert_same(model, folder, bound=2e-5):
+    found = compare(model, open_counterpart(folder, model), TEXTS)
+    assert found.holds, found.rows()
+    assert found.largest < bound
+    assert found.tokenized_alike == len(TEXTS)
+
+
+def test_a_random_model_of_theirs_computes_the_same_here(opus):
+    found = marian_reader.read(opus)
+    assert found.config.model.attention == "biased"
+    assert found.config.model.logits_bias
+    assert (found.config.data.source_language, found.config.data.target_language) == ("eng", "deu")
+    assert_same(opened(found), opus)
+
+
+def test_a_trained_model_without_tied_output_computes_the_same_here(tmp_path):
+    save_marian(tmp_path, updates=20, tie_word_embeddings=False, scale_embedding=False, activation_function="relu")
+    found = marian_reader.read(tmp_path)
+    assert found.config.model.tying == "none"
+    assert_same(opened(found), tmp_path)
+
+
+@pytest.mark.parametrize("tying", ["all", "output"])
+def test_a_model_comes_back_from_theirs_bit_for_bit(tying, tmp_path):
+    model = small_model(attention="biased", tying=tying, logits_bias=True, norm_epsilon=1e-5, feed_forward="gelu")
+    marian_export.export(opened(model), tmp_path)
+    found = marian_reader.read(tmp_path)
+    assert found.config.model == model.config.model
+    assert set(found.named) == set(model.named)
+    assert all(found.named[name].tobytes() == leaf.tobytes() for name, leaf in model.named.items())
+    assert found.tokenizers.source.encode_batch(TEXTS) == model.tokenizers.source.encode_batch(TEXTS)
+    assert_same(opened(model), tmp_path)
+
+
+def test_an_absent_bias_comes_back_as_absent(tmp_path):
+    model = small_model(norm_epsilon=1e-5)
+    marian_export.export(opened(model), tmp_path)
+    assert set(marian_reader.read(tmp_path).named) == set(model.named)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"normalization": "pre"}, {"feed_forward": "gated_silu"}, {"positions": "learned"}, {"d_key": 4}]
+)
+def test_a_setting_that_marian_lacks_is_named(settings, tmp_path):
+    with pytest.raises(ConfigError, match=f"model.{next(iter(settings))}: .* Marian"):
+        marian_export.export(opened(small_model(**settings)), tmp_path)
+
+
+def changed_config(folder, opus, **settings):
+    for name in ("vocab.json", "source.spm", "target.spm", "model.safetensors"):
+        (folder / name).symlink_to(opus / name)
+    (folder / "config.json").write_text(json.dumps(json.loads((opus / "config.json").read_text()) | settings))
+
+
+def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, capsys):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    command = ["import", "--format=huggingface", f"--input={folder}", f"--workdir={tmp_path}/run"]
+
+    def problem():
+        assert main(command) == 2
+        assert [entry.name for entry in tmp_path.iterdir()] == ["theirs"]
+        return capsys.readouterr().err
+
+    assert "config.json: No such file" in problem()
+    changed_config(folder, opus, model_type="bart")
+    assert "model_type='bart' is not supported" in problem()
+    changed = json.loads((opus / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(changed | {"activation_function": "tanh"}))
+    assert "activation_function='tanh'" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 3}))
+    assert "tensors are missing: encoder.layers.2" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 1}))
+    assert "unexpected tensors: encoder.layers.1" in problem()
+    (folder / "config.json").write_text(json.dumps(changed))
+    (folder / "model.safetensors").unlink()
+    assert "neither model.safetensors nor pytorch_model.bin" in problem()
+
+
+def test_a_pickle_that_could_run_code_is_refused(tmp_path):
+    torch.save({"model": Path}, tmp_path / "strange.pt")
+    with pytest.raises(DataError, match=r"strange.pt: damaged, or more than tensors, which is never run"):
+        load_tensors_only(tmp_path / "strange.pt")
+    torch.save({"weight": torch.ones(2)}, tmp_path / "plain.pt")
+    np.testing.assert_array_equal(load_tensors_only(tmp_path / "plain.pt")["weight"], np.ones(2))

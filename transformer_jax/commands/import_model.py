@@ -1,0 +1,50 @@
+"""Make a run directory of a model that another toolkit, or export, wrote; every command then takes it.
+
+Example:
+    transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
+
+Formats: safetensors (written by export). Nothing that the input holds is run: a pickle is refused. Data, decoding and training
+can be set as for train, for example --config.data.source=text --config.data.directory=data/wmt; the model and its tokenizers
+are those of the input. The run directory appears whole or not at all; fine-tune with --config.init.run=RUN. The libraries of
+the formats come with pip install 'transformer_jax[import]'.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
+from transformer_jax.config import ConfigError, difference
+
+IMPORTED_FORMATS = ("huggingface", "safetensors")
+FIXED = ("task", "model.", "tokenizer.")
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    flags.DEFINE_enum("format", None, IMPORTED_FORMATS, "format to read", flag_values=values, required=True)
+    flags.DEFINE_string("input", None, "folder or file to read", flag_values=values, required=True)
+    flags.DEFINE_string("workdir", None, "folder of the new run", flag_values=values, required=True)
+    define_override_flag(values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Imports; 0."""
+    source, workdir = Path(values.input).expanduser(), Path(values.workdir).expanduser()
+    if not source.exists():
+        raise ConfigError(f"--input: {source} does not exist")
+    if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+        raise ConfigError(f"--workdir: {workdir} is there already; give a new folder")
+    from transformer_jax.interop.formats import FORMATS, module
+    from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
+
+    require_writable(workdir.parent, "--workdir")
+    found = module(FORMATS[values.format].reader).read(source)
+    config = resolve_config(values, base=found.config)
+    for key, before, _ in difference(found.config, config):
+        if key.startswith(FIXED):
+            raise ConfigError(f"--config.{key}: the imported model has {before!r}")
+    with appearing_folder(workdir) as folder:
+        found.with_config(config).write(folder, format=values.format, path=str(source.absolute()))
+    print(f"run directory {workdir}: {sum(leaf.size for leaf in found.named.values()):,} parameters")
+    return 0

@@ -1,0 +1,145 @@
+"""Translation models for the CTranslate2 runtime (https://github.com/OpenNMT/CTranslate2).
+
+Its models have the encoder and decoder of Vaswani et al. 2017; matrices are [out, in], queries, keys and values of
+self-attention side by side, as are keys and values of attention to the source. Its own length penalty divides by length^alpha
+(not equation 14 of Wu et al. 2016), so beam search ranks a little differently; greedy decoding is the same.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, UNK_ID
+from transformer_jax.config import ConfigError, TransformerConfig
+from transformer_jax.data.tokenizers import tokenizer_files
+from transformer_jax.interop.matrix_layout import as_matrices, tables
+from transformer_jax.interop.opened_model import OpenedModel
+from transformer_jax.models.build import SINUSOIDS
+from transformer_jax.runtime.atomic_files import write_whole
+
+# Rows of the table of sinusoids: the runtime refuses longer sequences.
+POSITIONS = 4096
+# jax.nn.gelu is the approximation with tanh (Hendrycks and Gimpel 2016).
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELUTanh",
+    "exact_gelu": "GELU",
+    "silu": "SWISH",
+    "gated_gelu": "GELUTanh",
+    "gated_silu": "SWISH",
+}
+Matrices = Mapping[str, np.ndarray]
+
+
+def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -> None:
+    """Writes the model directory, with the tokenizer files; raises ConfigError naming a setting that the runtime lacks."""
+    require_expressible(model)
+    specs = library().specs
+    config = model.config.model
+    spec = specs.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.normalization == "pre",
+        activation=getattr(specs.Activation, ACTIVATIONS[config.feed_forward]),
+        alignment_layer=-1,
+        alignment_heads=0,
+        ffn_glu=config.feed_forward.startswith("gated"),
+    )
+    matrices = as_matrices(model.named)
+    _set_stack(spec.encoder, "encoder", matrices, config)
+    _set_stack(spec.decoder, "decoder", matrices, config)
+    source, target, projection = tables(matrices, config)
+    spec.encoder.embeddings[0].weight = source
+    spec.decoder.embeddings.weight = target
+    spec.decoder.projection.weight = projection
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.embedding == "scaled"
+    if config.logits_bias:
+        spec.decoder.projection.bias = matrices["projection/logits_bias"]
+    _register_vocabularies(spec, model)
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.config.add_attribute("quantization", quantization)
+    spec.validate()
+    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    spec.save(str(folder))
+    for name, data in tokenizer_files(model.tokenizers).items():
+        write_whole(folder / name, data)
+
+
+def require_expressible(model: OpenedModel) -> None:
+    """Raises ConfigError, naming task or setting, unless the runtime can compute the model."""
+    config = model.config.model
+    if not model.translates or config.kind != "transformer":
+        kind = f"task={model.config.task}, model.kind={config.kind}"
+        raise ConfigError(f"--format: ctranslate2 takes Transformers for translation, not {kind}; use safetensors")
+    width = config.d_model // config.num_heads
+    expressible = {
+        "attention": config.attention in ("multi_head", "biased"),
+        "embedding": config.embedding in ("scaled", "unscaled"),
+        "feed_forward": config.feed_forward in ACTIVATIONS,
+        "d_key": config.head_key_size == width,
+        "d_value": config.head_value_size == width,
+    }
+    for name, fits in expressible.items():
+        if not fits:
+            problem = f"{getattr(config, name)!r} is not in the specification of CTranslate2"
+            raise ConfigError(f"model.{name}: {problem}; export with --format=safetensors")
+
+
+def library() -> Any:
+    """The package ctranslate2; raises ConfigError where it is missing."""
+    try:
+        import ctranslate2
+    except ImportError:
+        raise ConfigError("--format: ctranslate2 is not installed; pip install 'transformer_jax[export]'") from None
+    return ctranslate2
+
+
+def _set_stack(spec: Any, side: str, matrices: Matrices, config: TransformerConfig) -> None:
+    """Layers, positions and the last norm of the ``encoder`` or the ``decoder``."""
+    for number, layer in enumerate(spec.layer):
+        path = f"{side}_layers_{number}"
+        _set_attention(layer.self_attention, f"{path}/self_attention", matrices, fused=["query", "key", "value"])
+        if side == "decoder":
+            _set_attention(layer.attention, f"{path}/cross_attention", matrices, fused=["key", "value"])
+        _set_norm(layer.ffn.layer_norm, f"{path}/feed_forward_residual/norm", matrices)
+        _set_feed_forward(layer.ffn, f"{path}/feed_forward", matrices)
+    if config.normalization == "pre":
+        _set_norm(spec.layer_norm, f"{side}_norm", matrices)
+    learned = matrices.get(f"{'source' if side == 'encoder' else 'target'}_positions/table")
+    spec.position_encodings.encodings = (
+        SINUSOIDS[config.positions](POSITIONS, config.d_model) if learned is None else learned
+    )
+
+
+def _set_attention(spec: Any, path: str, matrices: Matrices, fused: list[str]) -> None:
+    _set_norm(spec.layer_norm, f"{path}_residual/norm", matrices)
+    *queries, together, output = spec.linear
+    parts = [(linear, ["query"]) for linear in queries] + [(together, fused), (output, ["output"])]
+    for linear, names in parts:
+        linear.weight = np.concatenate([matrices[f"{path}/{name}"] for name in names])
+        if f"{path}/output_bias" in matrices:
+            linear.bias = np.concatenate([matrices[f"{path}/{name}_bias"] for name in names])
+
+
+def _set_feed_forward(spec: Any, path: str, matrices: Matrices) -> None:
+    if gate := f"{path}/gate_kernel" in matrices:
+        spec.linear_0_noact.weight = matrices[f"{path}/wide_kernel"]
+    spec.linear_0.weight = matrices[f"{path}/{'gate' if gate else 'wide'}_kernel"]
+    spec.linear_1.weight = matrices[f"{path}/narrow_kernel"]
+    if not gate:
+        spec.linear_0.bias, spec.linear_1.bias = matrices[f"{path}/wide_bias"], matrices[f"{path}/narrow_bias"]
+
+
+def _set_norm(spec: Any, path: str, matrices: Matrices) -> None:
+    spec.gamma, spec.beta = matrices[f"{path}/scale"], matrices[f"{path}/bias"]
+
+
+def _register_vocabularies(spec: Any, model: OpenedModel) -> None:
+    source, target = (each.pieces(range(each.vocabulary_size)) for each in model.tokenizers)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.bos_token = spec.config.decoder_start_token = target[BOS_ID]
+    spec.config.eos_token, spec.config.unk_token = target[EOS_ID], target[UNK_ID]
+    spec.config.add_source_eos = True

@@ -1,0 +1,42 @@
+"""Formats by name; the module of one, and its library, are imported when it is used."""
+
+import importlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.config import ConfigError
+from transformer_jax.interop.opened_model import OpenedModel
+from transformer_jax.interop.parity import Counterpart
+
+
+class Format(NamedTuple):
+    """Names of the modules that write a format, that run what was written, and that read it; empty where there is none."""
+
+    export: str = ""
+    counterpart: str = ""
+    reader: str = ""
+
+
+FORMATS = {
+    "ctranslate2": Format("ctranslate2_export", "ctranslate2_counterpart"),
+    "huggingface": Format("marian_export", "hugging_face", "marian_reader"),
+    "safetensors": Format("archive_export", "archive_counterpart", "archive_reader"),
+}
+
+
+def module(name: str) -> Any:
+    """A module of this folder."""
+    return importlib.import_module(f"transformer_jax.interop.{name}")
+
+
+def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
+    """The model in ``folder``, whichever format it has; raises ConfigError where it has none that is known."""
+    if not folder.is_dir():
+        raise ConfigError(f"--against: {folder} is not a folder; give one that export wrote")
+    for each in FORMATS.values():
+        if each.counterpart and (found := module(each.counterpart)).recognizes(folder):
+            counterpart: Counterpart = found.Counterpart(folder, model)
+            return counterpart
+    names = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
+    known = ", ".join(name for name, each in FORMATS.items() if each.counterpart)
+    raise ConfigError(f"--against: {folder} is no model of a known format ({known}); found {names}")

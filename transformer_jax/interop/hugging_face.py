@@ -1,0 +1,91 @@
+"""A folder of transformers, run by that library, to be compared with a run."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.interop.marian_reader import read_json, recognizes, vocabulary_orders
+from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
+from transformer_jax.interop.torch_weights import torch_library
+
+__all__ = ["Counterpart", "recognizes"]
+
+
+class Counterpart:
+    """A ``MarianMTModel`` and its tokenizer, in float32 on the CPU."""
+
+    name = "transformers MarianMTModel"
+    compares_logits = True
+    tolerance = 1e-4
+
+    def __init__(self, folder: Path, model: OpenedModel) -> None:
+        self._torch, library = torch_library(), _library()
+        self._source, self._target = vocabulary_orders(folder, read_json(folder / "config.json"))
+        try:
+            with warnings.catch_warnings():
+                # It recommends sacremoses, which would change punctuation.
+                warnings.simplefilter("ignore")
+                self._model = library.MarianMTModel.from_pretrained(folder, dtype=self._torch.float32).eval()
+                self._tokenizer = library.MarianTokenizer.from_pretrained(folder)
+        # The library raises whatever a damaged folder makes it raise.
+        except Exception as error:
+            raise DataError(f"{folder}: transformers cannot load it: {str(error).splitlines()[0][:200]}") from None
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of their own tokenizer, EOS included."""
+        return [self._source.to_ours(ids) for ids in self._tokenizer(list(texts)).input_ids]
+
+    def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Logits [T, V] of every target."""
+        inputs = self._sources([example.source for example in examples])
+        targets = [self._target.to_theirs([BOS_ID, *example.target[:-1]]) for example in examples]
+        decoder = _padded(self._torch, targets, int(self._target.theirs[BOS_ID]))
+        with self._torch.inference_mode():
+            logits = self._model(**inputs, decoder_input_ids=decoder).logits.numpy()
+        ours = self._target.logits(logits)
+        return [row[: len(example.target)] for row, example in zip(ours, examples, strict=True)]
+
+    def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
+        """The greedy translation of every source, at most ``longest`` tokens, without EOS."""
+        never = [[i] for i in {int(self._target.theirs[PAD_ID]), int(self._target.theirs[BOS_ID])} if i >= 0]
+        found: list[list[int]] = []
+        for start in range(0, len(sources), ROWS_AT_ONCE):
+            inputs = self._sources(sources[start : start + ROWS_AT_ONCE])
+            with self._torch.inference_mode():
+                ids = self._model.generate(
+                    **inputs, num_beams=1, do_sample=False, max_new_tokens=longest, bad_words_ids=never, max_length=None
+                )
+            found += [_until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
+        return found
+
+    def _sources(self, sources: Sequence[list[int]]) -> dict[str, Any]:
+        rows = [self._source.to_theirs(source) for source in sources]
+        lengths = self._torch.tensor([len(row) for row in rows])
+        ids = _padded(self._torch, rows, rows[0][-1])
+        mask = self._torch.arange(ids.shape[1])[None] < lengths[:, None]
+        return {"input_ids": ids, "attention_mask": mask.long()}
+
+
+def _library() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError("--format: transformers is not installed; pip install 'transformer_jax[export]'") from None
+    # It warns of what is not asked for here.
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def _padded(torch: Any, rows: Sequence[list[int]], filler: int) -> Any:
+    width = max(map(len, rows))
+    return torch.tensor([row + [filler] * (width - len(row)) for row in rows])
+
+
+def _until_eos(ids: list[int]) -> list[int]:
+    return ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids

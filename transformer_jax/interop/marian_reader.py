@@ -1,0 +1,150 @@
+"""Reads folders of ``MarianMTModel``: OPUS-MT, and what this package exports (Junczys-Dowmunt et al. 2018)."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
+from transformer_jax.interop.imported_model import ImportedModel
+from transformer_jax.interop.marian_export import ACTIVATIONS
+from transformer_jax.interop.public_names import halves
+from transformer_jax.interop.public_reader import Tables, imported_translation
+from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
+from transformer_jax.interop.weight_files import read_weights
+
+FEED_FORWARDS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"silu": "silu"}
+# PyTorch's, which Marian models take.
+NORM_EPSILON = 1e-5
+SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+
+
+def read(folder: Path) -> ImportedModel:
+    """Settings, tokenizers and parameters.
+
+    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming a setting that no model
+    here has.
+    """
+    theirs = read_json(folder / "config.json")
+    model = model_settings(theirs)
+    state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
+    # Sinusoids that older versions wrote out.
+    for side in ("encoder", "decoder"):
+        state.pop(f"{side}.embed_positions.weight", None)
+    try:
+        orders = vocabulary_orders(folder, theirs)
+        tables = _tables(state, theirs.get("tie_word_embeddings", True))
+        tokenizers = _tokenizers(folder, orders)
+        model["tying"] = tables.tying()
+        size = max(each.vocabulary_size for each in tokenizers)
+        joint = orders[0] is orders[1]
+        tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}
+        config = from_dict({"tokenizer": tokenizer, "model": model, "data": _languages(folder)})
+        width_order = np.argsort(halves(model["d_model"]))
+        return imported_translation(config, tokenizers, state, tables, orders, width_order)
+    except DataError as error:
+        raise DataError(f"{folder}: {error}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; raises DataError naming the file that is missing or no such object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; expected a folder that save_pretrained wrote") from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: not a JSON object; copy it again")
+    return content
+
+
+def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> tuple[VocabularyOrder, VocabularyOrder]:
+    """Source and target vocabulary; the same object where they are shared."""
+    ids = {"pad": theirs["pad_token_id"], "start": theirs["decoder_start_token_id"], "eos": theirs["eos_token_id"]}
+    unk = read_json(folder / "vocab.json").get("<unk>")
+    if unk is None:
+        raise DataError(f"{folder / 'vocab.json'}: has no <unk>")
+    source = vocabulary_order(theirs["vocab_size"], unk=unk, **ids)
+    target_size = theirs.get("decoder_vocab_size") or theirs["vocab_size"]
+    if theirs.get("share_encoder_decoder_embeddings", True):
+        return source, source
+    return source, vocabulary_order(target_size, unk=unk, **ids)
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether this is a folder of a Marian model."""
+    path = folder / "config.json"
+    return path.is_file() and read_json(path).get("model_type") == "marian"
+
+
+def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The block ``model``; raises ConfigError naming a setting of theirs that no model here has."""
+    needed = {
+        "model_type": "marian",
+        "encoder_ffn_dim": theirs.get("decoder_ffn_dim"),
+        "encoder_attention_heads": theirs.get("decoder_attention_heads"),
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_bias_logits": False,
+    }
+    for name, value in needed.items():
+        if theirs.get(name, value) != value:
+            raise ConfigError(f"config.json: {name}={theirs[name]!r} is not supported; expected {value!r}")
+    activation = theirs["activation_function"]
+    if activation not in FEED_FORWARDS:
+        raise ConfigError(f"config.json: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
+    return {
+        "kind": "transformer",
+        "d_model": theirs["d_model"],
+        "d_ff": theirs["encoder_ffn_dim"],
+        "num_heads": theirs["encoder_attention_heads"],
+        "num_encoder_layers": theirs["encoder_layers"],
+        "num_decoder_layers": theirs["decoder_layers"],
+        "attention": "biased",
+        "feed_forward": FEED_FORWARDS[activation],
+        "embedding": "scaled" if theirs.get("scale_embedding", False) else "unscaled",
+        "norm_epsilon": NORM_EPSILON,
+        "dropout": float(theirs.get("dropout", 0.1)),
+    }
+
+
+def _tables(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
+    """Takes the tables out of ``state``: a side without one of its own has the shared one."""
+    own = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
+    shared = state.pop("shared.weight", None)
+    source, target = (shared if each is None else each for each in own)
+    if source is None or target is None:
+        raise DataError("tensors are missing: shared.weight")
+    head = state.pop("lm_head.weight", None)
+    projection = target if ties_output or head is None else head
+    bias = state.pop("final_logits_bias", np.zeros((1, len(projection)), np.float32))
+    return Tables(source, target, projection, bias[0])
+
+
+def _tokenizers(folder: Path, orders: tuple[VocabularyOrder, VocabularyOrder]) -> TokenizerPair:
+    both = []
+    names = ["vocab.json", "vocab.json" if orders[0] is orders[1] else "target_vocab.json"]
+    for side, name, order in zip(("source", "target"), names, orders, strict=True):
+        by_id = {number: piece for piece, number in read_json(folder / name).items()}
+        pieces = [SPECIAL_PIECES.get(i) or by_id.get(int(there), f"<{there}>") for i, there in enumerate(order.theirs)]
+        try:
+            model = (folder / f"{side}.spm").read_bytes()
+        except OSError as error:
+            raise DataError(f"{folder / f'{side}.spm'}: {error.strerror}") from None
+        both.append(MappedSubwordTokenizer(model, pieces))
+    source, target = both
+    return TokenizerPair(source, source if source.to_bytes() == target.to_bytes() else target)
+
+
+def _languages(folder: Path) -> dict[str, str]:
+    """The languages, where the tokenizer names two."""
+    path = folder / "tokenizer_config.json"
+    theirs = read_json(path) if path.is_file() else {}
+    languages = {f"{side}_language": theirs.get(f"{side}_lang") for side in ("source", "target")}
+    return {name: value for name, value in languages.items() if value} if len(set(languages.values())) == 2 else {}

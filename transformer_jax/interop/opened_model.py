@@ -1,0 +1,123 @@
+"""A trained run as formats see it: settings, tokenizers, parameters by path, teacher-forced logits, greedy decoding."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import EOS_ID
+from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.decoding.source_batches import padded_width
+from transformer_jax.models.interface import Module
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.registry import TASKS
+from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
+from transformer_jax.tasks.translation.translator import Translator
+from transformer_jax.training.parameter_names import named_leaves
+
+ROWS_AT_ONCE = 16
+
+
+class Example(NamedTuple):
+    """Token ids of a source and its target, each with EOS; a language model has no source."""
+
+    source: list[int]
+    target: list[int]
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """Settings (computing in float32), tokenizers, model and restored parameters of a run, and the checkpoints they are of."""
+
+    config: ExperimentConfig
+    tokenizers: TokenizerPair
+    model: Module
+    params: Any
+    mesh: Mesh
+    steps: tuple[int, ...]
+
+    @property
+    def translates(self) -> bool:
+        """Whether it has a source; a language model has none."""
+        return self.config.task == "translation"
+
+    @cached_property
+    def named(self) -> dict[str, np.ndarray]:
+        """The parameters by path: ``encoder_layers_0/self_attention/query`` and so on."""
+        return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
+
+    @cached_property
+    def translator(self) -> Translator:
+        """Decodes greedily."""
+        decoding = replace(self.config.decoding, beam_width=1)
+        return Translator(self.model, self.tokenizers, decoding, self.mesh)
+
+    def validation_texts(self, count: int) -> list[str]:
+        """The first ``count`` sources, or documents, of the validation split, blank ones left out."""
+        config = self.config
+        split = config.data.split_name("validation")
+        if self.translates:
+            texts: Iterator[str] = (pair.source for pair in open_corpus(config.data, config.data_seed).pairs(split))
+        else:
+            documents = open_documents(config.data, config.data_seed).documents(split)
+            texts = (document.text for document in documents)
+        return list(itertools.islice((text for text in texts if text.strip()), count))
+
+    def examples(self, texts: Sequence[str]) -> list[Example]:
+        """Each text with its greedy translation as the target; a text alone for a language model, cut to its context."""
+        if not self.translates:
+            longest = self.config.batching.context_length
+            encoded = self.tokenizers.target.encode_batch(texts)
+            return [Example([], [*ids, EOS_ID][:longest]) for ids in encoded]
+        sources = [[*ids, EOS_ID] for ids in self.tokenizers.source.encode_batch(texts)]
+        found = self.translator.translate(self.params, texts)
+        return [Example(source, best[0].token_ids) for source, best in zip(sources, found, strict=True)]
+
+    def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Teacher-forced logits [T, V] of every target token."""
+        results: list[np.ndarray] = []
+        for start in range(0, len(examples), ROWS_AT_ONCE):
+            rows = examples[start : start + ROWS_AT_ONCE]
+            sides = [padded([row.target for row in rows])]
+            if self.translates:
+                sides.insert(0, padded([row.source for row in rows]))
+            found = np.asarray(self._compiled(self.params, *map(Tokens.from_ids, sides)))
+            results += [found[index, : len(row.target)] for index, row in enumerate(rows)]
+        return results
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return jax.jit(lambda params, *sides: self.model.apply({"params": params}, *sides, train=False))
+
+
+def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """Rows [R, L] int32 padded with PAD to one of few shapes."""
+    ids = np.zeros((ROWS_AT_ONCE, padded_width(max(map(len, rows)))), np.int32)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)] = tokens
+    return ids
+
+
+def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str, average: int) -> OpenedModel:
+    """Restores the parameters of ``checkpoint``, or the mean of the last ``average`` up to it, to compute in float32.
+
+    Raises ConfigError when ``workdir`` is not a run of a sequence model, CheckpointError when it has no such checkpoint.
+    """
+    run = RunDirectory(workdir)
+    run.require_run()
+    if config.task not in ("translation", "language_model"):
+        raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; for its vectors use vectors convert")
+    config = replace(config, model=replace(config.model, compute_dtype="float32"))
+    trained: Any = TASKS[config.task].open_trained([ChosenRun(str(workdir), config, checkpoint)], average)
+    params = jax.device_get(trained.params)
+    return OpenedModel(config, tokenizers_of_run(run), trained.objective.model, params, trained.mesh, trained.steps)

@@ -1,0 +1,38 @@
+"""Files of named arrays in the format safetensors (https://github.com/huggingface/safetensors): no code can hide in them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.config import ConfigError, DataError
+
+MISSING = "safetensors is not installed; pip install 'transformer_jax[export]'"
+
+
+def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays under their names; raises ConfigError where the library is missing."""
+    try:
+        from safetensors.numpy import save_file
+    except ImportError:
+        raise ConfigError(f"--format: {MISSING}") from None
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file by name.
+
+    Raises ConfigError where the library is missing, DataError naming the file when it is not there, cut short or damaged.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise ConfigError(f"--format: {MISSING}") from None
+    try:
+        arrays: dict[str, np.ndarray] = load_file(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ValueError) as error:
+        raise DataError(f"{path}: damaged or cut short ({error}); copy it again") from None
+    return arrays

@@ -1,0 +1,41 @@
+"""Weights as PyTorch stores them, read without running what a pickle might say."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.config import ConfigError, DataError
+
+
+def torch_library() -> Any:
+    """The package torch; raises ConfigError where it is missing."""
+    try:
+        import torch
+    except ImportError:
+        raise ConfigError("--format: torch is not installed; pip install 'transformer_jax[import]'") from None
+    return torch
+
+
+def load_tensors_only(path: Path) -> Any:
+    """The content of a ``.bin`` or ``.pt`` file: tensors, containers, and ``argparse.Namespace``, which holds settings.
+
+    Raises DataError when it is not there, damaged, or holds objects of any other class: those would be built by running code.
+    """
+    from argparse import Namespace
+
+    torch = torch_library()
+    try:
+        with torch.serialization.safe_globals([Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    # A damaged file can raise anything.
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise DataError(f"{path}: damaged, or more than tensors, which is never run ({reason})") from None
+
+
+def as_arrays(tensors: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Tensors as float32 arrays, integers as they are."""
+    return {name: (each.float() if each.is_floating_point() else each).numpy() for name, each in tensors.items()}

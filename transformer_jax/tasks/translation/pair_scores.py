@@ -1,0 +1,58 @@
+"""Log-probabilities of given translations by a trained model (forced decoding)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import Array, Float, PyTree
+from transformer_jax.models.interface import Module, call
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.translation.pair_batches import encode_pairs
+from transformer_jax.tasks.translation.trained_run import TrainedRun
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+
+# The logits of so many positions are in memory at once.
+BATCH_TOKENS = 1024
+
+
+class PairScore(NamedTuple):
+    """Tokens of a translation, EOS included, and the natural logarithm of the probability of each after those before it."""
+
+    pieces: list[str]
+    log_probs: list[float]
+
+    @property
+    def log_prob(self) -> float:
+        """That of the whole translation."""
+        return sum(self.log_probs)
+
+    @property
+    def perplexity(self) -> float:
+        """Of a token: exp(-log-probability / number of tokens)."""
+        return float(np.exp(-self.log_prob / len(self.log_probs)))
+
+
+def score_pairs(trained: TrainedRun, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
+    """Scores ``targets`` as translations of ``sources``, in their order.
+
+    Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
+    """
+    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    found: dict[int, np.ndarray] = {}
+    score = jax.jit(partial(_token_log_probs, trained.model), out_shardings=everywhere(trained.mesh))
+    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
+        log_probs = jax.device_get(score(trained.params, put_rows(batch, trained.mesh)))
+        found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
+    pieces_of = trained.tokenizers.target.pieces
+    return [PairScore([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)]
+
+
+def _token_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:
+    memory = call(model, params, "encode", batch.source, train=False)
+    logits = call(model, params, "decode", batch.target, memory, train=False).astype(jnp.float32)
+    chosen = jnp.take_along_axis(logits, batch.target.ids[:, :, None], axis=2)[:, :, 0]
+    return chosen - jax.nn.logsumexp(logits, axis=2)
