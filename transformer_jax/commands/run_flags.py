@@ -50,11 +50,13 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.checkpoints.selection import chosen_step
 
+    is_only_run = workdir is None
     workdir = values.workdir if workdir is None else workdir
     run = RunDirectory(workdir)
     run.require_run()
     config = config_for_use(workdir, overrides_of(values))
-    if "checkpoint" in values and not ("watch" in values and values.watch):
+    # Of several runs some have only what was saved of them.
+    if is_only_run and "checkpoint" in values and not ("watch" in values and values.watch):
         chosen_step(run, values.checkpoint or "best")
     return config
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from transformer_jax.config import ConfigError
 from transformer_jax.launching.field_formats import require_name, require_word
 from transformer_jax.launching.kubernetes import PORT, Manifest, as_yaml
-from transformer_jax.launching.workload import Sweep, Training, is_absolute
+from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training, is_absolute
 
 PROCESSES = f"""export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n1):{PORT}"
 export JAX_NUM_PROCESSES="$SKYPILOT_NUM_NODES" JAX_PROCESS_ID="$SKYPILOT_NODE_RANK"
@@ -53,16 +53,19 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
         resources["image_id"] = f"docker:{settings.image}"
     if settings.spot:
         resources["use_spot"] = True
-    nodes, script = settings.nodes, ""
+    nodes, script, envs = settings.nodes, "", {}
     if isinstance(workload, Training):
         workload.require_fits(nodes * (settings.gpus_per_node or 1))
         script = (PROCESSES if nodes > 1 else "") + shlex.join(workload.command(nodes))
     else:
         nodes, script = workload.workers, shlex.join(workload.command())
+        # Without a value: sky jobs launch --env NAME takes it from where it is run.
+        envs = {STORAGE_VARIABLE: None} if workload.storage_is_in_environment else {}
     return {
         "name": settings.name,
         "num_nodes": nodes,
         **({"resources": resources} if resources else {}),
+        **({"envs": envs} if envs else {}),
         **({"setup": settings.setup} if settings.setup else {}),
         "run": f"{script}\n",
     }
