@@ -74,6 +74,11 @@ def in_braces(word: str) -> list[str]:
     return [f"{found[1]}{ending}{found[4]}" for ending in (found[2], found[3])] if found else [word]
 
 
+def test_nothing_is_installed_from_an_index_that_does_not_have_it():
+    files = [*PAGES, *sorted((ROOT / "transformer_jax").rglob("*.py"))]
+    assert [file.name for file in files if "install transformer_jax" in file.read_text("utf-8").replace("'", "")] == []
+
+
 def test_wrong_commands_are_seen():
     with pytest.raises(ConfigError):
         test_commands_parse("x", "transformer-jax train --config=nowhere --workdir=runs/x")

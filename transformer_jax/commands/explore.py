@@ -9,7 +9,7 @@ Several --text make one page, as do the lines of --texts=FILE. --target is the t
 their order; otherwise each run reads its own translation. --against=RUN[:CHECKPOINT],... puts other runs, or other checkpoints,
 beside it. --split averages every head over sentences of the run's data, --gold measures its alignment error rate.
 
-With --serve (pip install transformer_jax[explore]) nothing is written: the page is served on 127.0.0.1, where every other
+With --serve (pip install flask) nothing is written: the page is served on 127.0.0.1, where every other
 continuation of the search can be asked for, and every other text. docs/explorer.md explains the views.
 """
 

@@ -7,7 +7,7 @@ Example:
 Formats: ctranslate2; safetensors (an archive with settings, tokenizers, and a manifest with digests). The output is a new
 folder: it appears whole or not at all. Then the model is loaded from there and compared with the run on the first sentences
 of its validation split, as verify does; --no_verify skips that. The exit status is 1 when they differ by more than the
-tolerance. The libraries of the formats come with pip install 'transformer_jax[export]'.
+tolerance. The libraries of the formats come with pip install ctranslate2 safetensors.
 """
 
 from pathlib import Path

@@ -6,7 +6,7 @@ Example:
 Formats: safetensors (written by export). Nothing that the input holds is run: a pickle is refused. Data, decoding and training
 can be set as for train, for example --config.data.source=text --config.data.directory=data/wmt; the model and its tokenizers
 are those of the input. The run directory appears whole or not at all; fine-tune with --config.init.run=RUN. The libraries of
-the formats come with pip install 'transformer_jax[import]'.
+the formats come with pip install safetensors torch transformers.
 """
 
 from pathlib import Path

@@ -92,7 +92,7 @@ def library() -> Any:
     try:
         import ctranslate2
     except ImportError:
-        raise ConfigError("--format: ctranslate2 is not installed; pip install 'transformer_jax[export]'") from None
+        raise ConfigError("--format: ctranslate2 is not installed; pip install ctranslate2") from None
     return ctranslate2
 
 

@@ -75,7 +75,7 @@ def _library() -> Any:
     try:
         import transformers
     except ImportError:
-        raise ConfigError("--format: transformers is not installed; pip install 'transformer_jax[export]'") from None
+        raise ConfigError("--format: transformers is not installed; pip install transformers torch") from None
     # It warns of what is not asked for here.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -7,7 +7,7 @@ import numpy as np
 
 from transformer_jax.config import ConfigError, DataError
 
-MISSING = "safetensors is not installed; pip install 'transformer_jax[export]'"
+MISSING = "safetensors is not installed; pip install safetensors"
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -13,7 +13,7 @@ def torch_library() -> Any:
     try:
         import torch
     except ImportError:
-        raise ConfigError("--format: torch is not installed; pip install 'transformer_jax[import]'") from None
+        raise ConfigError("--format: torch is not installed; pip install torch") from None
     return torch
 
 
