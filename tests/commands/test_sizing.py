@@ -13,8 +13,8 @@ from transformer_jax.config import ConfigError, to_json
 @pytest.fixture
 def sized(tmp_path, monkeypatch):
     """The settings and the remark for these flags, for a corpus of 3,000 pairs on a machine of 100 GFLOP/s."""
-    (tmp_path / "t.en").write_text("a b c d\n" * 3000)
-    (tmp_path / "t.de").write_text("e f g\n" * 3000)
+    for language in ("en", "de"):
+        (tmp_path / f"t.{language}").write_text("".join(f"a b c {number}\n" for number in range(3000)))
     monkeypatch.setattr(sizing, "_flops", lambda: 1e11)
 
     def choose(*flags: str):
