@@ -10,9 +10,14 @@ import jax
 from transformer_jax.array_types import Hidden
 from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, rates_of
 from transformer_jax.config.plugins import registered
-from transformer_jax.layers.attention import BiasedAttention, MultiHeadAttention, RectifiedAttention
-from transformer_jax.layers.attention_ablations import AcausalAttention, UnscaledAttention
+from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
+from transformer_jax.layers.attention_variants import (
+    AcausalAttention,
+    BiasedAttention,
+    RectifiedAttention,
+    UnscaledAttention,
+)
 from transformer_jax.layers.embedding import (
     BiasedProjection,
     Embedding,

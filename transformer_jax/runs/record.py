@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -19,6 +18,7 @@ from transformer_jax.runs.goodput import Goodput
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.runtime.distributed import first_goes_first, is_first
 from transformer_jax.tasks.protocol import DataReport, Evaluation, Task, TrainingData
@@ -32,26 +32,10 @@ from transformer_jax.training.update import Update
 DRY_RUN_EXAMPLES = 8
 
 
-class TrainingDiverged(RuntimeError):
-    """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
-
-
 ShouldStop = Callable[[int, Mapping[str, float]], bool]
 """Called after every validation with the update and the metrics by their names in the log; True ends the run there."""
 
 Say = Callable[[str], None]
-
-
-class Outcome(NamedTuple):
-    """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
-    selection metric, which the log calls ``metric``; ``time_spent`` a line.
-    """
-
-    step: int
-    reason: str
-    best: float | None
-    time_spent: str
-    metric: str = ""
 
 
 @dataclass

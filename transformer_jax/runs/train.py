@@ -1,6 +1,5 @@
 """From settings and a folder to a trained model: the steps around the loop."""
 
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,17 +12,18 @@ from tempfile import TemporaryDirectory
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, problem_of
-from transformer_jax.config import DataError, ExperimentConfig, load_run_config
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.loop import train_loop
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged, end_by_failed_save, summary
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
-from transformer_jax.runs.record import Outcome, PreparedRun, ShouldStop, TrainingDiverged, open_record, prepare_run
+from transformer_jax.runs.record import PreparedRun, ShouldStop, open_record, prepare_run
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
@@ -40,9 +40,8 @@ from transformer_jax.runtime.distributed import (
 )
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.runtime.preemption import interruption
-from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.protocol import TrainingData
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.registry import objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
@@ -65,23 +64,9 @@ def train(
         print(error, file=sys.stderr)
         return 1
     except (SaveFailed, OSError) as error:
-        return _saving_failed(RunDirectory(workdir), error)
+        return end_by_failed_save(RunDirectory(workdir), error)
     say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
     return 0
-
-
-def _saving_failed(run: RunDirectory, error: SaveFailed | OSError) -> int:
-    """Says in one line that nothing more can be saved, also in ``outcome.json`` if it can; raises any other error."""
-    is_gone = not run.path.is_dir()
-    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
-        raise error
-    problem = str(error) if isinstance(error, SaveFailed) else problem_of(run.checkpoints, error)
-    print(problem, file=sys.stderr)
-    if not is_gone:
-        with suppress(OSError):
-            steps = run.checkpoint_steps()
-            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
-    return 1
 
 
 def run_training(
@@ -276,37 +261,3 @@ def compute_dtype_of(directory: RunDirectory, mesh: Mesh) -> str:
 def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
     """The settings with the folders that they name written out, so that the run can be evaluated from anywhere."""
     return replace(config, init=config.init.absolute(), data=config.data.absolute())
-
-
-def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
-    """Summary of a run: its outcome, its folder, commands to try next."""
-    if outcome.reason == "interrupted":
-        when = f"interrupted at update {outcome.step} after {seconds / 60:.1f} minutes, everything is saved"
-        return f"{when}; resume with:\n  {program_name()} {shlex.join(sys.argv[1:])}"
-    selection = config.selection
-    best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
-    reason = {
-        "finished": "finished",
-        "patience": f"stopped: validation {selection.label} no longer improved",
-        "stopped": "stopped after a validation, as asked",
-    }[outcome.reason]
-    commands = (each.format(workdir=shlex.quote(str(run.path))) for each in TASKS[config.task].next_commands)
-    if not _has_test_split(config):
-        commands = (each.replace("--split=test", "--split=validation") for each in commands)
-    lines = [
-        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
-        f"  {outcome.time_spent}",
-        f"  curves: {run.curves}",
-        *(f"  {program_name()} {command}" for command in commands),
-    ]
-    return "\n".join(lines)
-
-
-def _has_test_split(config: ExperimentConfig) -> bool:
-    if config.data.source == "tfds":
-        return True
-    try:
-        TASKS[config.task].require_split(config, "test")
-    except DataError:
-        return False
-    return True

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.layers.attention import MultiHeadAttention
-from transformer_jax.layers.attention_ablations import AcausalAttention, UnscaledAttention
+from transformer_jax.layers.attention_variants import AcausalAttention, UnscaledAttention
 from transformer_jax.layers.masks import SentenceMask
 
 SIZES = {"num_heads": 2, "key_size": 4, "value_size": 4, "d_model": 8}
