@@ -132,7 +132,6 @@ MEANINGS = {
     "decoding.temperature": "Divides the logits before sampling; 0 takes the most probable token.",
     "decoding.top_k": "Sampling from so many most probable tokens; 0 from all.",
     "decoding.top_p": "Sampling from the fewest tokens of this total probability; 1 from all.",
-    "decoding.neighbors": "Nearest words that are shown.",
     "mesh.data": "Devices that share the batch; -1 means all that are left.",
     "mesh.fsdp": "Devices that share parameters and optimizer state.",
     "mesh.tensor": "Devices that share each matrix.",
