@@ -45,16 +45,13 @@ def ignore_abandoned_reads() -> None:
         sys.unraisablehook = hook
 
 
-def require_present(config: Path) -> None:
-    """Raises SaveFailed when the folder of a run, known by its settings, is gone: writing would make another."""
-    if not config.is_file():
-        raise SaveFailed(GONE.format(config.parent))
-
-
 @contextmanager
 def reported(checkpoints: Path) -> Iterator[None]:
     """Raises SaveFailed for whatever saving raises."""
     try:
+        if not checkpoints.is_dir():
+            # Writing would make another run directory in its place.
+            raise SaveFailed(GONE.format(checkpoints.parent))
         yield
     except SaveFailed:
         raise

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.checkpoints.save_failure import require_present, require_room
+from transformer_jax.checkpoints.save_failure import require_room
 from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.clock import Clock
@@ -175,7 +175,6 @@ class RunRecord:
             "train/target_tokens": self._counters.total_tokens,
             "speed/target_tokens_per_second": rate,
         }
-        require_present(self.directory.config)
         self._log.write(number, logged)
         self._goodput.write(number)
         return window["train/loss"], rate
@@ -242,7 +241,6 @@ class RunRecord:
 
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
-        require_present(self.directory.config)
         with self._clock.spend("checkpoint"):
             self._checkpoints.save(state, _progress(self._run, self._log), score)
         self._goodput.saved()

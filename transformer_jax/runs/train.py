@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, problem_of
-from transformer_jax.config import ExperimentConfig, load_run_config
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.runs.clock import Clock
@@ -117,8 +117,8 @@ def run_training(
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
                 finally:
-                    # On a full disk the error that ended the run is the one to report.
-                    with suppress(OSError):
+                    # The error that ended the run is the one to report: a full disk, a folder that is gone.
+                    with suppress(OSError, DataError):
                         _draw_curves(directory, config)
 
 
