@@ -5,13 +5,14 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ConfigError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -90,3 +91,16 @@ def require_room(workdir: Path, state: PyTree, kept: int) -> list[str]:
             f"{workdir} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
         ]
     return []
+
+
+def record_failure(run: RunDirectory, error: Exception) -> str:
+    """One line on why nothing more can be saved, also for ``outcome.json`` if that still can be; raises any other error."""
+    is_gone = not run.path.is_dir()
+    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
+        raise error
+    problem = str(error) if isinstance(error, SaveFailed) else problem_of(run.checkpoints, error)
+    if not is_gone:
+        with suppress(OSError):
+            steps = run.checkpoint_steps()
+            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
+    return problem

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, problem_of
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -47,6 +47,8 @@ from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.visualization.curves import draw_curves, present_keys
 
+GENERATED = ("grammar", "copy", "reverse")
+
 
 def train(
     config: ExperimentConfig, workdir: str, profiled: ProfiledSteps | None = None, is_distributed: bool = False
@@ -64,23 +66,10 @@ def train(
         print(error, file=sys.stderr)
         return 1
     except (SaveFailed, OSError) as error:
-        return _saving_failed(RunDirectory(workdir), error)
+        print(record_failure(RunDirectory(workdir), error), file=sys.stderr)
+        return 1
     say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
     return 0
-
-
-def _saving_failed(run: RunDirectory, error: SaveFailed | OSError) -> int:
-    """Says in one line that nothing more can be saved, also in ``outcome.json`` if it can; raises any other error."""
-    is_gone = not run.path.is_dir()
-    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
-        raise error
-    problem = str(error) if isinstance(error, SaveFailed) else problem_of(run.checkpoints, error)
-    print(problem, file=sys.stderr)
-    if not is_gone:
-        with suppress(OSError):
-            steps = run.checkpoint_steps()
-            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
-    return 1
 
 
 def run_training(
@@ -216,9 +205,14 @@ def _prepared_in(
 def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
     """The settings as the run keeps them: folders written out, ``auto`` resolved for ``mesh``.
 
-    Raises ConfigError when rows do not divide over the devices, or nothing or everything is frozen.
+    Raises ConfigError when rows do not divide over the devices, or nothing or everything is frozen, and DataError when there
+    is no validation split.
     """
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
+    if config.training.evaluate_every and not getattr(config.data, "file", ""):
+        TASKS[config.task].require_split(config, "validation")
+    if config.data.directory and config.data.source in GENERATED:
+        say(f"data.directory: not read, since data.source={config.data.source} is generated", file=sys.stderr)
     config = resolve_compute_dtype(with_absolute_directory(config), partial(compute_dtype_of, directory, mesh))
     if config.optimizer.freeze:
         frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)
