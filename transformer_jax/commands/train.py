@@ -39,6 +39,7 @@ CHANGEABLE = (
     "training.patience",
     "training.keep_last",
     "training.keep_best",
+    "training.skip_nonfinite",
     "data.directory",
     "data.file",
     "data.cache_directory",

@@ -159,7 +159,7 @@ class RunRecord:
         Raises TrainingDiverged when loss or gradient are not finite, and says where; ``state`` is the newest.
         """
         self._checkpoints.require_saving()
-        if not metrics.finite:
+        if not metrics.finite and self._counters.skipped >= self.config.training.skip_nonfinite:
             self._explain_divergence(number, metrics, state())
         self._counters.add(metrics)
         self._tokens += float(metrics.sums.tokens)
