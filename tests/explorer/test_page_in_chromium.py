@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from explorer.made_readings import made_reading
 from headless_chromium import browser_program, headless_chromium
@@ -94,7 +95,12 @@ def test_values_on_the_page_are_those_of_the_model(browser, address):
     browser.press("n")
     browser.wait_for("currentMatrix(panels[0])")
     found = browser.evaluate("Array.from(currentMatrix(panels[0]).values)")
-    assert found == pytest.approx(cross.joint_norms.values[1].ravel().tolist(), abs=0.006)
+    added = cross.weights.values[1] * cross.value_norms.values[1][:, None]
+    cosines = np.zeros((4, 4, len(SOURCE)))
+    cosines[np.tril_indices(4, -1)] = cross.value_cosines.values[1]
+    cosines += np.swapaxes(cosines, 0, 1) + np.eye(4)[:, :, None]
+    expected = np.sqrt(np.einsum("HQM,GQM,HGM->QM", added, added, cosines))
+    assert found == pytest.approx(expected.ravel().tolist(), abs=0.02)
 
 
 def test_pointing_and_searching_name_tokens(browser, address):
