@@ -47,8 +47,8 @@ class TrainingConfig:
 
     With ``evaluate_every`` 0 the run never decodes, not even at its end: leave that to ``evaluate --watch``. Then no
     checkpoint is kept for its score, only the last ``keep_last``. ``validation_beam_width``: 1 decodes greedily, 0 as
-    ``decoding`` says. Of updates whose loss or gradient is not finite ``skip_nonfinite`` are skipped and counted, over the whole
-    run; the next one ends it, with the tensor that was not finite.
+    ``decoding`` says. Of updates whose loss or gradient is not finite ``skip_nonfinite`` are skipped and counted, over the
+    whole run; the next one ends it, with the tensor that was not finite.
     """
 
     num_updates: int = 100_000

@@ -1,6 +1,7 @@
 """How a run ends, and what it says then."""
 
 import shlex
+import sys
 from typing import NamedTuple
 
 from transformer_jax.checkpoints.run_directory import RunDirectory

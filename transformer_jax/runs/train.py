@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
-from transformer_jax.config import ExperimentConfig, load_run_config
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.runs.callbacks import Callback, Callbacks
@@ -41,7 +41,7 @@ from transformer_jax.runtime.distributed import (
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.protocol import TrainingData
-from transformer_jax.tasks.registry import objective_of
+from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
