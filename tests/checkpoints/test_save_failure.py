@@ -48,9 +48,9 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_checkpoint(tmp_path, cap
     again = Checkpoints(folder)
     restored, _ = again.restore(15, state_at(0))
     np.testing.assert_array_equal(restored.params["table"], state_at(15).params["table"])
-    again.save(state_at(20), {})
+    again.save(state_at(25), {})
     again.wait()
-    assert again.steps() == [15, 20]
+    assert again.steps() == [15, 25]
     again.close()
 
 

@@ -69,6 +69,10 @@ REFUSED = [
         "batching.tokens_per_update: 1000 is less than batching.row_multiple=8 rows of 256 positions; "
         "raise it to 2048 or lower data.max_*_tokens",
     ),
+    ({"training": {"num_updates": 10**20}}, f"training.num_updates: {10**20} must be at most 2147483647"),
+    ({"batching": {"tokens_per_update": 2**31}}, "batching.tokens_per_update: 2147483648 must be at most 1073741824"),
+    ({"decoding": {"beam_width": 10**6}}, "decoding.beam_width: 1000000 must be at most 1000"),
+    ({"decoding": {"max_extra_tokens": 10**9}}, "decoding.max_extra_tokens: 1000000000 must be at most 100000"),
     (
         {"mesh": {"data": 2, "fsdp": 3}},
         "batching.row_multiple: 8 rows do not divide into 6 parts "

@@ -1,5 +1,7 @@
 import gzip
+import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +168,49 @@ def test_unreadable_file(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match="folder: cannot be read: Is a directory"):
         list(read_lines(tmp_path / "folder"))
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def link_to_nothing(path):
+    path.symlink_to(path.parent / "nowhere")
+
+
+def link_in_a_loop(path):
+    path.symlink_to(path)
+
+
+def link_to_a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (Path.mkdir, "a directory"),
+        (make_pipe, "a pipe"),
+        (link_to_nothing, "a link that leads nowhere"),
+        (link_in_a_loop, "a link that leads nowhere"),
+        (link_to_a_device, "a device"),
+    ],
+)
+def test_what_is_no_file_is_told(tmp_path, make, kind):
+    make(tmp_path / "train.en")
+    (tmp_path / "train.de").write_text("a\n")
+    with pytest.raises(DataError) as caught:
+        TextCorpus(str(tmp_path), "en", "de").pairs("train")
+    assert str(caught.value) == f"{tmp_path / 'train.en'} is {kind}; give a text file"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (gzip.compress(b"a\n"), "looks like gzip; name it .gz"),
+        ("a\n".encode("utf-16"), "is UTF-16; convert it to UTF-8"),
+        (b"\x7fELF\x02\x01", "is not a text file"),
+    ],
+)
+def test_what_is_no_text_is_told(tmp_path, content, problem):
+    assert error_of(corpus(tmp_path, content, "A\n").pairs("train")) == f"{tmp_path / 'train.en'}: {problem}"

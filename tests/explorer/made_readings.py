@@ -24,7 +24,7 @@ def made_attention(
         columns,
         NamedArray((LAYER, HEAD, rows, columns), weights),
         NamedArray((LAYER, HEAD, columns), rng.uniform(1, 2, (layers, heads, num_columns))),
-        NamedArray((LAYER, rows, columns), mean),
+        NamedArray((LAYER, "pair", columns), rng.uniform(-0.2, 0.9, (layers, heads * (heads - 1) // 2, num_columns))),
         NamedArray((LAYER, rows, columns), mean) if layers > 1 else None,
     )
 

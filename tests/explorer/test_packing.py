@@ -13,6 +13,7 @@ def test_literal_steps():
     assert (steps.tolist(), largest) == ([0, 128, 255], 0.5)
     steps, largest = quantized(np.array([-2.0, -0.5, 0.0, 2.0]))
     assert (steps.tolist(), largest) == ([1, 64, 128, 255], 2.0)
+    assert quantized(np.array([0.0625]), 0.25) == (np.array([128]), 0.25)
     assert quantized(np.zeros(2))[0].tolist() == [0, 0]
 
 

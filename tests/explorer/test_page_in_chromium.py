@@ -2,17 +2,34 @@
 
 import json
 
+import numpy as np
 import pytest
 from explorer.made_readings import made_reading
 from headless_chromium import browser_program, headless_chromium
 
+from transformer_jax.explorer.head_statistics import HeadStatistics
 from transformer_jax.explorer.page import Page, RunName
+from transformer_jax.explorer.search_tree import Forced, Next, Node, SearchTree
 
 pytestmark = pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)")
 
 HOSTILE = ["\u2581<script>throw", "1</script>", "<!--", '"&amp;', "</s>"]
 SOURCE = ["\u2581A", "\u2581man", "\u2581sleeps", ".", "</s>"]
 TARGET = ["\u2581Ein", "\u2581Mann", "\u2581schl\u00e4ft", ".", "</s>"]
+# Two tokens and an end; with the penalty the longer hypothesis wins.
+TREE = SearchTree(
+    2,
+    1.0,
+    [Next(5, "\u2581Ein", -0.1), Next(6, "\u2581<i>", -3.0)],
+    [
+        Node(-1, 0, 5, "\u2581Ein", -0.1, 0, "kept", following=[Next(7, "\u2581Mann", -1.2), Next(2, "</s>", -0.9)]),
+        Node(-1, 0, 6, "\u2581<i>", -3.0, 1, "dropped"),
+        Node(0, 1, 2, "</s>", -1.0, 0, "finished", -1.0 / 1.16, 1.16),
+        Node(0, 1, 7, "\u2581Mann", -1.3, 1, "kept"),
+        Node(3, 2, 2, "</s>", -1.01, 0, "finished", -1.01 / 1.33, 1.33),
+    ],
+    [Forced((6,), "<i> Mann", -2.5, -3.3)],
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +41,8 @@ def browser():
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     page = Page("made <b>up</b>", [RunName("first", "update 1"), RunName("rnn", "update 2")])
-    page.add_reading(made_reading(SOURCE, TARGET), text=0, run=0)
+    page.add_reading(made_reading(SOURCE, TARGET), TREE, text=0, run=0)
+    page.add_statistics([HeadStatistics("cross", {"entropy": np.array([[0.5, 1.5]])})], run=0, source="ten sentences")
     page.add_reading(made_reading(SOURCE, TARGET, layers=1, heads=1, kinds=["cross"]), text=0, run=1)
     page.add_reading(made_reading(HOSTILE, HOSTILE), text=1, run=0)
     page.add_reading(made_reading(HOSTILE, HOSTILE, layers=1, heads=1, kinds=["cross"]), text=1, run=1)
@@ -54,7 +72,7 @@ def colors(browser):
     )
 
 
-@pytest.mark.parametrize("view", ["matrix", "lines", "grid"])
+@pytest.mark.parametrize("view", ["matrix", "lines", "grid", "search", "statistics"])
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_view_draws(browser, address, view, dark):
     browser.open(f"{address}#view={view}&kind=encoder&layer=2&head=3", dark=dark)
@@ -94,7 +112,12 @@ def test_values_on_the_page_are_those_of_the_model(browser, address):
     browser.press("n")
     browser.wait_for("currentMatrix(panels[0])")
     found = browser.evaluate("Array.from(currentMatrix(panels[0]).values)")
-    assert found == pytest.approx(cross.joint_norms.values[1].ravel().tolist(), abs=0.006)
+    added = cross.weights.values[1] * cross.value_norms.values[1][:, None]
+    cosines = np.zeros((4, 4, len(SOURCE)))
+    cosines[np.tril_indices(4, -1)] = cross.value_cosines.values[1]
+    cosines += np.swapaxes(cosines, 0, 1) + np.eye(4)[:, :, None]
+    expected = np.sqrt(np.einsum("HQM,GQM,HGM->QM", added, added, cosines))
+    assert found == pytest.approx(expected.ravel().tolist(), abs=0.02)
 
 
 def test_pointing_and_searching_name_tokens(browser, address):
@@ -111,6 +134,29 @@ def test_pointing_and_searching_name_tokens(browser, address):
     browser.type("schl")
     assert browser.evaluate("document.getElementById('said').textContent") == "1 of 1"
     assert state(browser, "row", "column") == [2, -1]
+
+
+def inspected(browser):
+    return browser.evaluate("document.getElementById('inspector').textContent")
+
+
+def test_the_search_tree_says_what_the_length_penalty_did(browser, address):
+    browser.open(f"{address}#view=search")
+    rows = browser.evaluate(
+        "Array.from(document.querySelectorAll('#inspector tr'), (row) => Array.from(row.cells, (each) => each.textContent))"
+    )
+    assert rows[1:] == [
+        ["1", "2", "3", "-1.01", "1.33", "-0.76"],
+        ["Ein Mann"],
+        ["2", "1", "2", "-1.00", "1.16", "-0.86"],
+        ["Ein"],
+    ]
+    assert "2 kept, 1 dropped, 2 finished" in inspected(browser)
+    place = "(() => { const box = panels[0].canvas.getBoundingClientRect(), found = treeView.place(treeOf(panels[0].reading)"
+    x, y = browser.evaluate(place + ".nodes[1]); return [box.left + found.x + 9, box.top + found.y + 9]; })()")
+    browser.click(x, y)
+    assert state(browser, "node") == [1]
+    assert "forced: <i> Mann log p -3.30" in inspected(browser)
 
 
 def test_texts_are_text(browser, address):

@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.config import resolve
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.figures.lengths import ROWS, loss_by_length
+from transformer_jax.figures.lengths import ROWS, loss_by_length, names_of
 from transformer_jax.training.losses import LossSums
 
 
@@ -41,3 +41,9 @@ def test_losses_are_means_over_the_tokens_of_a_length():
     assert found.counts.tolist() == [3, ROWS + 2]
     np.testing.assert_allclose(found.loss, [(1.10 + 0.02) / 2, (4 * 1.00 + 0.02) / 5], rtol=1e-5)
     assert found.loss[1] == pytest.approx(0.804)
+
+
+def test_runs_are_called_by_what_differs():
+    kinds = [resolve("configs/quickstart.py", [("model.positions", kind)]) for kind in ("sinusoidal", "none")]
+    assert names_of(["runs/a", "runs/b"], kinds) == ["sinusoidal", "none"]
+    assert names_of(["runs/a", "runs/b"], kinds[:1] * 2) == ["runs/a", "runs/b"]

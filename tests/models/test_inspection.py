@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import RnnConfig, TransformerConfig
-from transformer_jax.explorer.attention_readings import attention_readings, joint_norms
+from transformer_jax.explorer.attention_readings import attention_readings
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import attention_records, gradients_times_inputs, target_log_probs
@@ -27,6 +27,7 @@ MODELS = {
     ),
     "rnn": RnnConfig(d_embedding=8, d_hidden=8, d_attention=8, compute_dtype="float32"),
 }
+PAIRS = [(1, 0)]
 SIDES = [[5, 6, 7, 2], [8, 9, 2]]
 
 
@@ -47,10 +48,22 @@ def test_records_have_weights_and_transformed_values(built):
         np.testing.assert_allclose(each.weights.values.sum(axis=-1), 1.0, rtol=1e-5)
     cross = readings["cross"]
     assert cross.weights.axes == ("layer", "head", "target", "source")
-    assert cross.weights.values.shape[2:] == cross.joint_norms.values.shape[1:] == (3, 4)
-    for record in records.values():
-        direct = np.linalg.norm(np.einsum("BHQM,BHMD->BQMD", *map(np.asarray, record)), axis=-1)
-        np.testing.assert_allclose(joint_norms(*map(np.asarray, record)), direct, atol=1e-5)
+    assert cross.weights.values.shape[2:] == (3, 4)
+
+
+def test_norms_and_cosines_give_the_norm_of_what_all_heads_add(built):
+    model, params, sides = built
+    records = jax.jit(partial(attention_records, model))(params, *sides)
+    (reading,) = attention_readings(
+        {path: each for path, each in records.items() if path.endswith("cross_attention")}, {"source": 4, "target": 3}
+    )
+    (record,) = (each for path, each in records.items() if path.endswith("cross_attention"))
+    direct = np.linalg.norm(np.einsum("BHQM,BHMD->BQMD", *map(np.asarray, record)), axis=-1)[0]
+    added = reading.weights.values[0] * reading.value_norms.values[0][:, None]
+    squares = (added**2).sum(axis=0)
+    for (first, second), cosine in zip(PAIRS, reading.value_cosines.values[0], strict=False):
+        squares += 2 * added[first] * added[second] * cosine
+    np.testing.assert_allclose(np.sqrt(squares), direct, atol=1e-5)
 
 
 def test_weights_times_transformed_values_are_the_output(monkeypatch):

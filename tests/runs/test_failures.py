@@ -20,6 +20,7 @@ from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.outcome import TrainingDiverged
+from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
 
@@ -65,6 +66,25 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
         train(config, tmp_path)
     monkeypatch.undo()
     assert train(config, tmp_path).reason == "finished"
+
+
+@pytest.mark.slow
+def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, monkeypatch):
+    """One batch is poisoned each epoch: the run goes on past so many, over a resume too, and then ends."""
+    config = tiny_config(cache, skip_nonfinite=2, log_every=1, evaluate_every=0)
+    original = SingleRun.step
+    poisoned = [4, 6, 9]
+
+    def step(self, number, state, batch, unread):
+        state, found = original(self, number, state, batch, unread)
+        return state, found._replace(finite=np.asarray(False)) if number in poisoned else found
+
+    monkeypatch.setattr(SingleRun, "step", step)
+    train(replace(config, training=replace(config.training, num_updates=6)), tmp_path)
+    with pytest.raises(TrainingDiverged, match="update 9"):
+        train(config, tmp_path)
+    records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "train/loss" in record]
+    assert [record.get("train/skipped_updates") for record in records] == [None, None, None, 1, 1, 2, 2, 2]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.damage import DigestedFolder, require_finite, require_undamaged
 from transformer_jax.checkpoints.format import CheckpointError, remove_unfinished, set_aside, stored_checkpoints
-from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_reads, reported
+from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_reads, problem_of, reported
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.runtime.file_digests import WHOLE, Part
@@ -118,11 +118,12 @@ class Checkpoints:
     def close(self) -> None:
         """Waits for writing to finish and closes the folder."""
         try:
-            with reported(self._directory):
-                self._manager.close()
-        except SaveFailed:
-            remove_unfinished(self._directory)
-            raise
+            self._manager.close()
+        except Exception as error:
+            raise SaveFailed(problem_of(self._directory, error)) from None
+        finally:
+            if not self._options.read_only and is_first():
+                remove_unfinished(self._directory)
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""

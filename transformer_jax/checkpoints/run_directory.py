@@ -122,7 +122,8 @@ class RunDirectory:
     def require_run(self, flag: str = "--workdir") -> None:
         """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
         if not self.path.is_dir():
-            raise ConfigError(f"{flag}: {self.path} does not exist; give the folder that train wrote")
+            problem = "is a file" if self.path.exists() else "does not exist"
+            raise ConfigError(f"{flag}: {self.path} {problem}; give the folder that train wrote")
         if not self.config.is_file():
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")

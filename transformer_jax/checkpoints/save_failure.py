@@ -5,13 +5,14 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ConfigError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -45,16 +46,13 @@ def ignore_abandoned_reads() -> None:
         sys.unraisablehook = hook
 
 
-def require_present(config: Path) -> None:
-    """Raises SaveFailed when the folder of a run, known by its settings, is gone: writing would make another."""
-    if not config.is_file():
-        raise SaveFailed(GONE.format(config.parent))
-
-
 @contextmanager
 def reported(checkpoints: Path) -> Iterator[None]:
     """Raises SaveFailed for whatever saving raises."""
     try:
+        if not checkpoints.is_dir():
+            # Writing would make another run directory in its place.
+            raise SaveFailed(GONE.format(checkpoints.parent))
         yield
     except SaveFailed:
         raise
@@ -93,3 +91,16 @@ def require_room(workdir: Path, state: PyTree, kept: int) -> list[str]:
             f"{workdir} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
         ]
     return []
+
+
+def record_failure(run: RunDirectory, error: Exception) -> str:
+    """One line on why nothing more can be saved, also for ``outcome.json`` if that still can be; raises any other error."""
+    is_gone = not run.path.is_dir()
+    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
+        raise error
+    problem = str(error) if isinstance(error, SaveFailed) else problem_of(run.checkpoints, error)
+    if not is_gone:
+        with suppress(OSError):
+            steps = run.checkpoint_steps()
+            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
+    return problem

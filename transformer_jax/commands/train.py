@@ -42,6 +42,7 @@ CHANGEABLE = (
     "training.keep_last",
     "training.keep_best",
     "training.trackers",
+    "training.skip_nonfinite",
     "data.directory",
     "data.train",
     "data.validation",

@@ -5,6 +5,10 @@ import re
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.plugins import is_registered, registered
 
+# Counts are 32-bit integers on the device; beyond the others no memory suffices.
+LARGEST = 2**31 - 1
+MOST = {"beam_width": 1000, "max_extra_tokens": 100_000, "tokens_per_update": 2**30, "prefetch_batches": 10_000}
+
 
 def require(condition: bool, key: str, problem: str) -> None:
     """Raises ConfigError naming ``key`` unless ``condition`` holds."""
@@ -22,10 +26,13 @@ def require_choice(key: str, value: str, choices: tuple[str, ...], kind: str = "
 
 
 def require_positive(block: str, settings: object, *names: str) -> None:
-    """Raises ConfigError unless every named field of ``settings`` is above zero."""
+    """Raises ConfigError unless every named field of ``settings`` is above zero, and no more than could ever be meant."""
     for name in names:
         value = getattr(settings, name)
         require(value > 0, f"{block}.{name}", f"{value} must be above 0")
+        require(
+            value <= MOST.get(name, LARGEST), f"{block}.{name}", f"{value} must be at most {MOST.get(name, LARGEST)}"
+        )
 
 
 def require_fraction(block: str, settings: object, *names: str) -> None:

@@ -47,7 +47,8 @@ class TrainingConfig:
 
     With ``evaluate_every`` 0 the run never decodes, not even at its end: leave that to ``evaluate --watch``. Then no
     checkpoint is kept for its score, only the last ``keep_last``. ``validation_beam_width``: 1 decodes greedily, 0 as
-    ``decoding`` says.
+    ``decoding`` says. Of updates whose loss or gradient is not finite ``skip_nonfinite`` are skipped and counted, over the
+    whole run; the next one ends it, with the tensor that was not finite.
     """
 
     num_updates: int = 100_000
@@ -60,6 +61,7 @@ class TrainingConfig:
     validation_beam_width: int = 0
     keep_last: int = 5
     keep_best: int = 1
+    skip_nonfinite: int = 0
     trackers: str = "jsonl,tensorboard"
 
     @property
@@ -70,7 +72,15 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_positive("training", self, "num_updates", "checkpoint_every", "log_every", "keep_last")
         require_fraction("training", self, "label_smoothing")
-        for name in ("evaluate_every", "patience", "validation_sentences", "validation_beam_width", "keep_best"):
+        counts = (
+            "evaluate_every",
+            "patience",
+            "validation_sentences",
+            "validation_beam_width",
+            "keep_best",
+            "skip_nonfinite",
+        )
+        for name in counts:
             require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
         for name in self.tracker_names:
             require_choice("training.trackers", name, TRACKERS, "tracker")

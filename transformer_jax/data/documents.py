@@ -11,7 +11,7 @@ from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
-from transformer_jax.data.text_files import check_sentence, hash_file, raw_lines
+from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines, require_no_archive
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
@@ -44,6 +44,8 @@ class DocumentSource(Protocol):
 def lines(path: Path) -> Iterator[Document]:
     """Every line of a file; the line feed that ends it is counted, and is not part of the text."""
     for number, raw in enumerate(raw_lines(path), start=1):
+        if number == 1:
+            require_no_archive(raw, str(path))
         yield Document(check_sentence(raw.removesuffix(b"\n"), f"{path}, line {number}"), len(raw))
 
 
@@ -90,7 +92,7 @@ class TextFolder:
         folder = Path(self.directory).expanduser()
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
-        found = [folder / f"{split}{ending}" for ending in ENDINGS if (folder / f"{split}{ending}").is_file()]
+        found = [folder / f"{split}{ending}" for ending in ENDINGS if is_text_file(folder / f"{split}{ending}")]
         if len(found) > 1:
             raise DataError(
                 f"{folder}: both {found[0].name} and {found[1].name} exist; remove the one that is not meant"
@@ -144,7 +146,7 @@ class HeldOutTail:
     def _file(self, split: str) -> Path:
         require_split(split, ("train", "validation"), f"data.file={self.file}")
         path = Path(self.file).expanduser()
-        if not path.is_file():
+        if not is_text_file(path):
             raise DataError(f"data.file: {str(path)!r} is not a file; give a text, plain, .gz or .xz")
         return path
 

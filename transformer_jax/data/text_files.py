@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,6 +21,17 @@ _SAMPLE_BYTES = 1 << 16
 _COUNTED_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NO_TEXT = {
+    b"\x1f\x8b": "looks like gzip; name it .gz",
+    b"\xfd7zXZ\0": "looks like xz; unpack it, or name it .xz where that is read",
+    b"PK\x03\x04": "looks like a zip archive; unpack it",
+    b"BZh": "looks like bzip2; unpack it",
+    b"\xff\xfe": "is UTF-16; convert it to UTF-8",
+    b"\xfe\xff": "is UTF-16; convert it to UTF-8",
+    b"\x7fELF": "is not a text file",
+    b"\x89PNG": "is not a text file",
+    b"%PDF-": "is not a text file",
+}
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -83,8 +95,17 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:
     """The text of line ``number``, from 1, of the file ``name``; raises DataError as ``read_lines`` does."""
-    line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+    if number == 1:
+        require_no_archive(line, name)
+        line = line.removeprefix(_BYTE_ORDER_MARK)
     return check_sentence(line.removesuffix(b"\r"), f"{name}, line {number}")
+
+
+def require_no_archive(start: bytes, name: str) -> None:
+    """Raises DataError where a file begins as no text does, and says what it is."""
+    for magic, problem in _NO_TEXT.items():
+        if start.startswith(magic):
+            raise DataError(f"{name}: {problem}")
 
 
 def hash_file(path: Path) -> str:
@@ -195,8 +216,20 @@ class TextCorpus:
             raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")
 
 
+def is_text_file(path: Path) -> bool:
+    """Whether the file is there; raises DataError where the name is that of a folder, a broken link, a pipe or a device."""
+    if path.is_file() or not os.path.lexists(path):
+        return path.is_file()
+    kinds = {"a directory": path.is_dir(), "a pipe": path.is_fifo(), "a socket": path.is_socket()}
+    is_device = path.is_block_device() or path.is_char_device()
+    kind = next(
+        (kind for kind, is_it in kinds.items() if is_it), "a device" if is_device else "a link that leads nowhere"
+    )
+    raise DataError(f"{path} is {kind}; give a text file")
+
+
 def _plain_or_gzip(folder: Path, name: str) -> Path | None:
-    found = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+    found = [path for path in (folder / name, folder / f"{name}.gz") if is_text_file(path)]
     if len(found) == 2:
         raise DataError(f"{folder}: both {name} and {name}.gz exist; remove the one that is not meant")
     return found[0] if found else None

@@ -30,22 +30,19 @@ def _reading(
 ) -> AttentionReading:
     weights = np.stack([np.asarray(each.weights[0, :, :num_rows, :num_columns], np.float32) for each in records])
     transformed = np.stack([np.asarray(each.transformed[0, :, :num_columns], np.float32) for each in records])
+    norms = np.linalg.norm(transformed, axis=-1)
     return AttentionReading(
         kind,
         rows,
         columns,
         NamedArray((LAYER, HEAD, rows, columns), weights),
-        NamedArray((LAYER, HEAD, columns), np.linalg.norm(transformed, axis=-1)),
-        NamedArray((LAYER, rows, columns), joint_norms(weights, transformed)),
+        NamedArray((LAYER, HEAD, columns), norms),
+        NamedArray((LAYER, "pair", columns), cosines_of_heads(transformed, norms)),
     )
 
 
-def joint_norms(weights_LHQM: np.ndarray, transformed_LHMD: np.ndarray) -> np.ndarray:
-    """Norm of the sum over heads of weight times transformed value [L, Q, M] (Kobayashi et al. 2020, section 3.2).
-
-    By the products of the transformed values of two heads, so that no [Q, M, D] is made.
-    """
-    products_LMHG = np.einsum("LHMD,LGMD->LMHG", transformed_LHMD, transformed_LHMD, optimize=True)
-    weights_LMQH = np.transpose(weights_LHQM, (0, 3, 2, 1))
-    squares_LMQ = ((weights_LMQH @ products_LMHG) * weights_LMQH).sum(axis=-1)
-    return np.sqrt(np.maximum(np.swapaxes(squares_LMQ, 1, 2), 0.0))
+def cosines_of_heads(transformed_LHMD: np.ndarray, norms_LHM: np.ndarray) -> np.ndarray:
+    """Cosines of the transformed values of two heads at each place [L, pairs, M]; 0 where one is zero."""
+    first, second = np.tril_indices(transformed_LHMD.shape[1], -1)
+    products = np.einsum("LPMD,LPMD->LPM", transformed_LHMD[:, first], transformed_LHMD[:, second])
+    return products / np.maximum(norms_LHM[:, first] * norms_LHM[:, second], np.finfo(np.float32).tiny)

@@ -133,22 +133,35 @@ function matrixOf(reading, attention, layer, head, measure) {
 
 function valuesOf(reading, attention, layer, head, measure, numRows, numColumns) {
   const size = numRows * numColumns;
-  const whole = { rollout: attention.rollout[layer], gradient: reading.gradients[attention.kind], norms: head ? null : attention.jointNorms[layer] }[measure];
+  const whole = { rollout: attention.rollout[layer], gradient: reading.gradients[attention.kind] }[measure];
   const packed = arrayOf(whole || attention.weights[layer]);
-  const norms = measure === "norms" && head ? arrayOf(attention.valueNorms) : true;
-  if (!packed || !norms) return null;
-  const { steps, table } = packed, values = new Float32Array(size);
-  if (whole) {
-    for (let place = 0; place < size; place++) values[place] = table[steps[place]];
-  } else if (head) {
-    const start = (head - 1) * size;
-    for (let place = 0; place < size; place++) values[place] = table[steps[start + place]];
-  } else {
-    for (let place = 0; place < steps.length; place++) values[place % size] += table[steps[place]] / attention.heads;
-  }
-  if (measure === "norms" && head) {
-    const start = (layer * attention.heads + head - 1) * numColumns;
-    for (let place = 0; place < size; place++) values[place] *= norms.table[norms.steps[start + place % numColumns]];
+  if (measure === "norms") return packed && normsOf(attention, layer, head, numColumns);
+  if (!packed) return null;
+  const { steps, table } = packed, values = new Float32Array(size), start = whole || !head ? 0 : (head - 1) * size;
+  const count = whole || head ? 1 : attention.heads;
+  for (let place = 0; place < size * count; place++) values[place % size] += table[steps[start + place]] / count;
+  return values;
+}
+
+// The norm of weight times transformed value of a head; of all of them together it follows from their cosines.
+function normsOf(attention, layer, head, numColumns) {
+  const [weights, norms, cosines] = [attention.weights[layer], attention.valueNorms, attention.valueCosines[layer]].map(arrayOf);
+  if (!norms || !cosines) return null;
+  const { heads } = attention, size = weights.steps.length / heads, values = new Float32Array(size);
+  const chosen = head ? [head - 1] : counted(heads), added = new Float32Array(heads);
+  for (let place = 0; place < size; place++) {
+    const column = place % numColumns;
+    let square = 0;
+    for (const each of chosen) {
+      added[each] = weights.table[weights.steps[each * size + place]] * norms.table[norms.steps[(layer * heads + each) * numColumns + column]];
+      square += added[each] ** 2;
+      if (head) continue;
+      for (let other = 0; other < each; other++) {
+        const pair = each * (each - 1) / 2 + other;
+        square += 2 * added[each] * added[other] * cosines.table[cosines.steps[pair * numColumns + column]];
+      }
+    }
+    values[place] = Math.sqrt(Math.max(square, 0));
   }
   return values;
 }
@@ -510,6 +523,7 @@ function treeOf(reading) {
   for (let index = search.hypotheses.length ? search.hypotheses[0] : -1; index >= 0; index = nodes[index].parent) nodes[index].isBest = true;
   const depth = 1 + nodes.reduce((most, node) => Math.max(most, node.position), 0);
   const height = 1 + nodes.reduce((most, node) => Math.max(most, node.rank), 0);
+  search.opened = new Set();
   search.tree = { search, nodes, depth, height };
   return search.tree;
 }
@@ -604,36 +618,42 @@ function inspectNode(tree, node) {
     element("p", `this token: probability ${Math.exp(node.log_prob - before).toFixed(3)}; log-probability of all ${fixed(node.log_prob)}` +
       (node.score === null ? "" : `; / ${fixed(node.divisor)} = score ${fixed(node.score)}`)),
   ];
-  if (node.status === "dropped") parts.push(...forcedParts(tree.search, node.tokens));
-  const following = node.following.length ? node.following : [];
-  const siblings = node.parent < 0 ? tree.search.first : tree.nodes[node.parent].following;
-  for (const [title, options, tokens] of [["what may follow", following, node.tokens], ["instead of this token", siblings, node.tokens.slice(0, -1)]]) {
+  if (node.status === "dropped") parts.push(...forcedParts(tree.search, node.tokens.join()));
+  const { search } = tree, siblings = node.parent < 0 ? search.first : tree.nodes[node.parent].following;
+  for (const [title, options, tokens] of [["what may follow", node.following, node.tokens], ["instead of this token", siblings, node.tokens.slice(0, -1)]]) {
     if (!options.length) continue;
-    parts.push(element("h2", title), element("table", options.map(([token, piece, logProb]) => {
-      const target = element("div"), bar = element("i");
+    parts.push(element("h2", title), element("table", options.flatMap(([token, piece, logProb]) => {
+      const bar = element("i"), key = [...tokens, token].join(), isKnown = key in search.forced;
       bar.style.width = 100 * Math.exp(logProb) + "%";
-      const show = () => target.replaceChildren(...(target.children.length ? [] : forcedParts(tree.search, [...tokens, token])));
-      const known = [...tokens, token].join() in tree.search.forced;
-      const button = element("button", shown(piece), { type: "button", onclick: show, disabled: !known && !page.served, title: known || page.served ? "what the search finds with it" : "not computed ahead" });
-      return element("tr", [element("td", [button, target]), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar")]);
+      const open = () => {
+        if (!search.opened.delete(key)) search.opened.add(key);
+        if (!isKnown) ask(search, key, [...tokens, token]);
+        inspect();
+      };
+      const button = element("button", shown(piece), { type: "button", onclick: open, disabled: !isKnown && !page.served, title: isKnown || page.served ? "what the search finds with it" : "not computed ahead" });
+      const below = search.opened.has(key) ? forcedParts(search, key) : [];
+      const row = element("tr", [element("td", button), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar")]);
+      return [row, ...below.map((part) => element("tr", element("td", part, { colSpan: 3 })))];
     })));
   }
   return parts;
 }
 
-// What the search finds when it must begin with these tokens: computed ahead, or asked of the run.
-function forcedParts(search, tokens) {
-  const key = tokens.join(), found = search.forced[key];
-  if (found) return [element("p", ["forced: ", element("b", found.text || "(empty)"), ` log p ${fixed(found.logProb)}, score ${fixed(found.score)}`])];
-  if (!page.served) return [];
-  const waiting = element("p", "asking the run …");
-  fetch("forced", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ run: state.run, text: readingOf(state.run).source, prefix: tokens }) })
-    .then((answer) => answer.json()).then((answer) => {
-      if (answer.error) return waiting.replaceChildren(answer.error);
-      search.forced[key] = answer;
-      waiting.replaceWith(...forcedParts(search, tokens));
-    }).catch(() => waiting.replaceChildren("the run does not answer; is explore --serve still running?"));
-  return [waiting];
+// What the search finds when it must begin with the tokens of a key: computed ahead, or asked of the run.
+function forcedParts(search, key) {
+  const found = search.forced[key];
+  if (!found) return [];
+  if (found.words) return [element("p", found.words)];
+  return [element("p", ["forced: ", element("b", found.text || "(empty)"), ` log p ${fixed(found.logProb)}, score ${fixed(found.score)}`])];
+}
+
+function ask(search, key, prefix) {
+  search.forced[key] = { words: "asking the run …" };
+  const question = JSON.stringify({ run: state.run, text: readingOf(state.run).source, prefix });
+  fetch("forced", { method: "POST", headers: { "content-type": "application/json" }, body: question })
+    .then((answer) => answer.json()).then((answer) => { search.forced[key] = answer.error ? { words: answer.error } : answer; })
+    .catch(() => { search.forced[key] = { words: "no answer; is explore --serve still running?" }; })
+    .then(inspect);
 }
 
 // The averages of every head: a table of layers and heads for each statistic.

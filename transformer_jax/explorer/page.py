@@ -15,6 +15,8 @@ from transformer_jax.explorer.packing import Blocks
 from transformer_jax.explorer.reading import AttentionReading, Reading
 from transformer_jax.explorer.search_tree import Forced, Next, SearchTree
 
+# Where no weight of a layer is larger, finer steps would only make the page larger: 0.004 is stored to within 0.0002.
+WEIGHT_SCALE = 1 / 3
 NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
 
 
@@ -83,10 +85,10 @@ class Page:
             "columns": reading.columns,
             "layers": len(reading.weights.values),
             "heads": reading.weights.values.shape[1],
-            "weights": self._blocks.add_layers(reading.weights),
+            "weights": self._blocks.add_layers(reading.weights, WEIGHT_SCALE),
             "valueNorms": self._blocks.add(reading.value_norms),
-            "jointNorms": self._blocks.add_layers(reading.joint_norms),
-            "rollout": [] if rollout is None else self._blocks.add_layers(rollout),
+            "valueCosines": self._blocks.add_layers(reading.value_cosines),
+            "rollout": [] if rollout is None else self._blocks.add_layers(rollout, WEIGHT_SCALE),
         }
 
     def html(self) -> str:

@@ -24,8 +24,10 @@ class AttentionReading:
     """One kind of attention (``encoder``, ``decoder`` or ``cross``): every layer and head, from ``rows`` to ``columns``.
 
     ``weights`` (layer, head, rows, columns). ``value_norms`` (layer, head, columns): the norm of a transformed value, which
-    times the weight is what a head adds. ``joint_norms`` (layer, rows, columns): the norm of what all heads add (both
-    Kobayashi et al. 2020). ``rollout`` (layer, rows, columns): Abnar and Zuidema 2020; None where there is no stack.
+    times the weight is the norm of what a head adds (Kobayashi et al. 2020, section 3.2). ``value_cosines`` (layer, pair,
+    columns): the cosine of the transformed values of two heads, (1, 0), (2, 0), (2, 1), ...: with them the norm of what all
+    heads add together follows, and is not stored. ``rollout`` (layer, rows, columns): Abnar and Zuidema 2020; None where there
+    is no stack.
     """
 
     kind: str
@@ -33,7 +35,7 @@ class AttentionReading:
     columns: str
     weights: NamedArray
     value_norms: NamedArray
-    joint_norms: NamedArray
+    value_cosines: NamedArray
     rollout: NamedArray | None = None
 
 

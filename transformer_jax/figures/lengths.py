@@ -1,13 +1,15 @@
 """The loss against the length of the target: how far untrained positions reach (Vaswani et al. 2017, section 3.5)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from transformer_jax.analysis.differing_settings import differing_settings
 from transformer_jax.array_types import EOS_ID
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.figures.subject import Subject
@@ -60,10 +62,19 @@ def _joined(sentences: list[list[int]]) -> Sentences:
     return Sentences(np.concatenate([np.asarray(ids, np.int32) for ids in sentences]), lengths)
 
 
+def names_of(folders: Sequence[str], configs: Sequence[ExperimentConfig]) -> list[str]:
+    """Runs by the settings in which they differ, where these are few and tell them apart; else by their folders."""
+    settings = differing_settings(configs)
+    values = [", ".join(column) for column in zip(*settings.values(), strict=True)]
+    return values if 1 <= len(settings) <= 2 and len(set(values)) == len(folders) else list(folders)
+
+
 def make(subject: Subject, path: Path) -> list[str]:
     """Draws a line for the run and each of ``--others``; a dotted one where the lengths of its training end."""
     subject.require_translation()
-    found = {each.label: loss_by_length(each.trained, limit=subject.limit) for each in (subject, *subject.others)}
+    runs = (subject, *subject.others)
+    names = names_of([run.name for run in runs], [run.config for run in runs])
+    found = {name: loss_by_length(run.trained, limit=subject.limit) for name, run in zip(names, runs, strict=True)}
     longest_trained = subject.config.data.max_target_tokens + 1
     highest = max(float(numbers.loss.max()) for numbers in found.values())
     lines = {name: (numbers.lengths, numbers.loss) for name, numbers in found.items()}

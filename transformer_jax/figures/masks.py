@@ -17,6 +17,7 @@ from transformer_jax.figures.subject import Subject
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.registry import new_tokenizers
+from transformer_jax.visualization.attention_maps import visible_piece
 from transformer_jax.visualization.panels import MatrixPanel, draw_panels
 
 SPLIT, READ = "validation", 64
@@ -101,6 +102,6 @@ def _names(tokens: Tokens, tokenizer: object) -> list[str]:
     """The pieces of the first row."""
     pieces = tokenizer.pieces(np.asarray(tokens.ids[0]).tolist())  # type: ignore[attr-defined]
     return [
-        PADDING if segment == 0 else "</s>" if ids == EOS_ID else piece
+        PADDING if segment == 0 else "</s>" if ids == EOS_ID else visible_piece(piece)
         for piece, ids, segment in zip(pieces, tokens.ids[0], tokens.segments[0], strict=True)
     ]

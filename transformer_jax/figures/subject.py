@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError, ExperimentConfig
@@ -28,11 +27,6 @@ class Subject:
         if self.open_run is None:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
         return self.open_run()
-
-    @property
-    def label(self) -> str:
-        """The last part of its name."""
-        return Path(self.name).name
 
     @property
     def is_trained(self) -> bool:

@@ -2,11 +2,9 @@
 
 import shlex
 import sys
-from contextlib import suppress
 from typing import NamedTuple
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, problem_of
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.registry import TASKS
@@ -60,17 +58,3 @@ def _has_test_split(config: ExperimentConfig) -> bool:
     except DataError:
         return False
     return True
-
-
-def end_by_failed_save(run: RunDirectory, error: SaveFailed | OSError) -> int:
-    """Says in one line that nothing more can be saved, also in ``outcome.json`` if it can; raises any other error."""
-    is_gone = not run.path.is_dir()
-    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
-        raise error
-    problem = str(error) if isinstance(error, SaveFailed) else problem_of(run.checkpoints, error)
-    print(problem, file=sys.stderr)
-    if not is_gone:
-        with suppress(OSError):
-            steps = run.checkpoint_steps()
-            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
-    return 1

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.checkpoints.save_failure import require_present, require_room
+from transformer_jax.checkpoints.save_failure import require_room
 from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.callbacks import Callback
@@ -150,7 +150,7 @@ class RunRecord:
         Raises TrainingDiverged when loss or gradient are not finite, and says where; ``state`` is the newest.
         """
         self._checkpoints.require_saving()
-        if not metrics.finite:
+        if not metrics.finite and self._counters.skipped >= self.config.training.skip_nonfinite:
             self._explain_divergence(number, metrics, state())
         self._counters.add(metrics)
         self._tokens += float(metrics.sums.tokens)
@@ -166,7 +166,6 @@ class RunRecord:
             "train/target_tokens": self._counters.total_tokens,
             "speed/target_tokens_per_second": rate,
         }
-        require_present(self.directory.config)
         self._log.write(number, logged)
         self._run.callback.on_log(number, logged)
         self._goodput.write(number)
@@ -234,7 +233,6 @@ class RunRecord:
 
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
-        require_present(self.directory.config)
         with self._clock.spend("checkpoint"):
             self._checkpoints.save(state, _progress(self._run, self._log), score)
         self._run.callback.on_checkpoint(int(state.step), self.directory.checkpoints / str(int(state.step)))

@@ -7,6 +7,7 @@ from transformer_jax.config import hyperparameters_of
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.progress import TrainingProgress
 from transformer_jax.runs.record import RunRecord
+from transformer_jax.runtime.distributed import wait_for_all
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState
@@ -21,6 +22,7 @@ class SingleRun:
         self._mesh = record.update.mesh
         self._hyperparameters = put_hyperparameters(hyperparameters_of(record.config), self._mesh)
         self._is_alone = jax.process_count() == 1
+        self._met_shapes: set[tuple[tuple[int, ...], ...]] = set()
 
     def begin(self) -> tuple[int, TrainState]:
         """Restores or initializes the state; a new run is dry-run once."""
@@ -40,9 +42,17 @@ class SingleRun:
         with self._clock.spend("compile"):
             self._progress.warn_of_unplanned_shape(self._compiled, batch, number)
             step = self._compiled.for_batch(batch)
+            self._await_compilation(batch, number)
         state, metrics = step(state, batch, self._hyperparameters)
         self._log(number - 1, state, unread)
         return state, metrics
+
+    def _await_compilation(self, batch: PyTree, number: int) -> None:
+        """Waits, before the first update of a shape, for processes that compile it more slowly."""
+        shape = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
+        if not self._is_alone and shape not in self._met_shapes:
+            self._met_shapes.add(shape)
+            wait_for_all(f"compilation for update {number}")
 
     def is_boundary(self, number: int) -> bool:
         """Whether a validation or a checkpoint is due, or the last update is made."""

@@ -13,14 +13,14 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.config import ExperimentConfig, load_run_config
+from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.loop import train_loop
-from transformer_jax.runs.outcome import Outcome, TrainingDiverged, end_by_failed_save, summary
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged, summary
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
 from transformer_jax.runs.record import PreparedRun, ShouldStop, open_record, prepare_run
@@ -41,11 +41,13 @@ from transformer_jax.runtime.distributed import (
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.protocol import TrainingData
-from transformer_jax.tasks.registry import objective_of
+from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.visualization.curves import draw_curves, present_keys
+
+GENERATED = ("grammar", "copy", "reverse")
 
 
 def train(
@@ -64,7 +66,8 @@ def train(
         print(error, file=sys.stderr)
         return 1
     except (SaveFailed, OSError) as error:
-        return end_by_failed_save(RunDirectory(workdir), error)
+        print(record_failure(RunDirectory(workdir), error), file=sys.stderr)
+        return 1
     say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
     return 0
 
@@ -106,8 +109,8 @@ def run_training(
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
                 finally:
-                    # On a full disk the error that ended the run is the one to report.
-                    with suppress(OSError):
+                    # The error that ended the run is the one to report: a full disk, a folder that is gone.
+                    with suppress(OSError, DataError):
                         _draw_curves(directory, config)
 
 
@@ -205,9 +208,14 @@ def _prepared_in(
 def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
     """The settings as the run keeps them: folders written out, ``auto`` resolved for ``mesh``.
 
-    Raises ConfigError when rows do not divide over the devices, or nothing or everything is frozen.
+    Raises ConfigError when rows do not divide over the devices, or nothing or everything is frozen, and DataError when there
+    is no validation split.
     """
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
+    if config.training.evaluate_every and not getattr(config.data, "file", ""):
+        TASKS[config.task].require_split(config, "validation")
+    if config.data.directory and config.data.source in GENERATED:
+        say(f"data.directory: not read, since data.source={config.data.source} is generated", file=sys.stderr)
     config = resolve_compute_dtype(with_absolute_directory(config), partial(compute_dtype_of, directory, mesh))
     if config.optimizer.freeze:
         frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +12,16 @@ from typing import Any, TextIO, TypeVar
 
 import jax
 import numpy as np
+from jax._src.distributed import global_state as distributed_state
 from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
 
 # Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
-SECONDS_UNTIL_DEAD = 30
+SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
+# How long processes wait for each other where one may compile or read for long: the first collective alone waits 30 s.
+SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
+SECONDS_UNTIL_TOLD = 20.0
 Json = TypeVar("Json")
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
@@ -41,6 +46,34 @@ def join_processes() -> None:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
         advice = "if one dies, the others end within a minute; the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
+        wait_for_all("start")
+
+
+def wait_for_all(name: str) -> None:
+    """A barrier: returns when all processes have called it with this name, each name once.
+
+    Collectives give up after 30 s, and end the process with frames of C++; here slow processes are awaited, and that is told.
+    Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds, 1800 where it is not set.
+    """
+    client = distributed_state.client
+    if jax.process_count() == 1 or client is None:
+        return
+    told = threading.Timer(SECONDS_UNTIL_TOLD, _tell, [f"process {jax.process_index()} waits for the others: {name}"])
+    told.daemon = True
+    told.start()
+    try:
+        client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"--distributed: not all processes came to {name!r} in {SECONDS_TO_WAIT} s; raise TRANSFORMER_JAX_SECONDS_TO_WAIT "
+            f"if they are slow ({str(error).splitlines()[0][:200]})"
+        ) from None
+    finally:
+        told.cancel()
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _by_hand() -> dict[str, Any]:

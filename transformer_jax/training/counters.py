@@ -12,7 +12,7 @@ class Counters:
     """Counters that a run keeps between updates; saved in every checkpoint, so that a resumed run has them.
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
-    last line of the log.
+    last line of the log. ``skipped`` updates were not finite and changed nothing.
     """
 
     best: float | None = None
@@ -22,6 +22,7 @@ class Counters:
     correct: float = 0.0
     tokens: float = 0.0
     total_tokens: float = 0.0
+    skipped: int = 0
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "Counters":
@@ -33,18 +34,25 @@ class Counters:
         return asdict(self)
 
     def add(self, metrics: StepMetrics) -> None:
-        """Adds what one update reported."""
+        """Adds what one update reported; of a skipped one that it was."""
+        if not metrics.finite:
+            self.skipped += 1
+            return
         for name, value in metrics.sums._asdict().items():
             setattr(self, name, getattr(self, name) + float(value))
         self.total_tokens += float(metrics.sums.tokens)
 
     def take_window(self) -> dict[str, float]:
         """Means since the last call, per target token."""
+        # None where all updates since were skipped.
+        tokens = self.tokens or 1.0
         means = {
-            "train/loss": self.loss / self.tokens,
-            "train/nll": self.nll / self.tokens,
-            "train/accuracy": self.correct / self.tokens,
+            "train/loss": self.loss / tokens,
+            "train/nll": self.nll / tokens,
+            "train/accuracy": self.correct / tokens,
         }
+        if self.skipped:
+            means["train/skipped_updates"] = float(self.skipped)
         self.loss = self.nll = self.correct = self.tokens = 0.0
         return means
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 
 from transformer_jax.visualization import canvas
-from transformer_jax.visualization.attention_maps import COLORS, visible_piece
+from transformer_jax.visualization.attention_maps import COLORS
 from transformer_jax.visualization.canvas import INK, LINE_COLORS, font
 
 WIDTH, HEIGHT = 3.9, 2.7
@@ -104,8 +104,7 @@ class MatrixPanel:
         axes.grid(False)
         for names, set_ticks, turned in ((self.rows, axes.set_yticks, 0), (self.columns, axes.set_xticks, 90)):
             if names:
-                labels = [visible_piece(name) for name in names]
-                set_ticks(range(len(names)), labels=labels, rotation=turned, fontproperties=font(7.5), color=INK)
+                set_ticks(range(len(names)), labels=list(names), rotation=turned, fontproperties=font(7.5), color=INK)
         for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             label.set_parse_math(False)
         for spine in axes.spines.values():

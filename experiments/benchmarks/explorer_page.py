@@ -1,0 +1,138 @@
+"""Size and speed of the explorer's page for the paper's base model, by the clock of a headless Chromium.
+
+    python experiments/benchmarks/explorer_page.py --output=results.json
+
+The model is randomly initialized and reads random tokens, so its attention is diffuse; with --sharpness=3 the weights are
+instead the softmax of normal scores of that standard deviation, which compress worst. Needs Chromium (Debian: chromium).
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from transformer_jax.config import TransformerConfig
+from transformer_jax.explorer.attention_readings import attention_readings
+from transformer_jax.explorer.page import Page, RunName
+from transformer_jax.explorer.reading import AttentionReading, NamedArray, Reading
+from transformer_jax.explorer.teacher_forcing import TeacherForcing
+from transformer_jax.explorer.translation_subject import with_rollout
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import init_params
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from headless_chromium import Browser, headless_chromium
+
+VOCABULARY = 37_000
+VIEWS = ("matrix", "lines", "grid")
+REPEATS = 15
+
+# From a key to the next frame after what it drew, and the script's own part of that, in ms.
+PRESS = """
+new Promise((done) => {
+  const start = performance.now();
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "%s", bubbles: true }));
+  const script = performance.now() - start;
+  requestAnimationFrame(() => { const channel = new MessageChannel();
+    channel.port1.onmessage = () => done([script, performance.now() - start]); channel.port2.postMessage(0); });
+})
+"""
+
+
+def read_by_base(tokens: int) -> list[AttentionReading]:
+    """The readings of 6 layers of 8 heads, width 512, randomly initialized."""
+    model = build_model(TransformerConfig(), VOCABULARY, VOCABULARY)
+    params = jax.jit(partial(init_params, model))(jax.random.key(0))
+    ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, tokens)).tolist()
+    passed = TeacherForcing(model)(params, ids, with_gradients=False)
+    return attention_readings(passed.records, dict.fromkeys(("source", "target", "input"), tokens))
+
+
+def sharpened(reading: AttentionReading, sharpness: float, rng: np.random.Generator) -> AttentionReading:
+    """The same with the weights of random scores."""
+    values = reading.weights.values
+    scores = sharpness * rng.standard_normal(values.shape, dtype=np.float32)
+    scores = np.where(values > 0, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return replace(reading, weights=replace(reading.weights, values=weights))
+
+
+def page_of(readings: list[AttentionReading], tokens: int) -> str:
+    """The page of one text; gradients are random."""
+    rng = np.random.default_rng(1)
+    pieces = [f"\u2581word{index}" for index in range(tokens)]
+    axes = {"source": pieces, "target": pieces, "input": ["<s>", *pieces[:-1]]}
+    gradients = {
+        each.kind: NamedArray(
+            (each.rows, each.columns), rng.standard_normal((tokens, tokens)) * (each.weights.values[0, 0] > 0)
+        )
+        for each in readings
+        if each.kind != "encoder"
+    }
+    page = Page("base", [RunName("base", "update 0")])
+    text = " ".join(pieces)
+    page.add_reading(Reading(text, text, axes, with_rollout(readings), gradients, [-1.0] * tokens), text=0, run=0)
+    return page.html()
+
+
+def measured(browser: Browser, address: str) -> dict[str, object]:
+    """Milliseconds to the first view, and of switching heads and layers in every view."""
+    found: dict[str, object] = {}
+    firsts = []
+    for _ in range(3):
+        browser.open(f"{address}#view=matrix")
+        firsts.append(browser.evaluate("performance.getEntriesByName('first view')[0].startTime"))
+    found["first view"] = firsts
+    for view in VIEWS:
+        browser.open(f"{address}#view={view}")
+        browser.evaluate("new Promise((done) => setTimeout(done, 3000))")
+        for name, key in (("head", "ArrowRight"), ("layer", "ArrowDown")):
+            times = [browser.evaluate(PRESS % key) for _ in range(REPEATS)]
+            script, frame = zip(*times, strict=True)
+            found[f"{name} in {view}"] = {
+                "script": statistics.median(script),
+                "to the frame": statistics.median(frame),
+                "slowest": max(frame),
+            }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--sharpness", type=float, default=0.0)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    readings = read_by_base(options.tokens)
+    if options.sharpness:
+        rng = np.random.default_rng(2)
+        readings = [sharpened(each, options.sharpness, rng) for each in readings]
+    start = time.perf_counter()
+    html = page_of(readings, options.tokens)
+    result: dict[str, object] = {
+        "tokens": options.tokens,
+        "sharpness": options.sharpness,
+        "MB": len(html.encode()) / 1e6,
+        "seconds to pack": time.perf_counter() - start,
+    }
+    with tempfile.TemporaryDirectory() as folder, headless_chromium() as browser:
+        path = Path(folder) / "page.html"
+        path.write_text(html, encoding="utf-8")
+        result |= measured(browser, path.as_uri())
+    text = json.dumps(result, indent=2)
+    print(text)
+    if options.output:
+        options.output.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Judges of a disturbed run: the same to the bit as an undisturbed one, or a refusal in a sentence; never a traceback."""
+
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.checkpoints.manager import Checkpoints, on_host
+
+FRAMES = re.compile(
+    r"Traceback \(most recent call last\)|^\s+File \"|\*\*\* Check failure|Fatal Python error", re.MULTILINE
+)
+LONGEST_REFUSAL = 12
+"""Lines; one sentence, or a sentence and the settings that differ."""
+
+
+class Verdict(NamedTuple):
+    """``kind``: resumed, refused, traceback, wrong, hang or lost."""
+
+    kind: str
+    detail: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is what was promised."""
+        return self.kind in ("resumed", "refused")
+
+
+def records_of(run: Path) -> list[dict]:
+    """What was logged, but how fast."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if "per_second" not in key} for line in lines]
+
+
+def state_of(run: Path, step: int) -> list[np.ndarray]:
+    """The parameters of a checkpoint, on the host."""
+    with closing(Checkpoints(run / "checkpoints", read_only=True)) as checkpoints:
+        params = checkpoints.restore_params(step, on_host(checkpoints.shapes(step)))
+    leaves: list[np.ndarray] = []
+
+    def walk(tree: object) -> None:
+        if isinstance(tree, dict):
+            for name in sorted(tree):
+                walk(tree[name])
+        else:
+            leaves.append(np.asarray(tree))
+
+    walk(params)
+    return leaves
+
+
+def judge_refusal(status: int, output: str) -> Verdict:
+    """A command that ended with another status than 0."""
+    if FRAMES.search(output):
+        return Verdict("traceback", output[-2000:])
+    said = [line for line in output.splitlines() if line.strip()]
+    return Verdict("refused", said[-1]) if said else Verdict("traceback", f"status {status} without a word")
+
+
+def judge(status: int, output: str, run: Path, undisturbed: Path, step: int) -> Verdict:
+    """Compares what the same command made of a disturbed run with the undisturbed one."""
+    if FRAMES.search(output):
+        return Verdict("traceback", output[-2000:])
+    if status:
+        return judge_refusal(status, output)
+    try:
+        pairs = list(zip(state_of(run, step), state_of(undisturbed, step), strict=True))
+    except (OSError, ValueError) as error:
+        return Verdict("lost", str(error))
+    if not all(np.array_equal(ours, theirs) for ours, theirs in pairs):
+        return Verdict("wrong", "parameters differ")
+    is_told = "records were lost" in output
+    if not is_told and records_of(run) != records_of(undisturbed):
+        return Verdict("wrong", "metrics differ")
+    return Verdict("resumed", "a lost log was told" if is_told else "")
