@@ -116,6 +116,7 @@ MEANINGS = {
     "training.checkpoint_every": "Updates between checkpoints.",
     "training.log_every": "Updates between lines of the log.",
     "training.patience": "Validations without gain after which the run ends; 0 never.",
+    "training.skip_nonfinite": "Updates with a loss or gradient that is not finite that are skipped and counted; 0: the first ends the run.",
     "training.validation_sentences": "Sentences of the validation split that are decoded; 0 means all.",
     "training.validation_beam_width": "Beam of validations during training; 1 is greedy and fast, 0 means that of decoding.",
     "training.keep_last": "Newest checkpoints that are kept.",
