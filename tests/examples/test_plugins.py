@@ -14,6 +14,7 @@ from transformer_jax.config import (
     ConfigError,
     DataConfig,
     ExperimentConfig,
+    MeshConfig,
     OptimizerConfig,
     TransformerConfig,
     from_dict,
@@ -27,6 +28,7 @@ from transformer_jax.models.interface import shift_right
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.optimizers import make_optimizer
+from transformer_jax.training.sharding import make_mesh, state_shardings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -59,6 +61,34 @@ def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words(name):
     swapped = Tokens.from_ids(np.array([[6, 5, 7, 2, 0, 0], [9, 8, 10, 11, 12, 2]], np.int32))
     other = model.apply(variables, swapped, TARGET, train=False)
     assert (float(jnp.abs(other - full).max()) > 1e-4) is (name != "cosine")
+
+
+@pytest.mark.parametrize("name", ["cosine", "shaw"])
+def test_parameters_that_no_rule_knows_are_replicated(name):
+    config = TransformerConfig(**SMALL, attention=name, positions="nowhere")
+    shapes = jax.eval_shape(partial(build_model(config, 19, 19).init, train=False), jax.random.key(0), SOURCE, TARGET)
+    placed = state_shardings(shapes, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
+    added = {"cosine": "sharpness", "shaw": "relative"}[name]
+    attention = placed["params"]["decoder_layers_0"]["cross_attention"]
+    assert attention[added].is_fully_replicated
+    assert not attention["query"].is_fully_replicated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cosine", "shaw", "alibi", "rotary"])
+def test_an_attention_trains_translates_and_is_scored(name, tmp_path, capsys):
+    settings = {"data.generated_pairs": 200, "training.num_updates": 4, "training.evaluate_every": 4, "mesh.data": 8}
+    settings |= {
+        "optimizer.warmup_updates": 1,
+        "model.attention": name,
+        "optimizer.name": "lion",
+        "training.trackers": "csv",
+    }
+    flags = [f"--config.{key}={value}" for key, value in settings.items()]
+    assert main(["train", "--config=quickstart", str(tmp_path / "run"), *flags]) == 0
+    assert (tmp_path / "run" / "metrics.csv").read_text().startswith("4,")
+    assert main(["evaluate", str(tmp_path / "run"), "--config.decoding.beam_width=2"]) == 0
+    assert "BLEU" in capsys.readouterr().out
 
 
 def test_a_source_of_pairs(tmp_path):

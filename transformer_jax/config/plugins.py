@@ -21,6 +21,7 @@ EXTENSIONS = {
     "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
+KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions")
 ENTRY_POINTS = "transformer_jax.plugins"
 
 Registered = TypeVar("Registered")

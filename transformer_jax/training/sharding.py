@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes
+from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -64,11 +65,14 @@ def row_groups(mesh: Mesh) -> int:
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the leaf at ``path``; factored or scalar statistics of a parameter are replicated.
 
-    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a new line.
+    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a new line; those that a plugin
+    adds are replicated.
     """
     for pattern, spec in RULES:
         if re.search(pattern, path):
             return spec if len(spec) <= len(shape) else P()
+    if any(registered(kind) for kind in KINDS_WITH_PARAMETERS):
+        return P()
     raise KeyError(f"no sharding rule matches the parameter {path!r}; add one to RULES")
 
 
