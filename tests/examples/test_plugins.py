@@ -66,7 +66,7 @@ def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words(name):
 @pytest.mark.parametrize("name", ["cosine", "shaw"])
 def test_parameters_that_no_rule_knows_are_replicated(name):
     config = TransformerConfig(**SMALL, attention=name, positions="nowhere")
-    shapes = jax.eval_shape(partial(build_model(config, 19, 19).init, train=False), jax.random.key(0), SOURCE, TARGET)
+    shapes = jax.eval_shape(partial(build_model(config, 20, 20).init, train=False), jax.random.key(0), SOURCE, TARGET)
     placed = state_shardings(shapes, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
     added = {"cosine": "sharpness", "shaw": "relative"}[name]
     attention = placed["params"]["decoder_layers_0"]["cross_attention"]
