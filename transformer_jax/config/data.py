@@ -6,7 +6,7 @@ from pathlib import Path
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
-TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped")
+TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes")
 BATCHINGS = ("buckets", "packed")
 
 
@@ -75,8 +75,8 @@ class DataConfig:
 class TokenizerConfig:
     """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
 
-    The kind ``mapped`` comes with an imported model. ``min_count``: words that are rarer in the training split get no vector
-    (word_vectors alone).
+    The kinds ``mapped`` and ``bpe_codes`` come with an imported model. ``min_count``: words that are rarer in the training
+    split get no vector (word_vectors alone).
     """
 
     kind: str = "bpe"

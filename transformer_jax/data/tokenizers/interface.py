@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.tokenizers.bpe_codes import BpeCodesTokenizer
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer, LowerWordTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer, refuse_training
@@ -33,7 +34,7 @@ class Tokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """``bpe``, ``unigram``, ``word``, ``lower_word``, ``character``, ``byte`` or ``mapped``."""
+        """``bpe``, ``unigram``, ``word``, ``lower_word``, ``character``, ``byte``, ``mapped`` or ``bpe_codes``."""
         ...
 
     @property
@@ -86,6 +87,7 @@ TRAINERS: dict[str, TokenizerTrainer] = {
     "character": CharacterTokenizer.train,
     "byte": ByteTokenizer.train,
     "mapped": refuse_training,
+    "bpe_codes": refuse_training,
 }
 _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "bpe": partial(SubwordTokenizer, "bpe"),
@@ -95,6 +97,7 @@ _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "character": CharacterTokenizer.from_bytes,
     "byte": ByteTokenizer.from_bytes,
     "mapped": MappedSubwordTokenizer.from_bytes,
+    "bpe_codes": BpeCodesTokenizer.from_bytes,
 }
 
 
