@@ -16,7 +16,7 @@ from transformer_jax.decoding.segmented_search import SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
 
 
 class Translation(NamedTuple):
@@ -62,7 +62,7 @@ class Translator:
         lengths[asked] = [len(ids) for ids in sources]
         require_translatable(lengths, self._config.max_source_tokens, name, first)
         done = len(sentences) - len(asked)
-        search = self._search_for(num_results)
+        search, params = self._search_for(num_results), whole_over_fsdp(params, self._mesh)
         extra, batch_tokens = self._config.max_extra_tokens, self._config.batch_tokens
         for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
             limits = limits_of(batch.ids, extra)
