@@ -84,6 +84,8 @@ def run(values: flags.FlagValues) -> int:
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
     chunks = _chunks(lines_in, values.lines_at_once)
+    if not values.input and sys.stdin.isatty():
+        print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first = next(chunks, [])
     if is_drawn:
@@ -91,8 +93,6 @@ def run(values: flags.FlagValues) -> int:
     else:
         translate = partial(trained.translator.translate, trained.params, prefix=values.prefix)
     translate = partial(translate, num_results=values.n_best)
-    if not values.input and sys.stdin.isatty():
-        print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     number = 0
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
