@@ -1,20 +1,30 @@
-"""How long does a trained model translate a text: with programs to compile, and with all compiled?
+"""How long does a trained model translate a text, here and in CTranslate2?
 
-    python experiments/benchmarks/decoding_speed.py --workdir=runs/m30k --input=test_2016.en --config.decoding.beam_width=5
+    transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
+    python experiments/benchmarks/decoding_speed.py --workdir=runs/m30k --input=test_2016.en --ctranslate2=m30k-ct2 \
+        --config.decoding.beam_width=5 --config.decoding.compute_dtype=float32
 
-Prints, for every pass over the lines, wall seconds, CPU seconds (user + system) and lines a second; loading the model is not
-counted. ``--output`` writes the translations, to compare those of two versions.
+Prints, for every pass over the lines, wall seconds, CPU seconds (user + system) and lines a second, tokenizing included and
+loading not, in turn for each; at last the ratios of the medians of all passes but the first, which compiles. CTranslate2 gets
+the same beam, batch and most tokens and runs a batch on each core; its length penalty divides by length ** alpha and
+it stops at the first hypotheses (here decoding.stop=first_beams), so translations differ a little. ``--references`` prints the
+BLEU of each. ``--output`` writes our translations, to compare those of two versions.
 """
 
 import argparse
 import os
+import statistics
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from transformer_jax.config import resolve
 from transformer_jax.data.text_files import read_lines
+from transformer_jax.evaluation import score_translations
 from transformer_jax.runtime.compilation_cache import start_jax
-from transformer_jax.tasks.translation.trained_run import open_trained_run
+from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
+
+Translate = Callable[[Sequence[str]], list[str]]
 
 
 def main() -> None:
@@ -22,6 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--input", required=True, help="sentences, one a line, plain, .gz or .xz")
+    parser.add_argument("--references", help="their translations, for BLEU")
+    parser.add_argument("--ctranslate2", help="folder that export wrote")
     parser.add_argument("--checkpoint", default="best")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--cache", default="", help="folder of compiled programs; none: the first pass compiles")
@@ -32,17 +44,66 @@ def main() -> None:
     if arguments.cache:
         start_jax(arguments.cache)
     run = open_trained_run(arguments.workdir, config, checkpoint=arguments.checkpoint)
+    contestants: dict[str, Translate] = {"ours": ours(run)}
+    if arguments.ctranslate2:
+        contestants["CTranslate2"] = theirs(run, arguments.ctranslate2)
     lines = list(read_lines(Path(arguments.input)))
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+    found = {}
     for number in range(1, arguments.passes + 1):
-        started, cpu = time.perf_counter(), sum(os.times()[:2])
-        found = run.translator.translate(run.params, lines)
-        wall, cpu = time.perf_counter() - started, sum(os.times()[:2]) - cpu
-        print(
-            f"pass {number}: {len(lines):,} lines, {wall:.1f} s, {cpu:.1f} CPU s, {len(lines) / wall:.1f} lines/s",
-            flush=True,
-        )
+        for name, translate in contestants.items():
+            started, cpu = time.perf_counter(), sum(os.times()[:2])
+            found[name] = translate(lines)
+            wall, cpu = time.perf_counter() - started, sum(os.times()[:2]) - cpu
+            seconds[name].append((wall, cpu))
+            rate = f"{len(lines):,} lines, {wall:.1f} s, {cpu:.1f} CPU s, {len(lines) / wall:.1f} lines/s"
+            print(f"pass {number}, {name}: {rate}", flush=True)
+    _compare(seconds)
+    if arguments.references:
+        references = list(read_lines(Path(arguments.references)))
+        for name, translations in found.items():
+            print(f"BLEU {score_translations(translations, references).bleu:.2f}, {name}")
     if arguments.output:
-        arguments.output.write_text("".join(f"{best[0].text}\n" for best in found), encoding="utf-8")
+        arguments.output.write_text("".join(f"{text}\n" for text in found["ours"]), encoding="utf-8")
+
+
+def ours(run: TrainedRun) -> Translate:
+    """The search of this package."""
+    return lambda lines: [best[0].text for best in run.translator.translate(run.params, lines)]
+
+
+def theirs(run: TrainedRun, folder: str) -> Translate:
+    """CTranslate2 with the weights of the same run."""
+    import ctranslate2
+
+    decoding, (source, target) = run.config.decoding, run.tokenizers
+    cores = len(os.sched_getaffinity(0))
+    translator = ctranslate2.Translator(folder, device="cpu", inter_threads=cores, intra_threads=1)
+    ids = {piece: number for number, piece in enumerate(target.pieces(range(target.vocabulary_size)))}
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        pieces = [source.pieces(each) for each in source.encode_batch(list(lines))]
+        found = translator.translate_batch(
+            pieces,
+            beam_size=decoding.beam_width,
+            length_penalty=decoding.length_penalty,
+            max_input_length=0,
+            max_decoding_length=max(map(len, pieces)) + decoding.max_extra_tokens,
+            max_batch_size=decoding.batch_tokens,
+            batch_type="tokens",
+        )
+        return [target.decode([ids[piece] for piece in each.hypotheses[0]]) for each in found]
+
+    return translate
+
+
+def _compare(seconds: dict[str, list[tuple[float, float]]]) -> None:
+    if len(seconds) == 1 or len(seconds["ours"]) == 1:
+        return
+    (wall, cpu), (their_wall, their_cpu) = (
+        [statistics.median(column) for column in zip(*passes[1:], strict=True)] for passes in seconds.values()
+    )
+    print(f"speed over CTranslate2: {their_wall / wall:.2f} by wall time, {their_cpu / cpu:.2f} by CPU time")
 
 
 if __name__ == "__main__":

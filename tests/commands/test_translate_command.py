@@ -52,6 +52,22 @@ def test_translate_gives_n_best_lists_with_scores(run):
     assert float(rows[0][1]) >= float(rows[1][1])
 
 
+def test_what_is_drawn_depends_on_the_line_and_its_number_alone(run):
+    draw = "--temperature=1.5", "--seed=3"
+    together = translate(run, b"a b c\nd e f\n", "--n_best=3", *draw).stdout.decode().splitlines()
+    assert len({line for line in together if line.startswith("1\t")}) > 1
+    again = translate(run, b"a b c\n\n", "--n_best=3", *draw).stdout.decode().splitlines()
+    assert again[:3] == together[:3] and len(again) == 4
+    assert translate(run, b"a b c\nd e f\n", "--n_best=3", *draw[:1]).stdout.decode().splitlines() != together
+
+
+def test_a_prefix_begins_every_translation(run):
+    lines = translate(run, b"a b c\n\nd e f\n", "--prefix=d c").stdout.decode().split("\n")
+    assert lines[0].startswith("d c") and lines[1] == "" and lines[2].startswith("d c")
+    assert not translate(run, b"a b c\n").stdout.decode().startswith("d c")
+    assert b"--prefix" in translate(run, b"a\n", "--prefix=d", "--top_k=3").stderr
+
+
 def test_translate_answers_a_pipe_before_it_is_closed(run):
     command = [sys.executable, "-m", "transformer_jax", "translate", f"--workdir={run}", "--checkpoint=last"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment()) as process:

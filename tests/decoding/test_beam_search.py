@@ -15,13 +15,16 @@ def search(lookup_model):
     """Beam search over tables, compiled once for each shape and width."""
 
     @functools.partial(jax.jit, static_argnames=("max_length", "beam_width", "num_results", "stop"))
-    def compiled(cache, max_lengths, alpha, **static):
-        return beam_search(lookup_model.step, cache, max_lengths=max_lengths, length_penalty=alpha, **static)
+    def compiled(cache, max_lengths, alpha, forced, **static):
+        limits = {"max_lengths": max_lengths, "length_penalty": alpha, "forced": forced}
+        return beam_search(lookup_model.step, cache, **limits, **static)
 
-    def run(tables, limits, *, max_length, beam_width, alpha=0.6, num_results=None, stop="exact") -> Hypotheses:
+    def run(
+        tables, limits, *, max_length, beam_width, alpha=0.6, num_results=None, stop="exact", forced=None
+    ) -> Hypotheses:
         cache = lookup_model.make_cache(tables, beam_width, max_length)
         static = {"max_length": max_length, "beam_width": beam_width, "num_results": num_results, "stop": stop}
-        return jax.device_get(compiled(cache, jnp.asarray(limits, jnp.int32), jnp.float32(alpha), **static))
+        return jax.device_get(compiled(cache, jnp.asarray(limits, jnp.int32), jnp.float32(alpha), forced, **static))
 
     return run
 
@@ -49,6 +52,18 @@ def test_a_wide_beam_equals_exhaustive_search(lookup_model, search, alpha):
         assert (found.lengths[sentence, len(expected) :] == 0).all()
         assert (found.ids[sentence, len(expected) :] == PAD_ID).all()
         assert (found.scores[sentence, len(expected) :] == -np.inf).all()
+
+
+def test_forced_tokens_begin_every_hypothesis_of_their_sentence(lookup_model, search):
+    tables = lookup_model.random_tables(3, 6, seed=1)
+    forced = np.array([[3, 5], [4, PAD_ID], [PAD_ID, PAD_ID]], np.int32)
+    found = search(tables, [4, 4, 4], max_length=4, beam_width=81, forced=forced)
+    for sentence, prefix in enumerate(((3, 5), (4,), ())):
+        every = lookup_model.exhaustive_search(tables[sentence], 4, 0.6)
+        expected = [each for each in every if each.ids[: len(prefix)] == prefix]
+        assert len(expected) > 0 and (len(expected) < len(every) or not prefix)
+        assert_same_hypotheses(lookup_model, found, sentence, expected)
+        assert (found.lengths[sentence, len(expected) :] == 0).all()
 
 
 def test_the_length_penalty_changes_what_wins(lookup_model, search):

@@ -44,6 +44,6 @@ def test_of_equal_continuations_the_first_is_found_first():
 
 def test_one_token_alone_continues_the_best_prefix_first():
     logits = jnp.zeros((1, 3, 4))
-    found = continuations_by(2, jnp.array([[-2.0, -1.0, -jnp.inf]]), logits, 5)
+    found = continuations_by(jnp.array([2]), jnp.array([[-2.0, -1.0, -jnp.inf]]), logits, 5)
     assert found.parents[0, :2].tolist() == [1, 0] and (found.tokens == 2).all()
     np.testing.assert_allclose(found.log_probs[0], np.array([-1, -2, -np.inf, -np.inf, -np.inf]) - np.log(4), rtol=1e-6)

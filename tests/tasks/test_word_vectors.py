@@ -108,6 +108,27 @@ def test_tables_shared_by_devices_become_those_of_one(cache, alone, name, axes):
         assert {shard.data.shape[0] for shard in table.addressable_shards} == {table.shape[0] // 8}
 
 
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (
+            {"model": MODELS["skip_gram"] | {"shared_negatives": 3}},
+            "model.shared_negatives: 3 for rows of 8 words .* 4 or",
+        ),
+        (
+            {"batching": {"blocks_per_update": 1, "rows": 1}},
+            "batching: an update has 8 words, with window=2 it takes 48",
+        ),
+        ({"data": {"subsample": 0.001}, "model": GLOVE["model"]}, "data.subsample: 0.001: GloVe counts all words"),
+        ({"model": {"kind": "skip_gram", "compute_dtype": "bfloat16"}}, "computed in float32"),
+        ({"tokenizer": {"kind": "byte"}}, "makes no words"),
+    ],
+)
+def test_settings_that_would_do_harm_or_nothing_are_refused(cache, blocks, message):
+    with pytest.raises(ConfigError, match=message):
+        word_vectors_config(cache, **blocks)
+
+
 def test_batches_are_a_function_of_the_update(cache):
     data = task_of(word_vectors_config(cache)).training_data()
     per_epoch = data.blocks.updates_per_epoch

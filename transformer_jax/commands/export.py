@@ -4,10 +4,11 @@ Example:
     transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
     transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8 --average=5
 
-Formats: ctranslate2; safetensors (an archive with settings, tokenizers, and a manifest with digests). The output is a new
-folder: it appears whole or not at all. Then the model is loaded from there and compared with the run on the first sentences
-of its validation split, as verify does; --no_verify skips that. The exit status is 1 when they differ by more than the
-tolerance. The libraries of the formats come with pip install ctranslate2 safetensors.
+Formats: ctranslate2; huggingface (a Marian model of the library transformers); safetensors (an archive with settings,
+tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length tokens). The output
+is a new folder: it appears whole or not at all. Then the model is loaded from there and compared with the run on the first
+sentences of its validation split, as verify does; --no_verify skips that. The exit status is 1 when they differ by more than
+the tolerance. The libraries of the formats come with pip install ctranslate2 safetensors torch transformers.
 """
 
 from pathlib import Path
@@ -17,7 +18,8 @@ from absl import flags
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
 
-EXPORTED_FORMATS = ("ctranslate2", "huggingface", "safetensors")
+EXPORTED_FORMATS = ("ctranslate2", "huggingface", "safetensors", "stablehlo")
+OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
 QUANTIZATIONS = ("float32", "float16", "int8")
 
 
@@ -28,6 +30,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("output", None, "folder to write", flag_values=values, required=True)
     meaning = "precision of the weights (ctranslate2)"
     flags.DEFINE_enum("quantization", "float32", QUANTIZATIONS, meaning, flag_values=values)
+    flags.DEFINE_integer("batch_size", 8, "sources at once (stablehlo)", flag_values=values, lower_bound=1)
+    meaning = "most tokens of a source, EOS included (stablehlo)"
+    flags.DEFINE_integer("source_length", 128, meaning, flag_values=values, lower_bound=2)
     flags.DEFINE_boolean("no_verify", False, "do not compare what was written with the run", flag_values=values)
     flags.DEFINE_integer("sentences", 100, "how many to compare", flag_values=values, lower_bound=1)
 
@@ -38,8 +43,10 @@ def run(values: flags.FlagValues) -> int:
     output = Path(values.output).expanduser()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"--output: {output} is there already; give a new folder")
-    if values["quantization"].present and values.format != "ctranslate2":
-        raise ConfigError(f"--quantization: {values.format} is written in float32; leave it out")
+    options = {name: values[name].value for name in OPTIONS.get(values.format, ())}
+    for name in (name for names in OPTIONS.values() for name in names):
+        if values[name].present and name not in options:
+            raise ConfigError(f"--{name}: not an option of --format={values.format}; leave it out")
     from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.interop.formats import FORMATS, module, open_counterpart
     from transformer_jax.interop.opened_model import open_model
@@ -50,7 +57,6 @@ def run(values: flags.FlagValues) -> int:
     require_writable(output.parent, "--output")
     start_jax(config.data.cache_directory)
     model = open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    options = {"quantization": values.quantization} if values.format == "ctranslate2" else {}
     with appearing_folder(output) as folder:
         module(FORMATS[values.format].export).export(model, folder, **options)
     print(f"{output}: {values.format}, checkpoint {', '.join(map(str, model.steps))} of {values.workdir}")

@@ -2,11 +2,13 @@
 
 Example:
     transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
+    transformer-jax import --format=huggingface --input=opus-mt-en-de --workdir=runs/opus
 
-Formats: safetensors (written by export). Nothing that the input holds is run: a pickle is refused. Data, decoding and training
-can be set as for train, for example --config.data.source=text --config.data.directory=data/wmt; the model and its tokenizers
-are those of the input. The run directory appears whole or not at all; fine-tune with --config.init.run=RUN. The libraries of
-the formats come with pip install safetensors torch transformers.
+Formats: huggingface (the folder of a Marian model, such as OPUS-MT); fairseq (a checkpoint beside its dict.*.txt and codes);
+safetensors (written by export). Nothing that the input holds is run: a pickle that is more than tensors is refused. Data,
+decoding and training can be set as for train, for example --config.data.source=text --config.data.directory=data/wmt; the
+model and its tokenizers are those of the input. The run directory appears whole or not at all; fine-tune with
+--config.init.run=RUN. The libraries of the formats come with pip install safetensors torch transformers.
 """
 
 from pathlib import Path
@@ -16,7 +18,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
 from transformer_jax.config import ConfigError, difference
 
-IMPORTED_FORMATS = ("huggingface", "safetensors")
+IMPORTED_FORMATS = ("huggingface", "fairseq", "safetensors")
 FIXED = ("task", "model.", "tokenizer.")
 
 

@@ -4,11 +4,15 @@ Example:
     transformer-jax translate runs/m30k < input.en > output.de
     transformer-jax translate --workdir=runs/m30k --input=input.en --output=output.de --n_best=3
     transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
+    transformer-jax translate --workdir=runs/m30k --temperature=0.8 --top_k=50 --seed=1 --n_best=5 < input.en
+    transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
 
 One line in, one line out, in the same order; an empty line stays an empty line. With --n_best=N every line in gives up to N
 lines out (an empty one gives one): number of the line, score (length-normalized log-probability) and translation, separated by
 tabs. Lines that are waiting are translated together, up to --lines_at_once, the first 256 alone, so that output begins early;
 what is typed is answered line by line.
+With --temperature, --top_k or --top_p translations are drawn from the model, not searched for: the same --seed, lines and flags
+give the same text, and --n_best=N draws N. With --prefix every translation begins with that text.
 With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
 probabilities. They must share their tokenizers. TensorFlow is not needed.
 """
@@ -29,11 +33,13 @@ from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag
 from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from transformer_jax.decoding.sampling import SamplingRule
     from transformer_jax.tasks.translation.translator import SentenceTooLong, Translation
 
 
 BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
+SAMPLING_FLAGS = "temperature", "top_k", "top_p"
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -45,13 +51,22 @@ def define_flags(values: flags.FlagValues) -> None:
         "output", None, "file to write, compressed if it ends in .gz (default: standard output)", flag_values=values
     )
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
+    flags.DEFINE_string("prefix", "", "text that every translation begins with", flag_values=values)
+    flags.DEFINE_float("temperature", None, "draw, logits divided by this", flag_values=values, lower_bound=0.0)
+    flags.DEFINE_integer("top_k", None, "draw from the k most probable tokens", flag_values=values, lower_bound=1)
+    meaning = "draw from the fewest tokens with this total probability"
+    flags.DEFINE_float("top_p", None, meaning, flag_values=values, lower_bound=1e-6, upper_bound=1.0)
+    flags.DEFINE_integer("seed", 0, "seed of what is drawn", flag_values=values, lower_bound=0)
     flags.DEFINE_integer("lines_at_once", 4096, "most lines to translate at once", flag_values=values, lower_bound=1)
 
 
 def run(values: flags.FlagValues) -> int:
     """Translates; 0."""
     config = run_config(values)
-    if values.n_best > config.decoding.beam_width:
+    is_drawn = any(values[name].value is not None for name in SAMPLING_FLAGS)
+    if is_drawn and values.prefix:
+        raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
+    if values.n_best > config.decoding.beam_width and not is_drawn:
         raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
     _require_apart(values.input, values.output)
     runs = chosen_runs(values, config)
@@ -69,11 +84,15 @@ def run(values: flags.FlagValues) -> int:
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
     chunks = _chunks(lines_in, values.lines_at_once)
-    # The input is read before the output is opened: an unreadable input leaves the output unchanged.
-    first = next(chunks, [])
-    translate = partial(trained.translator.translate, trained.params, num_results=values.n_best)
     if not values.input and sys.stdin.isatty():
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
+    # The input is read before the output is opened: an unreadable input leaves the output unchanged.
+    first = next(chunks, [])
+    if is_drawn:
+        translate = partial(trained.translator.sample, trained.params, rule=_rule(values), seed=values.seed)
+    else:
+        translate = partial(trained.translator.translate, trained.params, prefix=values.prefix)
+    translate = partial(translate, num_results=values.n_best)
     number = 0
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
@@ -85,6 +104,13 @@ def run(values: flags.FlagValues) -> int:
             if too_long:
                 raise too_long
     return 0
+
+
+def _rule(values: flags.FlagValues) -> "SamplingRule":
+    from transformer_jax.decoding.sampling import SamplingRule
+
+    stated = {name: values[name].value for name in SAMPLING_FLAGS}
+    return SamplingRule(**{name: value for name, value in stated.items() if value is not None})
 
 
 def _require_apart(source: str | None, target: str | None) -> None:
@@ -102,7 +128,7 @@ def _translated(
     try:
         return translate(lines, name=name, first=first), None
     except SentenceTooLong as error:
-        return translate(lines[: error.index]), error
+        return translate(lines[: error.index], name=name, first=first), error
 
 
 def _written(number: int, best: "Sequence[Translation]", n_best: int) -> str:

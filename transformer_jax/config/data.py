@@ -7,7 +7,7 @@ from pathlib import Path
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
-TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped")
+TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes")
 BATCHINGS = ("buckets", "packed")
 
 
@@ -104,8 +104,8 @@ def _absolute_files(text: str) -> str:
 class TokenizerConfig:
     """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
 
-    The kind ``mapped`` comes with an imported model. ``min_count``: words that are rarer in the training split get no vector
-    (word_vectors alone).
+    The kinds ``mapped`` and ``bpe_codes`` come with an imported model. ``min_count``: words that are rarer in the training
+    split get no vector (word_vectors alone).
     """
 
     kind: str = "bpe"

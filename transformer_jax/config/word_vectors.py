@@ -11,6 +11,8 @@ WORD2VEC_KINDS = ("skip_gram", "cbow")
 OUTPUTS = ("negative_sampling", "hierarchical_softmax")
 SPANS_IN_UPDATE = 16
 """A span are the ids of the store that stay together when an epoch is shuffled; windows end there."""
+MOST_SHARED_STEPS = 10
+"""Words of a row for which a shared negative may stand, times the negatives of each; with 20 skip-gram diverged."""
 VECTOR_TOKENIZERS = ("lower_word", "bpe", "unigram")
 
 
@@ -147,6 +149,12 @@ def check_word_vectors(
     if isinstance(model, GloveConfig):
         require(not data.subsample, "data.subsample", f"{data.subsample}: GloVe counts all words; set it to 0")
         return
+    fewest = -(-batching.row_length * model.negatives // MOST_SHARED_STEPS)
+    problem = (
+        f"{model.shared_negatives} for rows of {batching.row_length} words take too large steps; use {fewest} or more"
+    )
+    has_enough = model.output != "negative_sampling" or model.shared_negatives >= fewest
+    require(has_enough, "model.shared_negatives", problem)
     words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
     problem = (
         f"an update has {words:,} words, with window={model.window} it takes {least:,}; give more blocks or longer rows"

@@ -56,12 +56,14 @@ class Alive(NamedTuple):
 class BeamState(NamedTuple):
     """A search so far: ``position`` is the number of tokens chosen, ``limits`` the most of each sentence.
 
+    ``forced`` are the first tokens of every hypothesis, PAD where it may choose; P of them at most, and mostly 0.
     ``num_finished`` hypotheses of each sentence have ended, found among the best or not. ``cache.per_beam`` belongs to
     ``alive``. T, the room for tokens, is at least ``position``.
     """
 
     position: Int[Array, ""]
     limits: Int[Array, "B"]
+    forced: Int[Array, "B P"]
     alive: Alive
     finished: Hypotheses
     num_finished: Int[Array, "B"]
@@ -81,6 +83,7 @@ def beam_search(
     bos_id: int = BOS_ID,
     eos_id: int = EOS_ID,
     stop: str = "exact",
+    forced: Int[Array, "B P"] | None = None,
 ) -> Hypotheses:
     """Returns the best hypotheses of every sentence (section 6.1; penalty: Wu et al. 2016, equation 14).
 
@@ -93,7 +96,8 @@ def beam_search(
     hypotheses, which is exact since log-probabilities only fall and the penalty only grows; with one beam, at its
     first EOS. A done sentence is frozen, so its result does not depend on what else is in the batch. Asking for fewer
     results than beams stops earlier and returns the same first ones. With ``stop="first_beams"`` a sentence is also done
-    when ``beam_width`` of its hypotheses have finished, which may miss better ones.
+    when ``beam_width`` of its hypotheses have finished, which may miss better ones. ``forced`` are tokens that every
+    hypothesis of a sentence begins with, padded with PAD, fewer than its limit.
 
     ``length_penalty`` (alpha, at least 0) may be traced; ``max_length``, ``beam_width`` and ``num_results`` are
     static. Of ``cache``, leaves ``[B, W, ...]`` of ``per_beam`` follow their prefixes, its scalars are shared, and
@@ -101,11 +105,13 @@ def beam_search(
     shape.
     """
     rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
-    state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules)
+    state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules, forced)
     return continue_search(step, state, max_length, rules).finished
 
 
-def start_search(cache: DecodeCache, limits: Int[Array, "B"], room: int, rules: Rules) -> BeamState:
+def start_search(
+    cache: DecodeCache, limits: Int[Array, "B"], room: int, rules: Rules, forced: Int[Array, "B P"] | None = None
+) -> BeamState:
     """The state before the first token, with ``room`` for so many; a sentence with a limit of 0 is done.
 
     Raises ValueError for impossible sizes.
@@ -127,8 +133,9 @@ def start_search(cache: DecodeCache, limits: Int[Array, "B"], room: int, rules: 
         lengths=jnp.zeros((batch_size, num_results), jnp.int32),
     )
     cache = jax.tree.map(jnp.asarray, cache)
+    forced = jnp.zeros((batch_size, 0), jnp.int32) if forced is None else forced
     none = jnp.zeros_like(limits)
-    return BeamState(jnp.zeros((), jnp.int32), limits, alive, finished, none, limits <= 0, cache)
+    return BeamState(jnp.zeros((), jnp.int32), limits, forced, alive, finished, none, limits <= 0, cache)
 
 
 def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array, ""], rules: Rules) -> BeamState:
@@ -165,7 +172,7 @@ def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules
     num_finished = state.num_finished + jnp.sum(newly.log_probs > -jnp.inf, axis=1, dtype=jnp.int32)
     if rules.beam_width == 1 or rules.stop == "first_beams":
         is_done |= num_finished >= rules.beam_width
-    return BeamState(state.position + 1, state.limits, alive, finished, num_finished, is_done, cache)
+    return BeamState(state.position + 1, state.limits, state.forced, alive, finished, num_finished, is_done, cache)
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
@@ -198,13 +205,17 @@ def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tup
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
 
     (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; in a sentence's last
-    place EOS alone is possible.
+    place EOS alone is possible, and where a token is forced that alone.
     """
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
     best = best_continuations(prefixes, logits, count, (PAD_ID, rules.bos_id))
-    is_last = state.position + 1 >= state.limits
-    parents, chosen, log_probs = _where(is_last, continuations_by(rules.eos_id, prefixes, logits, count), best)
+    only = jnp.where(state.position + 1 >= state.limits, rules.eos_id, PAD_ID)
+    if num_forced := state.forced.shape[1]:
+        forced = state.forced[:, jnp.minimum(state.position, num_forced - 1)]
+        only = jnp.where((state.position < num_forced) & (forced != PAD_ID), forced, only)
+    by_only = continuations_by(only, prefixes, logits, count)
+    parents, chosen, log_probs = _where(only != PAD_ID, by_only, best)
     ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(chosen)
     return Alive(ids, chosen, log_probs), parents
 

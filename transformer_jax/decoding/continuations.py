@@ -56,16 +56,16 @@ def best_continuations(
 
 
 def continuations_by(
-    token: int, prefixes: Float[Array, "B W"], logits: Float[Array, "B W V"], count: int
+    tokens: Int[Array, "B"], prefixes: Float[Array, "B W"], logits: Float[Array, "B W V"], count: int
 ) -> Continuations:
-    """Every prefix continued by ``token``, the most probable first; up to ``count`` places the rest is impossible (-inf)."""
-    maxima = jnp.max(logits, axis=-1)
-    totals = prefixes + (logits[:, :, token] - _normalizers(logits, maxima))
+    """Every prefix continued by the token of its sentence, the most probable first; up to ``count`` the rest is impossible."""
+    of_tokens = jnp.take_along_axis(logits, tokens[:, None, None], axis=2)[:, :, 0]
+    totals = prefixes + (of_tokens - _normalizers(logits, jnp.max(logits, axis=-1)))
     best, parents = jax.lax.top_k(totals, prefixes.shape[1])
     missing = ((0, 0), (0, count - best.shape[1]))
     return Continuations(
         jnp.pad(parents, missing),
-        jnp.full((best.shape[0], count), token, jnp.int32),
+        jnp.broadcast_to(tokens[:, None], (best.shape[0], count)).astype(jnp.int32),
         jnp.pad(best, missing, constant_values=-jnp.inf),
     )
 

@@ -45,8 +45,10 @@ class SegmentedSearch:
     ) -> None:
         self._init_cache, self._row_multiple = init_cache, row_multiple
 
-        def start(params: PyTree, inputs: PyTree, limits: Int[Array, "B"], *, room: int) -> BeamState:
-            return start_search(init_cache(params, inputs, room), limits, room, rules)
+        def start(
+            params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, room: int
+        ) -> BeamState:
+            return start_search(init_cache(params, inputs, room), limits, room, rules, forced)
 
         def advance(params: PyTree, state: BeamState, until: Int[Array, ""]) -> tuple[BeamState, PyTree]:
             state = continue_search(step(params), state, until, rules)
@@ -58,14 +60,15 @@ class SegmentedSearch:
         self._known_shapes: dict[tuple, tuple] = {}
 
     def search(
-        self, params: PyTree, inputs: PyTree, limits: np.ndarray, most: int
+        self, params: PyTree, inputs: PyTree, limits: np.ndarray, most: int, forced: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, Hypotheses]]:
         """Yields rows of ``inputs`` with their hypotheses, on the host, as they finish: each with a limit above 0 once.
 
-        ``limits`` int32 [B]: the most tokens of each row, EOS included, none of them above ``most``.
+        ``limits`` int32 [B]: the most tokens of each row, EOS included, none of them above ``most``. ``forced`` int32 [B, P]:
+        the tokens that its hypotheses begin with, padded with PAD.
         """
         position, room, multiple = 0, _room(FIRST_ROOM, most), self._row_multiple
-        state = self._start(params, inputs, limits, room=room)
+        state = self._start(params, inputs, limits, forced, room=room)
         rows, is_waiting = np.arange(len(limits)), limits > 0
         while is_waiting.any():
             position = min(position + SEGMENT, most)

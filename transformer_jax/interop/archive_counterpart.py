@@ -18,6 +18,7 @@ class Counterpart:
 
     name = "the archive"
     compares_logits = True
+    longest_source = None
     tolerance = 0.0
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:

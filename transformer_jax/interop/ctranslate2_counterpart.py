@@ -23,6 +23,7 @@ class Counterpart:
     """A model directory, run on the CPU with the precision that it was exported in."""
 
     compares_logits = False
+    longest_source = None
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:
         try:

@@ -21,6 +21,8 @@ FORMATS = {
     "ctranslate2": Format("ctranslate2_export", "ctranslate2_counterpart"),
     "huggingface": Format("marian_export", "hugging_face", "marian_reader"),
     "safetensors": Format("archive_export", "archive_counterpart", "archive_reader"),
+    "fairseq": Format(reader="fairseq_reader"),
+    "stablehlo": Format("stablehlo_export", "stablehlo_counterpart"),
 }
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.interop.marian_reader import read_json, recognizes, vocabulary_orders
-from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
+from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel, until_eos
 from transformer_jax.interop.torch_weights import torch_library
 
 __all__ = ["Counterpart", "recognizes"]
@@ -21,6 +21,7 @@ class Counterpart:
 
     name = "transformers MarianMTModel"
     compares_logits = True
+    longest_source = None
     tolerance = 1e-4
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:
@@ -60,7 +61,7 @@ class Counterpart:
                 ids = self._model.generate(
                     **inputs, num_beams=1, do_sample=False, max_new_tokens=longest, bad_words_ids=never, max_length=None
                 )
-            found += [_until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
+            found += [until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
         return found
 
     def _sources(self, sources: Sequence[list[int]]) -> dict[str, Any]:
@@ -85,7 +86,3 @@ def _library() -> Any:
 def _padded(torch: Any, rows: Sequence[list[int]], filler: int) -> Any:
     width = max(map(len, rows))
     return torch.tensor([row + [filler] * (width - len(row)) for row in rows])
-
-
-def _until_eos(ids: list[int]) -> list[int]:
-    return ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids

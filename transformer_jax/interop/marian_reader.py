@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
 from transformer_jax.interop.imported_model import ImportedModel
 from transformer_jax.interop.marian_export import ACTIVATIONS
 from transformer_jax.interop.public_names import halves
-from transformer_jax.interop.public_reader import Tables, imported_translation
+from transformer_jax.interop.public_reader import SPECIAL_PIECES, Tables, imported_translation
 from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
 from transformer_jax.interop.weight_files import read_weights
 
 FEED_FORWARDS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"silu": "silu"}
 # PyTorch's, which Marian models take.
 NORM_EPSILON = 1e-5
-SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 
 
 def read(folder: Path) -> ImportedModel:
@@ -40,7 +38,7 @@ def read(folder: Path) -> ImportedModel:
         orders = vocabulary_orders(folder, theirs)
         tables = _tables(state, theirs.get("tie_word_embeddings", True))
         tokenizers = _tokenizers(folder, orders)
-        model["tying"] = tables.tying()
+        model["tying"] = tables.tying(orders[0] is orders[1])
         size = max(each.vocabulary_size for each in tokenizers)
         joint = orders[0] is orders[1]
         tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}

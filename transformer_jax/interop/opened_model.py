@@ -100,6 +100,11 @@ class OpenedModel:
         return jax.jit(lambda params, *sides: self.model.apply({"params": params}, *sides, train=False))
 
 
+def until_eos(ids: list[int]) -> list[int]:
+    """The tokens before the first EOS."""
+    return ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids
+
+
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
     """Rows [R, L] int32 padded with PAD to one of few shapes."""
     ids = np.zeros((ROWS_AT_ONCE, padded_width(max(map(len, rows)))), np.int32)

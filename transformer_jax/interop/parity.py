@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
+from transformer_jax.config import DataError
 from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
 
 # Two tokens whose logits differ by less may change places when sums are rounded otherwise.
@@ -16,10 +17,14 @@ NEVER = -1e8
 
 @runtime_checkable
 class Counterpart(Protocol):
-    """The model elsewhere. Token ids are those of the run; ``tolerance`` bounds the difference of an output."""
+    """The model elsewhere. Token ids are those of the run; ``tolerance`` bounds the difference of an output.
+
+    ``longest_source``: the most tokens of a source, EOS included; None where there is no limit.
+    """
 
     name: str
     compares_logits: bool
+    longest_source: int | None
     tolerance: float
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
@@ -93,6 +98,7 @@ class Comparison(NamedTuple):
 
 def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
     """Compares both on the greedy translations, by ``model``, of ``texts``; of a language model, on the texts themselves."""
+    texts = _short_enough(model, counterpart, texts)
     examples = model.examples(texts)
     largest, total, count = 0.0, 0.0, 0
     for start in range(0, len(examples), ROWS_AT_ONCE):
@@ -118,6 +124,18 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
         divergences,
         _tokenized_alike(counterpart, texts, examples) if model.translates else None,
     )
+
+
+def _short_enough(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Sequence[str]:
+    """The texts that the counterpart can read; raises DataError when there is none."""
+    longest = counterpart.longest_source
+    if longest is None:
+        return texts
+    encoded = model.tokenizers.source.encode_batch(texts)
+    fitting = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+    if not fitting:
+        raise DataError(f"{counterpart.name}: no text has less than {longest} tokens; export with more")
+    return fitting
 
 
 def token_log_probabilities(logits: Sequence[np.ndarray], examples: Sequence[Example]) -> list[np.ndarray]:

@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, ExperimentConfig, TransformerConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.interop.imported_model import ImportedModel
 from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, table_names
-from transformer_jax.interop.parity import NEVER
 from transformer_jax.interop.public_names import public_name, reordered_width
-from transformer_jax.interop.vocabulary_order import VocabularyOrder
+from transformer_jax.interop.vocabulary_order import MISSING_LOGIT, VocabularyOrder
 from transformer_jax.training.parameter_names import some_of
 
+SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 ATTENTION_BIAS = re.compile(r"attention/(query|key|value|output)_bias$")
 
 
@@ -27,9 +28,9 @@ class Tables(NamedTuple):
     projection: np.ndarray
     bias: np.ndarray
 
-    def tying(self) -> str:
-        """The setting ``model.tying`` that these tables allow."""
-        is_source = np.array_equal(self.source, self.target)
+    def tying(self, has_one_vocabulary: bool) -> str:
+        """The setting ``model.tying`` that these tables, of one vocabulary or two, allow."""
+        is_source = has_one_vocabulary and np.array_equal(self.source, self.target)
         is_output = np.array_equal(self.target, self.projection)
         return {(True, True): "all", (True, False): "embeddings", (False, True): "output"}.get(
             (is_source, is_output), "none"
@@ -50,9 +51,9 @@ def imported_translation(
     all zero are left out of the model. Raises DataError that names missing or unexpected tensors.
     """
     source_order, target_order = orders
-    bias = target_order.rows(tables.bias, NEVER)
+    bias = target_order.rows(tables.bias, MISSING_LOGIT)
     # An id that is BOS and EOS here is written as EOS alone.
-    bias[target_order.repeated] = NEVER
+    bias[target_order.repeated] = MISSING_LOGIT
     has_bias = not target_order.is_complete or bool(np.any(bias))
     config = _with_model(config, logits_bias=has_bias)
     model: TransformerConfig = config.model

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_jax.interop.parity import NEVER
 
 NOWHERE = -1
+# So low that it is never chosen, and no other probability feels it.
+MISSING_LOGIT = -1e9
 
 
 class VocabularyOrder(NamedTuple):
@@ -42,7 +43,7 @@ class VocabularyOrder(NamedTuple):
 
     def logits(self, theirs: np.ndarray) -> np.ndarray:
         """Their logits [..., V] in the order of this package; an id that they lack is never chosen."""
-        filled = np.concatenate([theirs, np.full((*theirs.shape[:-1], 1), 2 * NEVER, theirs.dtype)], axis=-1)
+        filled = np.concatenate([theirs, np.full((*theirs.shape[:-1], 1), MISSING_LOGIT, theirs.dtype)], axis=-1)
         return filled[..., self.theirs]
 
 

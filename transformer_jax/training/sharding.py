@@ -116,6 +116,17 @@ def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
     return jax.tree_util.tree_map_with_path(sharding, shapes)
 
 
+def whole_over_fsdp(params: PyTree, mesh: Mesh) -> PyTree:
+    """The same parameters whole on every device along ``fsdp``: for a loop over tokens, which would gather them at each."""
+    if mesh.shape["fsdp"] == 1:
+        return params
+
+    def whole(placed: NamedSharding) -> NamedSharding:
+        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in placed.spec)))
+
+    return jax.device_put(params, jax.tree.map(whole, state_shardings(params, mesh)))
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows split over ``data`` and ``fsdp``."""
     return NamedSharding(mesh, BATCH_ROWS)

@@ -16,6 +16,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.tokenizers.bpe_codes import BpeCodesTokenizer
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer, LowerWordTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer, refuse_training
@@ -39,7 +40,7 @@ class Tokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """``bpe``, ``unigram``, ``word``, ``lower_word``, ``character``, ``byte`` or ``mapped``."""
+        """``bpe``, ``unigram``, ``word``, ``lower_word``, ``character``, ``byte``, ``mapped`` or ``bpe_codes``."""
         ...
 
     @property
@@ -92,6 +93,7 @@ TRAINERS: dict[str, TokenizerTrainer] = {
     "character": CharacterTokenizer.train,
     "byte": ByteTokenizer.train,
     "mapped": refuse_training,
+    "bpe_codes": refuse_training,
 }
 _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "bpe": partial(SubwordTokenizer, "bpe"),
@@ -101,6 +103,7 @@ _LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     "character": CharacterTokenizer.from_bytes,
     "byte": ByteTokenizer.from_bytes,
     "mapped": MappedSubwordTokenizer.from_bytes,
+    "bpe_codes": BpeCodesTokenizer.from_bytes,
 }
 
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import sentencepiece
 
@@ -93,9 +93,9 @@ class MappedSubwordTokenizer:
         return [*self._prefix, *codes, *self._processor.encode(rest if codes else text, out_type=str)]
 
 
-def refuse_training(sentences: Iterable[str], vocabulary_size: int) -> MappedSubwordTokenizer:
+def refuse_training(sentences: Iterable[str], vocabulary_size: int) -> NoReturn:
     """Raises ConfigError: such a tokenizer comes with an imported model."""
     del sentences, vocabulary_size
     raise ConfigError(
-        "tokenizer.kind: mapped comes with an imported model and is not trained; adopt it with --config.init.run=RUN"
+        "tokenizer.kind: mapped and bpe_codes come with an imported model; adopt them with --config.init.run=RUN"
     )

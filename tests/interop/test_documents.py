@@ -1,0 +1,40 @@
+"""The programs of docs/interop.md, run as they are printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from interop.small_models import opened, small_model
+
+from transformer_jax.interop import archive_export
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "interop.md"
+
+
+def code_of(section):
+    """The program in a section of the document."""
+    text = DOCUMENT.read_text(encoding="utf-8").partition(f"## {section}\n")[2]
+    return re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+
+
+def test_programs_are_short_and_do_without_this_package():
+    for section, lines in (("An archive without this package", 30), ("StableHLO with jax alone", 20)):
+        program = code_of(section)
+        assert "transformer_jax" not in program
+        assert len([line for line in program.splitlines() if line.strip()]) <= lines
+
+
+def test_an_archive_is_read_and_checked(tmp_path):
+    pytest.importorskip("safetensors", reason="safetensors is not installed: pip install transformer_jax[export]")
+    model = small_model()
+    archive_export.export(opened(model), tmp_path)
+    command = [sys.executable, "-I", "-c", code_of("An archive without this package"), str(tmp_path)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert found[0] == f"model {len(model.named)} tensors, {sum(leaf.size for leaf in model.named.values())} numbers"
+    content = bytearray((tmp_path / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(content)
+    damaged = subprocess.run(command, capture_output=True, text=True)
+    assert damaged.returncode != 0 and "AssertionError" in damaged.stderr
