@@ -5,6 +5,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from typing import Any, NamedTuple
 
 from transformer_jax.config.experiment import ExperimentConfig
@@ -87,7 +88,7 @@ def _default(block: type, name: str) -> Any:
 def _choices(block: type, key: str) -> tuple[str, ...]:
     """The choices with which a settings dataclass, or one that it extends, checks ``key`` by ``require_choice``."""
     for settings in block.__mro__[:-1]:
-        for node in ast.walk(ast.parse(inspect.getsource(sys.modules[settings.__module__]))):
+        for node in ast.walk(_parsed(settings.__module__)):
             if not (isinstance(node, ast.ClassDef) and node.name == settings.__name__):
                 continue
             for call in ast.walk(node):
@@ -98,6 +99,11 @@ def _choices(block: type, key: str) -> tuple[str, ...]:
                         named = _named_choices(choices, sys.modules[settings.__module__])
                         return (*named, *(name for names in added for name in names))
     return ()
+
+
+@cache
+def _parsed(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module]))
 
 
 def _named_choices(node: ast.expr, module: Any) -> tuple[str, ...]:
