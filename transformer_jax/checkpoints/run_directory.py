@@ -82,6 +82,11 @@ class RunDirectory:
         return self._own / "run.json"
 
     @property
+    def hang(self) -> Path:
+        """Stacks of all threads of a process that the watchdog ended."""
+        return self._own / "hang.txt"
+
+    @property
     def profile(self) -> Path:
         """The folder of traces."""
         return self._own / "profile"

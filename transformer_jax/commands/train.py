@@ -40,6 +40,7 @@ CHANGEABLE = (
     "training.keep_last",
     "training.keep_best",
     "training.skip_nonfinite",
+    "training.hang_factor",
     "data.directory",
     "data.file",
     "data.cache_directory",

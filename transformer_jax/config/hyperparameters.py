@@ -95,5 +95,6 @@ def structure_of(config: ExperimentConfig) -> ExperimentConfig:
             keep_last=1,
             keep_best=0,
             skip_nonfinite=0,
+            hang_factor=0.0,
         ),
     )

@@ -47,6 +47,8 @@ class TrainingConfig:
     With ``evaluate_every`` 0 the run never decodes, not even at its end: leave that to ``evaluate --watch``. Then no
     checkpoint is kept for its score, only the last ``keep_last``. Of updates whose loss or gradient is not finite
     ``skip_nonfinite`` are skipped and counted, over the whole run; the next one ends it, with the tensor that was not finite.
+    An update that takes ``hang_factor`` times the median, and at least a minute, ends the process with status 75, for the
+    scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never.
     """
 
     num_updates: int = 100_000
@@ -59,11 +61,19 @@ class TrainingConfig:
     keep_last: int = 5
     keep_best: int = 1
     skip_nonfinite: int = 0
+    hang_factor: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive("training", self, "num_updates", "checkpoint_every", "log_every", "keep_last")
         require_fraction("training", self, "label_smoothing")
-        for name in ("evaluate_every", "patience", "validation_sentences", "keep_best", "skip_nonfinite"):
+        for name in (
+            "evaluate_every",
+            "patience",
+            "validation_sentences",
+            "keep_best",
+            "skip_nonfinite",
+            "hang_factor",
+        ):
             require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
         can_judge = self.patience == 0 or self.evaluate_every > 0
         require(can_judge, "training.patience", "needs validations; set training.evaluate_every above 0")
