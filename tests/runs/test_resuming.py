@@ -123,6 +123,20 @@ def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_goes_on_from_eight_devices_to_four_to_one_to_two(whole, cache, tmp_path):
+    for devices, updates in ((8, 3), (4, 6), (1, 9), (2, UPDATES)):
+        settings = tiny_settings(cache, num_updates=updates)
+        settings["mesh"] = {"data": devices}
+        assert train(from_dict(settings), tmp_path, devices=devices).step == updates
+    ours, theirs = (
+        [record["train/loss"] for record in metrics_of(folder) if "train/loss" in record]
+        for folder in (tmp_path, whole)
+    )
+    assert len(ours) == UPDATES
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+
+@pytest.mark.slow
 def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path):
     config = tiny_config(cache)
     run = tmp_path / "run"

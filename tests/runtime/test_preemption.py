@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from transformer_jax.runtime.preemption import Interruption, OneKeyboardInterrupt
+from transformer_jax.runtime import preemption
+from transformer_jax.runtime.preemption import Interruption, OneKeyboardInterrupt, ending_at_once
 
 SECOND_IN_EARNEST = """
 import os, signal
@@ -43,3 +45,29 @@ def test_an_echo_raises_no_second_keyboard_interrupt(monkeypatch):
     # However often it is pressed, an echo ends a second after the first.
     with pytest.raises(KeyboardInterrupt):
         handler(signal.SIGTERM, None)
+
+
+def test_sigterm_before_there_is_anything_to_save_ends_at_once_and_clears_away():
+    cleared = []
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), ending_at_once():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        finally:
+            cleared.append(True)
+    assert cleared
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_falls_into_a_callback_is_raised_again(monkeypatch):
+    monkeypatch.setattr(preemption, "ECHO_SECONDS", 0.05)
+
+    class Collected:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt), ending_at_once():
+        Collected()
+        time.sleep(5)

@@ -20,7 +20,9 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
 
     async def finalize(self) -> None:
         """Called by process 0 when all processes have written."""
-        await asyncio.to_thread(write_digests, Path(self.get()))
+        # Orbax makes the folders of the items so, too.
+        if self.get_final().name.isdigit():
+            await asyncio.to_thread(write_digests, Path(self.get()))
         await super().finalize()
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.atomic_files import remove_partial, write_whole
+from transformer_jax.runtime.lease import leased
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
@@ -80,6 +81,11 @@ class RunDirectory:
     def run_record(self) -> Path:
         """Who started the run where: a JSON list with an entry for each start."""
         return self._own / "run.json"
+
+    @property
+    def hang(self) -> Path:
+        """Stacks of all threads of a process that the watchdog ended."""
+        return self._own / "hang.txt"
 
     @property
     def profile(self) -> Path:
@@ -167,8 +173,13 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise problem from None
+        except OSError:
+            # The file system has no locks.
+            with leased(path.with_suffix(".lease"), problem):
+                yield
+            return
         yield
 
 

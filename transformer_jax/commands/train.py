@@ -43,6 +43,7 @@ CHANGEABLE = (
     "training.keep_best",
     "training.trackers",
     "training.skip_nonfinite",
+    "training.hang_factor",
     "data.directory",
     "data.train",
     "data.validation",

@@ -96,5 +96,6 @@ def structure_of(config: ExperimentConfig) -> ExperimentConfig:
             keep_best=0,
             trackers="",
             skip_nonfinite=0,
+            hang_factor=0.0,
         ),
     )

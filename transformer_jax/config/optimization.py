@@ -49,6 +49,8 @@ class TrainingConfig:
     checkpoint is kept for its score, only the last ``keep_last``. ``validation_beam_width``: 1 decodes greedily, 0 as
     ``decoding`` says. Of updates whose loss or gradient is not finite ``skip_nonfinite`` are skipped and counted, over the
     whole run; the next one ends it, with the tensor that was not finite.
+    An update that takes ``hang_factor`` times the median, and at least a minute, ends the process with status 75, for the
+    scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never.
     """
 
     num_updates: int = 100_000
@@ -62,6 +64,7 @@ class TrainingConfig:
     keep_last: int = 5
     keep_best: int = 1
     skip_nonfinite: int = 0
+    hang_factor: float = 0.0
     trackers: str = "jsonl,tensorboard"
 
     @property
@@ -79,6 +82,7 @@ class TrainingConfig:
             "validation_beam_width",
             "keep_best",
             "skip_nonfinite",
+            "hang_factor",
         )
         for name in counts:
             require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")

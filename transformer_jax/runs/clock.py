@@ -1,6 +1,8 @@
 """Accounting of the wall time of a process: one clock, shared by all runs that train in it."""
 
+import statistics
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +14,7 @@ TRAINING = ("step", "data_wait")
 class Clock:
     """Wall time by category; at any moment exactly one category counts.
 
+    ``kind`` counts since ``turned``.
     ``seconds`` are those of the process, ``seconds_of_a_run`` the part of each of the ``runs`` that share it.
     """
 
@@ -20,7 +23,9 @@ class Clock:
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self.seconds_of_a_run = dict.fromkeys(KINDS, 0.0)
         self._runs = runs
-        self._kind, self._since = "start_up", time.perf_counter()
+        self.kind, self.turned = "start_up", time.perf_counter()
+        self._update_began: float | None = None
+        self._updates: deque[float] = deque(maxlen=101)
 
     @contextmanager
     def spend(self, kind: str) -> Iterator[None]:
@@ -34,11 +39,20 @@ class Clock:
     def turn_to(self, kind: str) -> str:
         """Switches to ``kind`` and returns the previous one."""
         now = time.perf_counter()
-        elapsed, self._since = now - self._since, now
-        self.seconds[self._kind] += elapsed
-        self.seconds_of_a_run[self._kind] += elapsed / self._runs
-        before, self._kind = self._kind, kind
+        elapsed, self.turned = now - self.turned, now
+        self.seconds[self.kind] += elapsed
+        self.seconds_of_a_run[self.kind] += elapsed / self._runs
+        if kind == "data_wait" != self.kind:
+            # Every update begins with it.
+            if self._update_began is not None:
+                self._updates.append(now - self._update_began)
+            self._update_began = now
+        before, self.kind = self.kind, kind
         return before
+
+    def median_update_seconds(self) -> float:
+        """Of the last hundred updates; 0 before there are two."""
+        return statistics.median(list(self._updates)) if self._updates else 0.0
 
     def divide_among(self, runs: int) -> None:
         """Divides the time among ``runs`` runs from now on."""
@@ -47,7 +61,7 @@ class Clock:
 
     def settle(self) -> None:
         """Counts the time until now."""
-        self.turn_to(self._kind)
+        self.turn_to(self.kind)
 
     def training_seconds(self) -> float:
         """Seconds so far of updates and waiting for their data, over all runs."""

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from transformer_jax.runs.record import PreparedRun, ShouldStop, open_record, pr
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
+from transformer_jax.runs.watchdog import watchdog
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import (
@@ -39,7 +40,7 @@ from transformer_jax.runtime.distributed import (
     say,
 )
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
-from transformer_jax.runtime.preemption import interruption
+from transformer_jax.runtime.preemption import ending_at_once, interruption
 from transformer_jax.tasks.protocol import TrainingData
 from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.compiled_step import CompiledStep
@@ -61,7 +62,8 @@ def train(
     """
     started = time.perf_counter()
     try:
-        outcome = run_training(config, workdir, profiled, is_distributed)
+        with nullcontext() if is_distributed else ending_at_once():
+            outcome = run_training(config, workdir, profiled, is_distributed)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
@@ -127,7 +129,8 @@ def _train_one(
             return record.conclude(run.first_update)
         with closing(CompiledStep(program.update.lower, data.batch_shapes(run.first_update))) as compiled:
             training = SingleRun(record, compiled, progress, clock)
-            number = train_loop(training, data.batches, interrupted, clock, profiler)
+            with watchdog(clock, run.config.training.hang_factor, run.directory.hang):
+                number = train_loop(training, data.batches, interrupted, clock, profiler)
         return record.conclude(number)
 
 

@@ -3,7 +3,11 @@
 import math
 import os
 import signal
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 import jax
@@ -82,6 +86,34 @@ class AgreedInterruption:
 def interruption() -> Interruption | AgreedInterruption:
     """The interruption for this number of processes."""
     return AgreedInterruption() if jax.process_count() > 1 else Interruption()
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """SIGTERM and SIGINT in the block raise KeyboardInterrupt: there is nothing to save yet, only to clear away.
+
+    One that falls into a callback, where Python drops exceptions, is raised again. Only in the main thread of a single process;
+    of several JAX takes SIGTERM.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler, report = OneKeyboardInterrupt(), sys.unraisablehook
+
+    def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            threading.Timer(2 * ECHO_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            report(unraisable)
+
+    previous = {number: signal.signal(number, handler) for number in SIGNALS}
+    sys.unraisablehook = raise_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 class OneKeyboardInterrupt:

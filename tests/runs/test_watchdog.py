@@ -1,0 +1,37 @@
+"""A hang is noticed while an update runs, and at no other time."""
+
+import time
+
+from transformer_jax.runs.clock import Clock
+from transformer_jax.runs.watchdog import HANGING, watchdog
+
+
+def clock_after(updates: int) -> Clock:
+    clock = Clock()
+    clock.turn_to("step")
+    for _ in range(updates):
+        with clock.spend("data_wait"):
+            time.sleep(0.001)
+    return clock
+
+
+def ends_of(clock: Clock, tmp_path, factor: float = 2.0, seconds: float = 0.6) -> list[int]:
+    ends: list[int] = []
+    with watchdog(clock, factor, tmp_path / "hang.txt", ends.append, least=0.1):
+        time.sleep(seconds)
+    return ends
+
+
+def test_an_update_that_hangs_ends_the_process_with_the_stacks(tmp_path, capsys):
+    assert ends_of(clock_after(5), tmp_path) == [HANGING]
+    assert "test_watchdog.py" in (tmp_path / "hang.txt").read_text()
+    assert "no update for 0 s; the stacks of all threads are in" in capsys.readouterr().err
+
+
+def test_validating_and_the_first_update_may_take_long(tmp_path):
+    validating = clock_after(5)
+    validating.turn_to("evaluation")
+    assert ends_of(validating, tmp_path) == []
+    assert ends_of(clock_after(1), tmp_path) == []
+    assert ends_of(clock_after(5), tmp_path, factor=0.0) == []
+    assert not (tmp_path / "hang.txt").exists()

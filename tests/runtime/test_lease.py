@@ -1,0 +1,72 @@
+"""Leases: one holder, taken over when it no longer changes; and what asks for one."""
+
+import errno
+import fcntl
+import signal
+import threading
+import time
+
+import pytest
+
+from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
+from transformer_jax.config import ConfigError
+from transformer_jax.runtime.lease import leased
+
+SECONDS = 0.6
+BUSY = ConfigError("busy")
+
+
+def test_one_process_holds_it_and_it_is_free_afterwards(tmp_path):
+    for _ in range(2):
+        with leased(tmp_path / "lease", BUSY, SECONDS):
+            with pytest.raises(ConfigError, match="busy"), leased(tmp_path / "lease", BUSY, SECONDS):
+                pass
+            assert (tmp_path / "lease").is_file()
+        assert not list(tmp_path.iterdir())
+
+
+def test_that_of_a_dead_process_is_taken_over_by_one_of_two(tmp_path):
+    (tmp_path / "lease").write_text('["0123", 7]')
+    outcomes = []
+
+    def take() -> None:
+        try:
+            with leased(tmp_path / "lease", BUSY, SECONDS):
+                outcomes.append("held")
+                time.sleep(2 * SECONDS)
+        except ConfigError:
+            outcomes.append("busy")
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["busy", "held"]
+
+
+def test_a_process_that_lost_it_is_asked_to_stop(tmp_path):
+    asked = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    try:
+        with leased(tmp_path / "lease", BUSY, SECONDS):
+            (tmp_path / "lease").write_text('["another", 0]')
+            time.sleep(SECONDS)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert asked == [signal.SIGTERM]
+    assert (tmp_path / "lease").is_file(), "it is the other's"
+
+
+def test_where_nothing_can_be_locked_a_run_takes_a_lease(tmp_path, monkeypatch):
+    def cannot(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with RunDirectory(tmp_path).locked():
+        with pytest.raises(RunIsBusy, match="another process is training"), RunDirectory(tmp_path).locked():
+            pass
+        assert not (tmp_path / "train.lease").exists()
+    monkeypatch.setattr(fcntl, "flock", cannot)
+    with RunDirectory(tmp_path).locked():
+        assert (tmp_path / "train.lease").is_file()
+    assert not (tmp_path / "train.lease").exists()

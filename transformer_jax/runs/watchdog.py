@@ -1,0 +1,54 @@
+"""A watchdog for updates that hang: a lost device or a dead collective never returns, and no exception is raised."""
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from transformer_jax.runs.clock import TRAINING, Clock
+
+# EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
+HANGING = 75
+LEAST_SECONDS = 60.0
+POLLS_A_LIMIT = 20
+
+
+@contextmanager
+def watchdog(
+    clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit, least: float = LEAST_SECONDS
+) -> Iterator[None]:
+    """Ends the process when an update takes ``factor`` times the median, and at least ``least`` seconds; 0: never.
+
+    Before that the stacks of all threads are appended to ``stacks``. Compiling, evaluating and saving are not watched.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(least / POLLS_A_LIMIT):
+            median = clock.median_update_seconds()
+            limit = max(factor * median, least)
+            if median and clock.kind in TRAINING and time.perf_counter() - clock.turned > limit:
+                with stacks.open("a", encoding="utf-8") as file:
+                    faulthandler.dump_traceback(file, all_threads=True)
+                print(
+                    f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                end(HANGING)
+                return
+
+    if not factor:
+        yield
+        return
+    thread = threading.Thread(target=watch, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
