@@ -9,7 +9,7 @@ from interop.small_models import TEXTS, opened, small_model
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError
-from transformer_jax.interop import archive_export, archive_reader
+from transformer_jax.interop import archive_reader
 from transformer_jax.interop.safetensors_file import read_tensors, write_tensors
 
 pytest.importorskip("safetensors", reason="safetensors is not installed: pip install transformer_jax[export]")
@@ -18,13 +18,6 @@ pytest.importorskip("safetensors", reason="safetensors is not installed: pip ins
 @pytest.fixture(scope="module")
 def model():
     return small_model()
-
-
-@pytest.fixture(scope="module")
-def archive(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("archive")
-    archive_export.export(opened(model), folder)
-    return folder
 
 
 def test_parameters_come_back_bit_for_bit(model, archive):
@@ -44,6 +37,7 @@ def test_golden_logits_are_those_of_the_ids_beside_them(model, archive):
     assert np.array_equal(golden["logits_0"][:-1].argmax(-1), golden["target_0"][:-1])
 
 
+@pytest.mark.slow
 def test_an_imported_run_translates(archive, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["import", "--format=safetensors", f"--input={archive}", f"--workdir={run}"]) == 0

@@ -1,12 +1,14 @@
 """Models run by CTranslate2."""
 
+import numpy as np
 import pytest
 from interop.small_models import TEXTS, opened, small_model
 
 from transformer_jax.config import ConfigError
 from transformer_jax.interop import ctranslate2_export
 from transformer_jax.interop.formats import open_counterpart
-from transformer_jax.interop.parity import compare
+from transformer_jax.interop.opened_model import Example
+from transformer_jax.interop.parity import compare, token_log_probabilities
 
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install transformer_jax[export]")
 
@@ -31,7 +33,13 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+# The others differ in what is set, not in how.
+FAST = "as in public checkpoints"
+
+
+@pytest.mark.parametrize(
+    "variant", [name if name == FAST else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
+)
 def test_outputs_and_greedy_translations_are_the_same(variant, tmp_path):
     model = opened(small_model(**VARIANTS[variant]))
     (tmp_path / "out").mkdir()
@@ -40,6 +48,18 @@ def test_outputs_and_greedy_translations_are_the_same(variant, tmp_path):
     assert found.holds, found.rows()
     assert found.largest < 1e-5
     assert found.sentences == 3
+
+
+@pytest.mark.parametrize("quantization", ["float16", "int8"])
+def test_quantized_weights_are_near_and_the_run_is_left_alone(quantization, tmp_path):
+    model = opened(small_model())
+    ctranslate2_export.export(model, tmp_path, quantization=quantization)
+    example = Example([*model.tokenizers.source.encode(TEXTS[0]), 2], [20, 30, 40, 2])
+    (expected,) = token_log_probabilities(model.logits([example]), [example])
+    (found,) = open_counterpart(tmp_path, model).outputs([example])
+    bound = {"float16": 2e-2, "int8": 1.0}[quantization]
+    assert 1e-6 < np.abs(found - expected).max() < bound
+    assert all(np.array_equal(leaf, model.named[name]) for name, leaf in small_model().named.items())
 
 
 @pytest.mark.parametrize(

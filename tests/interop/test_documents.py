@@ -1,14 +1,12 @@
 """The programs of docs/interop.md, run as they are printed."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from interop.small_models import opened, small_model
-
-from transformer_jax.interop import archive_export
+from interop.small_models import small_model
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "interop.md"
 
@@ -26,15 +24,14 @@ def test_programs_are_short_and_do_without_this_package():
         assert len([line for line in program.splitlines() if line.strip()]) <= lines
 
 
-def test_an_archive_is_read_and_checked(tmp_path):
-    pytest.importorskip("safetensors", reason="safetensors is not installed: pip install transformer_jax[export]")
-    model = small_model()
-    archive_export.export(opened(model), tmp_path)
-    command = [sys.executable, "-I", "-c", code_of("An archive without this package"), str(tmp_path)]
+def test_an_archive_is_read_and_checked(archive, tmp_path):
+    copy = shutil.copytree(archive, tmp_path / "copy")
+    named = small_model().named
+    command = [sys.executable, "-I", "-c", code_of("An archive without this package"), str(copy)]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert found[0] == f"model {len(model.named)} tensors, {sum(leaf.size for leaf in model.named.values())} numbers"
-    content = bytearray((tmp_path / "model.safetensors").read_bytes())
+    assert found[0] == f"model {len(named)} tensors, {sum(leaf.size for leaf in named.values())} numbers"
+    content = bytearray((copy / "model.safetensors").read_bytes())
     content[-1] ^= 1
-    (tmp_path / "model.safetensors").write_bytes(content)
+    (copy / "model.safetensors").write_bytes(content)
     damaged = subprocess.run(command, capture_output=True, text=True)
     assert damaged.returncode != 0 and "AssertionError" in damaged.stderr

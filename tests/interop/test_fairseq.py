@@ -72,7 +72,7 @@ def write_checkpoint(folder, theirs, *, is_old=False, settings=(), **content):
     (folder / "bpecodes").write_text("#version: 0.2\n" + "".join(f"w {digit}\n" for digit in range(10)))
 
 
-@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_logits_are_theirs(is_old, theirs, tmp_path):
     write_checkpoint(tmp_path, theirs, is_old=is_old)
     model = opened(fairseq_reader.read(tmp_path))
@@ -89,6 +89,7 @@ def test_logits_are_theirs(is_old, theirs, tmp_path):
         assert ours[:, 1].max() < -1e8
 
 
+@pytest.mark.slow
 def test_an_imported_run_translates_tokenized_text(theirs, tmp_path):
     write_checkpoint(tmp_path, theirs)
     (tmp_path / "in.txt").write_text("w1 w2\nw3\n")

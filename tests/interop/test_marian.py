@@ -43,6 +43,7 @@ def test_a_random_model_of_theirs_computes_the_same_here(opus):
     assert_same(opened(found), opus)
 
 
+@pytest.mark.slow
 def test_a_trained_model_without_tied_output_computes_the_same_here(tmp_path):
     save_marian(tmp_path, updates=20, tie_word_embeddings=False, scale_embedding=False, activation_function="relu")
     found = marian_reader.read(tmp_path)
@@ -59,7 +60,14 @@ def test_a_model_comes_back_from_theirs_bit_for_bit(tying, tmp_path):
     assert set(found.named) == set(model.named)
     assert all(found.named[name].tobytes() == leaf.tobytes() for name, leaf in model.named.items())
     assert found.tokenizers.source.encode_batch(TEXTS) == model.tokenizers.source.encode_batch(TEXTS)
-    assert_same(opened(model), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"tying": "output", "attention": "biased", "logits_bias": True}])
+def test_their_library_computes_the_same(settings, tmp_path):
+    model = opened(small_model(norm_epsilon=1e-5, feed_forward="gelu", **settings))
+    marian_export.export(model, tmp_path)
+    assert_same(model, tmp_path)
 
 
 def test_an_absent_bias_comes_back_as_absent(tmp_path):

@@ -52,6 +52,7 @@ def test_steps_compute_the_same(model, folder):
     assert found.sentences == 3
 
 
+@pytest.mark.slow
 def test_logits_in_a_process_without_this_package(model, folder):
     examples = model.examples(TEXTS[:2])
     sources = np.zeros((2, 48), np.int32)
@@ -63,6 +64,7 @@ def test_logits_in_a_process_without_this_package(model, folder):
     np.testing.assert_allclose(np.load(folder / "logits.npy"), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_documented_script_translates(model, folder):
     examples = model.examples(TEXTS)
     lines = "".join(" ".join(map(str, example.source)) + "\n" for example in examples)

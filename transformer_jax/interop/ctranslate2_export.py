@@ -47,7 +47,8 @@ def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -
         alignment_heads=0,
         ffn_glu=config.feed_forward.startswith("gated"),
     )
-    matrices = as_matrices(model.named)
+    # Its quantizer writes into the arrays that it is given.
+    matrices = {name: np.array(leaf) for name, leaf in as_matrices(model.named).items()}
     _set_stack(spec.encoder, "encoder", matrices, config)
     _set_stack(spec.decoder, "decoder", matrices, config)
     source, target, projection = tables(matrices, config)
