@@ -16,13 +16,14 @@ PINS := requirements/$(if $(filter 3.11,$(VERSION)),py311,py312).txt
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all lint types check clean print-python
+.PHONY: help setup quickstart test test-all lint types check docs clean print-python
 
 help:
 	@echo "make quickstart   train the embedded default to the end, print test BLEU and translations"
 	@echo "make test         run the tests but the slow ones, which train whole runs"
 	@echo "make test-all     run all tests"
 	@echo "make check        lint, format, types, all tests"
+	@echo "make docs         build the pages of docs/ into build/site; no broken link"
 	@echo "make setup        only create the environment ($(VENV))"
 	@echo "make clean        remove environments and caches (never runs/)"
 	@echo "Add PYTHON=python3.12 to choose an interpreter; now it is $(PYTHON) ($(VERSION))."
@@ -45,6 +46,10 @@ types: setup
 
 check: lint types test-all
 
+docs: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5'
+	$(BIN)/python -m mkdocs build --strict
+
 setup: $(STAMP)
 
 print-python:
@@ -57,10 +62,10 @@ $(STAMP): $(PINS) pyproject.toml Makefile
 	  "") echo "make: $(PYTHON) was not found; install Python 3.11, 3.12 or 3.13, or say which: make PYTHON=/path/to/python" >&2; exit 2 ;; \
 	  *) echo "make: $(PYTHON) is Python $(VERSION); 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12" >&2; exit 2 ;; \
 	esac
-	@echo "Setting up $(VENV) from $(PINS); about a minute, once."
+	@echo "Setting up $(VENV) from $(PINS), once: a minute on an idle machine, up to eight on a busy one."
 	@$(PYTHON) -m venv $(VENV)
 	@# Compiling what is imported, when it is imported, is faster than compiling all of TensorFlow now.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r $(PINS)
+	@$(BIN)/python -m pip install --progress-bar=on --disable-pip-version-check --no-compile -r $(PINS)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 

@@ -14,6 +14,10 @@ minutes, 27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 he
 from ml_collections import ConfigDict
 
 VARIANTS = ("quick", "enwiki", "base")
+MEASURED = {
+    "quick": ("2 shared CPU cores", "90 CPU s", "0.998 bits per byte"),
+    "enwiki": ("2 shared CPU cores", "27 min", "1.670 bits per byte"),
+}
 
 
 def get_config(variant: str = "quick") -> ConfigDict:

@@ -10,6 +10,10 @@ https://github.com/multi30k/dataset (data/task1/raw).
 from ml_collections import ConfigDict
 
 VARIANTS = ("tiny", "tiny_hour", "tiny_minutes")
+MEASURED = {
+    "tiny_hour": ("2 shared CPU cores", "50 min", "test BLEU 37.0"),
+    "tiny_minutes": ("1 shared CPU core", "6 min", "validation BLEU 8.5"),
+}
 
 
 def get_config(variant: str = "tiny_hour") -> ConfigDict:

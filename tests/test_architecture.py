@@ -19,7 +19,7 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
-FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files"}
+FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files", "runtime.file_digests"}
 FLOORS: dict[str, set[str]] = {
     "config": set(),
     "array_types": set(),
@@ -38,29 +38,31 @@ FLOORS: dict[str, set[str]] = {
     "word_vectors": FOUNDATION | {"data", "evaluation.text_table"},
 }
 # From here on each floor may use every one below it.
-HIGH = ("tasks", "runs", "interop", "analysis", "preflight", "sweeps", "commands")
+HIGH = ("tasks", "runs", "interop", "analysis", "explorer", "figures", "preflight", "sweeps", "commands", "api")
 for floor in HIGH:
     FLOORS[floor] = set(FLOORS)
 FLOORS["__main__"] = {"config", "commands", "runtime.allocator"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.
 DOORS: dict[str, set[str]] = {
-    "ml_collections": {"config"},
+    "ml_collections": {"config", "api.training"},
     "tensorflow": {"data.tensorflow_runtime"},
     "tensorflow_datasets": {"data.tfds_source"},
     "sentencepiece": {"data"},
     "flax": {"layers", "models"},
     "optax": {"training"},
-    "orbax": {"checkpoints.manager"},
+    "orbax": {"checkpoints.manager", "checkpoints.damage"},
     "sacrebleu": {"evaluation"},
     "matplotlib": {"visualization", "sweeps.pictures"},
     "optuna": {"sweeps"},
     "rich": {"runs.progress", "sweeps.progress", "data"},
-    "tensorboardX": {"runs.metrics_log"},
+    "tensorboardX": {"runs.trackers"},
     "absl": {"commands", "__main__"},
     "yaml": {"launching"},
     "sklearn": {"word_vectors.vectorizers", "word_vectors.projection"},
     "scipy": {"word_vectors"},
+    "flask": {"explorer.server"},
+    "werkzeug": {"explorer.server"},
     "threadpoolctl": {"word_vectors.projection"},
     "ctranslate2": {"interop.ctranslate2_export"},
     "safetensors": {"interop.safetensors_file"},
@@ -290,7 +292,7 @@ def test_the_reading_paths_exist_and_are_short():
     assert [file for file in [*training, *translating] if not file.is_file()] == []
     assert (len(training), len(translating)) <= (25, 20)
     assert count_lines(training) <= 3500
-    assert count_lines(translating) <= 2500
+    assert count_lines(translating) <= 2600
     for name, files in (("training", training), ("translating", translating)):
         (row,) = re.findall(rf"\| {name} path: files, lines \|.*\| (\d+), ([\d,]+) \|", DOCUMENT.read_text("utf-8"))
         assert int(row[0]) == len(files)

@@ -1,16 +1,19 @@
 """Checkpoints: what is kept, what comes back, and what a damaged one does."""
 
+import shutil
+from contextlib import closing
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from transformer_jax.checkpoints.format import CheckpointError
+from transformer_jax.checkpoints.format import CheckpointError, stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
+from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
@@ -135,6 +138,63 @@ def test_a_truncated_newest_checkpoint_gives_way_to_the_one_before(tmp_path, ite
     checkpoints.wait()
     assert checkpoints.steps() == [1, 2]
     checkpoints.close()
+
+
+def test_a_flipped_bit_in_any_file_is_damage_or_changes_nothing(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    saved, progress = state_at(1), {"counters": {"best": 31.25}}
+    checkpoints.save(saved, progress, score=1.0)
+    checkpoints.close()
+    folder = tmp_path / "checkpoints" / "1"
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    refused = []
+    for file in files:
+        content = file.read_bytes()
+        file.write_bytes(content[:-3] + bytes([content[-3] ^ 4]) + content[-2:])
+        try:
+            with closing(Checkpoints(tmp_path / "checkpoints", read_only=True)) as reader:
+                restored = reader.restore(1, saved)
+            assert restored[1] == progress
+            jax.tree.map(np.testing.assert_array_equal, restored[0], saved)
+        except CheckpointError:
+            refused.append(file.relative_to(folder).as_posix())
+        file.write_bytes(content)
+    assert "metrics/metrics" in refused
+    assert "progress/metadata" in refused
+    assert len(refused) >= len(files) - 3
+
+
+def test_scores_that_were_deleted_are_damage_and_not_a_checkpoint_without_a_score(tmp_path):
+    folder = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(folder)
+    for step in (1, 2):
+        checkpoints.save(state_at(step), {}, score=float(step))
+    checkpoints.close()
+    shutil.rmtree(folder / "2" / "metrics")
+    assert [each.is_sound for each in stored_checkpoints(folder)] == [True, False]
+    with closing(Checkpoints(folder)) as again:
+        assert again.steps() == [1]
+
+
+def test_without_digests_a_checkpoint_is_read_and_parameters_that_are_not_finite_are_damage(tmp_path, capsys):
+    folder = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(folder)
+    saved = state_at(1)
+    checkpoints.save(saved, {})
+    checkpoints.save(
+        state_at(2)._replace(params=jax.tree.map(lambda leaf: leaf.at[0, 0].set(np.inf), saved.params)), {}
+    )
+    checkpoints.close()
+    for step in (1, 2):
+        (folder / str(step) / DIGESTS).unlink()
+    with closing(Checkpoints(folder, read_only=True)) as reader:
+        np.testing.assert_array_equal(
+            reader.restore_params(1, saved.params)["source_embedding"]["table"], table_of(saved)
+        )
+        problem = "restored parameters are not finite: checkpoint 2 is damaged; use --checkpoint=1"
+        with pytest.raises(CheckpointError, match=problem):
+            reader.restore_params(2, saved.params)
+    assert capsys.readouterr().err.count("without digests") == 1
 
 
 @READS_LEFT_BEHIND

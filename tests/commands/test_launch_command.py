@@ -113,3 +113,32 @@ def test_a_mistake_is_told_before_anything_queues(arguments, message, capsys, tm
 def test_help_after_the_hyphens_is_not_for_launch(capsys):
     assert main([*SLURM, *TRAIN, "--help"]) == 2
     assert "--help" in capsys.readouterr().err
+
+
+PASSWORD = "postgresql+psycopg://me:hun@ter2@host/studies"
+
+
+@pytest.mark.parametrize("launcher", [["slurm", "--gpus_per_node=1"], ["tpu-vm", "--tpu=v5e:1x1", "--zone=z"]])
+def test_a_password_is_not_written_into_a_script_unless_asked(launcher, tmp_path, capsys):
+    command = ["launch", *launcher, "--output=script"]
+    assert main([*command, *SWEEP, f"--storage={PASSWORD}"]) == 2
+    captured = capsys.readouterr()
+    assert "postgresql+psycopg://me:***@host/studies has a password" in captured.err
+    assert "ter2" not in captured.out + captured.err
+    assert not (tmp_path / "script").exists()
+    assert main([*command, "--write_secrets", *SWEEP, f"--storage={PASSWORD}"]) == 0
+    assert PASSWORD in (tmp_path / "script").read_text()
+    assert (tmp_path / "script").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_environment_of_the_workers_may_name_the_study(monkeypatch, capsys):
+    monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", PASSWORD)
+    relative = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
+    kubernetes = ["launch", "kubernetes", "--gpus_per_node=1", "--image=a/b", "--volume-claim=c", "--name=own"]
+    assert main([*kubernetes, *relative]) == 0
+    printed = capsys.readouterr().out
+    (container,) = yaml.safe_load(printed)["spec"]["template"]["spec"]["containers"]
+    reference = {"secretKeyRef": {"name": "own-storage", "key": "address"}}
+    assert container["env"] == [{"name": "TRANSFORMER_JAX_SWEEP_STORAGE", "valueFrom": reference}]
+    assert "ports" not in container
+    assert "ter2" not in printed

@@ -87,7 +87,7 @@ def test_attention_draws_a_picture(run, kind, capsys):
     ("arguments", "message"),
     [
         (["evaluate", "--workdir={run}", "--split=tset"], "no split 'tset'; expected tset.en"),
-        (["evaluate", "--workdir={run}", "--checkpoint=7"], "there are best, last, "),
+        (["evaluate", "--workdir={run}", "--checkpoint=7"], "kept are 0, 10, 20, 30 (best "),
         (
             ["evaluate", "--workdir={run}", "--config.model.d_model=32"],
             "config.model.d_model: the trained model has 16",
@@ -97,7 +97,7 @@ def test_attention_draws_a_picture(run, kind, capsys):
             "only decoding, mesh, data.directory, data.file",
         ),
         (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
-        (["translate", "--workdir={run}", "--ensemble={run}:7"], "there are best, last, "),
+        (["translate", "--workdir={run}", "--ensemble={run}:7"], "kept are 0, 10, 20, 30 (best "),
         (
             ["translate", "--workdir={run}", "--ensemble={run}:bst"],
             "--ensemble: {run}:bst: there is no such folder, and 'bst' is not",
@@ -107,8 +107,8 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["translate", "--workdir={run}/nowhere"], "does not exist"),
         (["attention", "--workdir={run}", "--text= "], "--text: is empty"),
         (
-            ["attention", "--workdir={run}", "--text=a", "--output=a.pdf"],
-            "--output: a.pdf is not the name of a picture",
+            ["attention", "--workdir={run}", "--text=a", "--output=a.gif"],
+            "--output: must end in .png, .pdf, .svg (got a.gif)",
         ),
         (["attention", "--workdir={run}", "--text=a", "--output={run}/run.json/a.png"], "run.json is a file"),
         (["evaluate", "--workdir={run}", "--output={run}/run.json"], "--output: {run}/run.json is a file"),
@@ -118,7 +118,7 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["checkpoint", "lst", "{run}"], "'lst' is not an action; did you mean ls?"),
         (["checkpoint", "diff", "{run}"], "checkpoint diff: takes the folders of two runs, found {run}"),
         (["checkpoint", "ls", "{run}/tokenizer"], "RUN: {run}/tokenizer is not a run directory"),
-        (["checkpoint", "info", "{run}", "--checkpoint=7"], "no checkpoint '7'; there are best, last, [0, 10, 20, 30]"),
+        (["checkpoint", "info", "{run}", "--checkpoint=7"], "no checkpoint '7'; kept are 0, 10, 20, 30 (best "),
         (["checkpoint", "ls", "{run}", "--dry_run"], "--dry_run: checkpoint ls does not take it; it takes no flags"),
         (["checkpoint", "average", "{run}", "--count=2", "--output={run}"], "--output: {run} is not empty"),
         (["checkpoint", "average", "{run}", "--steps=10,10", "--output={run}/a"], "--steps: 10, 10 has one twice"),

@@ -7,7 +7,10 @@ from transformer_jax.config import ConfigError, from_dict
 REFUSED = [
     ({"seed": -1}, "seed: -1 must be at least 0 and below 2^32"),
     ({"data": {"source": "csv"}}, "data.source: 'csv' is not one of grammar, copy, reverse, text, tfds"),
-    ({"data": {"source": "text"}}, "data.directory: must name the folder with the text files"),
+    (
+        {"data": {"source": "text"}},
+        "data.directory: must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}",
+    ),
     ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
     (
         {"data": {"source": "text", "directory": "x", "source_language": "de"}},

@@ -61,7 +61,10 @@ def test_overrides_reach_the_blocks_of_the_task():
     [
         ({"task": "language_modle"}, "task: 'language_modle' is not one of translation, language_model"),
         ({"model": {"num_layers": 3}}, "model.num_layers: not a setting of model.kind=transformer, which has "),
-        ({"data": {"held_out": 0.1}}, "data.held_out: not a setting of task=translation, whose data has source, "),
+        (
+            {"data": {"documents": "lines"}},
+            "data.documents: not a setting of task=translation, whose data has source, ",
+        ),
         (
             LANGUAGE_MODEL | {"data": {"source_language": "en"}},
             "data.source_language: not a setting of task=language_model",

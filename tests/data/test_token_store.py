@@ -5,7 +5,7 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data import token_store_builder
+from transformer_jax.data import store_check, token_store_builder
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair, pair_encoding
@@ -95,13 +95,38 @@ def spoil_the_description(folder):
     (folder / "store.json").write_text(json.dumps({"statistics": 3}))
 
 
-@pytest.mark.parametrize("damage", [truncate, lose_a_file, empty_the_description, spoil_the_description])
+def flip_a_bit_of(name):
+    def flip(folder):
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
+
+    return flip
+
+
+DAMAGES = [truncate, lose_a_file, empty_the_description, spoil_the_description]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, *map(flip_a_bit_of, ("source.ids", "source.offsets", "store.json"))])
 def test_a_damaged_store_is_built_again(store_of, tmp_path, damage):
     store_of(PAIRS)
     damage(the_only_store(tmp_path))
     store = store_of(PAIRS)
     assert store.source(2).tolist() == [7, 7, 12, 7, EOS_ID]
     assert len(list((tmp_path / "token_stores").iterdir())) == 1
+
+
+def test_a_large_store_is_checked_whole_before_the_first_update(store_of, tmp_path, monkeypatch):
+    store_of(PAIRS)
+    monkeypatch.setattr(store_check, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(store_check, "SAMPLED_SEGMENTS", 0)
+    store_of(PAIRS).check.finish()
+    flip_a_bit_of("target.ids")(the_only_store(tmp_path))
+    with pytest.raises(DataError, match="target.ids changed .* the same command tokenizes again"):
+        store_of(PAIRS).check.finish()
+    store = store_of(PAIRS)
+    store.check.finish()
+    assert store.target(0).tolist() == [5, 4, EOS_ID]
 
 
 def test_an_interrupted_build_leaves_nothing_that_is_used(listed_corpus, letter_tokenizers, data_config, tmp_path):

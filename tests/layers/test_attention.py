@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.attention import MultiHeadAttention, RectifiedAttention
+from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.layers.attention_variants import RectifiedAttention
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.embedding import ZeroPaddingEmbedding
 from transformer_jax.layers.masks import SentenceMask

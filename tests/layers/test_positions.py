@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError
-from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions, sinusoid_table
+from transformer_jax.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions, sinusoid_table
 
 
 def test_the_papers_formula_entry_by_entry():
@@ -35,3 +35,9 @@ def test_learned_positions_refuse_what_they_have_no_vector_for():
     assert variables["params"]["table"].shape == (4, 8)
     with pytest.raises(ConfigError, match="model.max_positions: 4 .* sequence of 5"):
         positions.apply(variables, jnp.zeros((1, 5), jnp.int32), length=5)
+
+
+def test_no_positions_tell_positions_apart():
+    encoded = NoPositions(8).apply({}, jnp.array([[0, 1, 5]]), length=6)
+    assert encoded.shape == (1, 3, 8)
+    assert not encoded.any()

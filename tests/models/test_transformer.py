@@ -37,6 +37,7 @@ VARIANTS = {
         "logits_bias": True,
         "norm_epsilon": 1e-5,
     },
+    "unscaled": {"attention": "unscaled", "positions": "none"},
     "dropout everywhere": {"attention_dropout": 0.1, "activation_dropout": 0.1},
 }
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))

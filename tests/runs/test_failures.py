@@ -19,7 +19,7 @@ from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.record import TrainingDiverged
+from transformer_jax.runs.outcome import TrainingDiverged
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
 

@@ -20,7 +20,7 @@ from run_steps import (
 )
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import write_json
+from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.record import RunRecord
@@ -94,6 +94,25 @@ def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, c
 
 
 @pytest.mark.slow
+def test_a_log_that_was_cut_in_half_is_told(whole, cache, tmp_path, capfd):
+    run = copy_until(UPDATES // 2, whole, tmp_path / "run")
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:2]))
+    (run / f"goodput.json.{'a' * 32}.partial").write_text("")
+    train(tiny_config(cache), run)
+    before = sum(json.loads(line)["step"] <= UPDATES // 2 for line in lines)
+    assert f"metrics.jsonl: records were lost: 2 left of {before}" in capfd.readouterr().err
+    assert not list(run.glob("*.partial"))
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path):
+    (tmp_path / "precious").write_text("text")
+    (tmp_path / "train.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"), RunDirectory(tmp_path).locked():
+        pass
+    assert (tmp_path / "precious").read_text() == "text"
+
+
 def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
     run = copy_until(6, whole, tmp_path / "run")
     settings = tiny_settings(cache)

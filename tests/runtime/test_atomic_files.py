@@ -5,7 +5,7 @@ import os
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.runtime.atomic_files import appearing_file, read_records, write_whole
+from transformer_jax.runtime.atomic_files import appearing_file, read_records, remove_partial, write_whole
 
 
 def test_two_hosts_whose_processes_have_one_number_do_not_meet(tmp_path, monkeypatch):
@@ -41,13 +41,30 @@ def test_records_up_to_what_a_kill_cut_short(tmp_path):
     file = tmp_path / "metrics.jsonl"
     for text, found in (
         ("", []),
-        ('{"a": 1}\n\n{"a": 2}\n{"a', [{"a": 1}, {"a": 2}]),
-        ('{"a": 1}\n{"a": 2}', [{"a": 1}]),
+        ('{"step": 1}\n\n{"step": 2}\n{"a', [{"step": 1}, {"step": 2}]),
+        ('{"step": 1}\n{"step": 2}', [{"step": 1}]),
     ):
         file.write_text(text)
         assert read_records(file) == found
-    file.write_text('{"a": 1}\n{"a\n{"a": 3}\n')
+    file.write_text('{"step": 1}\n{"a\n{"step": 3}\n')
     with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: not a record"):
         read_records(file)
     with pytest.raises(DataError, match="no such file"):
         read_records(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("line", [b"[1]", b"3", b'{"a": 1}', b'{"step": "1"}', b"\xff\xfe{", b"[" * 100_000])
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(b'{"step": 1}\n' + line + b"\n")
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: not a record"):
+        read_records(file)
+
+
+def test_what_killed_processes_left_of_a_file_is_removed(tmp_path):
+    mine, others = tmp_path / "run.json", [tmp_path / name for name in ("run.json", "run.json.partial", "my.partial")]
+    left = tmp_path / f"run.json.{'0' * 32}.partial"
+    for file in (*others, left):
+        file.write_text("{}")
+    remove_partial(mine)
+    assert sorted(tmp_path.iterdir()) == sorted(others)

@@ -177,7 +177,7 @@ def test_the_best_is_the_earliest_of_the_best():
     [
         (
             "postgresql+psycopg://me:secret@127.0.0.1:1/x",
-            r"--storage: postgresql\+psycopg://me@127.0.0.1:1/x cannot be",
+            r"--storage: postgresql\+psycopg://me:\*\*\*@127.0.0.1:1/x cannot be",
         ),
         ("nonsense://x", "--storage: nonsense://x cannot be opened"),
         ("sqlite:///study.db", "two workers of an SQLite study can claim one trial"),

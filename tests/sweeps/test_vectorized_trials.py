@@ -9,7 +9,7 @@ from sweeps.studies import GRID, SEARCH
 
 from transformer_jax.checkpoints.run_directory import RunIsBusy
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs.record import Outcome, TrainingDiverged
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.sweeps.definition import Sweep, require_vectorizable
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.ranges import LogUniform

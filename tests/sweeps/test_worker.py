@@ -7,7 +7,7 @@ from optuna.trial import TrialState
 from sweeps.studies import GRID, SEARCH, one_by_one
 
 from transformer_jax.config import ConfigError
-from transformer_jax.runs.record import Outcome, TrainingDiverged
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.sweeps.overview import rows
 from transformer_jax.sweeps.study import SharedStudy, number_of

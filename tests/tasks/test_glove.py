@@ -15,6 +15,7 @@ from transformer_jax.tasks.word_vectors.cooccurrences import count_cooccurrences
 from transformer_jax.tasks.word_vectors.glove import Glove, PairBlock
 from transformer_jax.tasks.word_vectors.pair_blocks import PairBlocks, open_cooccurrences
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -111,6 +112,7 @@ def test_a_text_without_neighbors_is_refused(tmp_path):
 def test_the_squared_error_falls(tmp_path):
     config = word_vectors_config(
         tmp_path,
+        data={"subsample": 0.0},
         model={"kind": "glove", "d_model": 8, "window": 4, "x_max": 10.0},
         optimizer={"name": "adagrad", "schedule": "constant", "learning_rate": 0.5},
     )
@@ -124,3 +126,11 @@ def test_the_squared_error_falls(tmp_path):
         state, metrics = update.jitted(state, put_batch(batch, mesh), hyperparameters)
     assert metrics.finite
     assert task.evaluate(state.params, "validation").loss < 0.5 * before
+
+
+def test_the_vectors_are_those_of_both_tables_added(tmp_path):
+    config = word_vectors_config(tmp_path, data={"subsample": 0.0}, model={"kind": "glove", "d_model": 8, "window": 4})
+    tokenizer = new_word_tokenizer(config).source
+    rows = tokenizer.vocabulary_size
+    params = {name: {"table": np.full((rows, 8), value)} for name, value in (("embedding", 1.0), ("projection", 2.0))}
+    assert np.unique(vectors_of(params, config, tokenizer).matrix).tolist() == [3.0]

@@ -1,13 +1,17 @@
 """A run's tokenizers survive the loss of their folder: every checkpoint has them."""
 
+import json
 import shutil
+from pathlib import Path
 
 import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, from_dict
+from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.runs.train import train
+from transformer_jax.tasks import run_tokenizers
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_of_run
 
@@ -30,3 +34,38 @@ def test_they_come_back_from_the_newest_checkpoint(tmp_path):
 def test_without_folder_and_checkpoint_there_are_none(tmp_path):
     with pytest.raises(DataError, match=r"tokenizer\.json"):
         tokenizers_of_run(RunDirectory(tmp_path))
+
+
+OUTSIDE = ("../../written", "/tmp/written-by-a-checkpoint", "tokenizer.json/../../written", "config.json")
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_checkpoint_cannot_name_another_file_to_write(tmp_path, name, monkeypatch):
+    run = RunDirectory(tmp_path / "a" / "run")
+    monkeypatch.setattr(run_tokenizers, "_saved_tokenizers", lambda run: {name: "aGVsbG8="})
+    with pytest.raises(DataError, match="a checkpoint names a tokenizer file"):
+        tokenizers_of_run(run)
+    assert not list(tmp_path.iterdir())
+    assert not Path("/tmp/written-by-a-checkpoint").exists()
+
+
+def test_tokenizers_are_not_restored_through_a_link(tmp_path, monkeypatch):
+    run, elsewhere = RunDirectory(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run.path.mkdir()
+    run.tokenizer.symlink_to(elsewhere)
+    monkeypatch.setattr(run_tokenizers, "_saved_tokenizers", lambda run: {"tokenizer.json": "aGVsbG8="})
+    with pytest.raises(DataError, match="is a link"):
+        tokenizers_of_run(run)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("entry", [{"file": "../secret.json", "sha256": "", "kind": "word"}, 3, {"file": ["a"]}, None])
+def test_a_description_cannot_name_another_file_to_read(tmp_path, entry):
+    (tmp_path / "secret.json").write_text("{}")
+    description = {"format_version": 1, "special_ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3}}
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(description | {"tokenizers": {"joint": entry}}))
+    with pytest.raises(DataError, match="not the description of a tokenizer"):
+        load_tokenizers(folder)

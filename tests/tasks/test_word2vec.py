@@ -7,6 +7,7 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID, PAD_ID
 from transformer_jax.config import Word2vecConfig
+from transformer_jax.tasks.word_vectors.huffman import RowPaths, huffman_tree
 from transformer_jax.tasks.word_vectors.word2vec import OBJECTIVES, TextBlock, TreeBlock, pair_mask
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
@@ -14,8 +15,9 @@ D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
 WORDS = np.array([[4, 5, 6, EOS_ID, 7, 8, 4, 9, 5], [6, 9, 4, 4, 7, PAD_ID, PAD_ID, PAD_ID, PAD_ID]], np.int32)
 REACH = np.array([[1, 2, 2, 1, 2], [2, 1, 2, 1, 1]], np.int32)
 DRAWN = np.array([[4, 9, 9, 6], [5, 7, 4, 8]], np.int32)
-NODES = np.random.default_rng(1).integers(0, 6, (2, 5, 3)).astype(np.int32)
-TURNS = np.random.default_rng(2).choice(np.array([-1, 1, 1, 0], np.int8), (2, 5, 3))
+CENTERS = WORDS[:, WINDOW:-WINDOW]
+TREE = huffman_tree(np.array([0, 0, 0, 0, 9, 5, 3, 2, 1, 1]))
+TOP_NODES = 2
 
 
 def pairs_by_hand():
@@ -46,8 +48,8 @@ def naive(kind, output, table, outputs):
         vectors = table[WORDS[row, np.array(places)]]
         mean = jax.lax.stop_gradient(vectors.mean(0) - vectors.sum(0)) + vectors.sum(0)
         if output == "hierarchical_softmax":
-            way = [(n, t) for n, t in zip(NODES[row, center], TURNS[row, center], strict=True) if t]
-            total -= sum(log_sigmoid(float(turn) * (outputs[node] @ mean)) for node, turn in way)
+            path = [(n, t) for n, t in zip(TREE.nodes[word], TREE.turns[word], strict=True) if t]
+            total -= sum(log_sigmoid(float(turn) * (outputs[node] @ mean)) for node, turn in path)
             continue
         asks, asked = (mean, word) if kind == "cbow" else (table[word], WORDS[row, places[0]])
         total -= log_sigmoid(outputs[asked] @ asks)
@@ -59,7 +61,8 @@ def naive(kind, output, table, outputs):
 def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, output):
     objective = OBJECTIVES[kind, output](Word2vecConfig(kind, output, D, WINDOW, NEGATIVES, SHARED))
     is_tree = output == "hierarchical_softmax"
-    block = TreeBlock(WORDS, REACH, NODES, TURNS) if is_tree else TextBlock(WORDS, REACH, DRAWN)
+    paths = RowPaths(TREE, np.bincount(CENTERS[CENTERS > EOS_ID], minlength=10), CENTERS.shape[1], TOP_NODES)
+    block = TreeBlock(WORDS, REACH, *paths.of(CENTERS)) if is_tree else TextBlock(WORDS, REACH, DRAWN)
     tables = [jax.random.normal(jax.random.key(seed), (10, D)) for seed in (1, 2)]
 
     def blocked(table, outputs):

@@ -1,5 +1,7 @@
 """Word vectors as a task: what an update does on whatever devices, what a run resumes from, which words become neighbors."""
 
+from functools import lru_cache
+
 import jax
 import numpy as np
 import pytest
@@ -14,18 +16,24 @@ from transformer_jax.config import (
     load_recipe,
 )
 from transformer_jax.data.synthetic.lexicon import ANIMATES, PLACES, VERBS
-from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tasks.word_vectors.task import WITHOUT_VECTOR, WordVectorTask, new_word_tokenizer
 from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 from transformer_jax.word_vectors.evaluation import evaluate_vectors
 from transformer_jax.word_vectors.test_sets import read_test_sets
+from transformer_jax.word_vectors.vectors import WORD_START
 
 MODELS = {
     "skip_gram": {"kind": "skip_gram", "d_model": 8, "window": 2},
     "cbow": {"kind": "cbow", "d_model": 8, "window": 2},
     "skip_gram_hs": {"kind": "skip_gram", "output": "hierarchical_softmax", "d_model": 8, "window": 2},
     "cbow_hs": {"kind": "cbow", "output": "hierarchical_softmax", "d_model": 8, "window": 2},
+}
+GLOVE = {
+    "data": {"subsample": 0.0},
+    "model": {"kind": "glove", "d_model": 8, "window": 4},
+    "optimizer": {"name": "adagrad", "schedule": "constant", "learning_rate": 0.3},
 }
 
 RATES = {"skip_gram": 0.1, "cbow": 0.3, "skip_gram_hs": 0.1, "cbow_hs": 0.1}
@@ -34,6 +42,18 @@ RATES = {"skip_gram": 0.1, "cbow": 0.3, "skip_gram_hs": 0.1, "cbow_hs": 0.1}
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def alone(cache):
+    """Parameters after three updates on one device, by the name of a model."""
+
+    @lru_cache
+    def found(name):
+        blocks = GLOVE if name == "glove" else {"model": MODELS[name]}
+        return trained(task_of(word_vectors_config(cache, **blocks)), 3)[0].params
+
+    return found
 
 
 def task_of(config):
@@ -66,13 +86,21 @@ def test_the_loss_falls_and_the_evaluation_sees_it(cache, name):
     assert task.evaluate(state.params, "validation").loss < before.loss - 0.05
 
 
-@pytest.mark.parametrize("axes", [{"data": 8}, {"data": 1, "tensor": 8}, {"data": 2, "fsdp": 2, "tensor": 2}], ids=str)
-@pytest.mark.parametrize("name", ["skip_gram", "cbow_hs"])
-def test_tables_shared_by_devices_become_those_of_one(cache, name, axes):
-    alone, _ = trained(task_of(word_vectors_config(cache, model=MODELS[name])), 3)
-    task = task_of(word_vectors_config(cache, model=MODELS[name], mesh=axes))
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("skip_gram", {"data": 8}),
+        ("skip_gram", {"data": 1, "tensor": 8}),
+        ("cbow_hs", {"data": 8}),
+        ("cbow_hs", {"data": 2, "fsdp": 2, "tensor": 2}),
+        ("glove", {"data": 2, "fsdp": 2, "tensor": 2}),
+    ],
+)
+def test_tables_shared_by_devices_become_those_of_one(cache, alone, name, axes):
+    blocks = GLOVE if name == "glove" else {"model": MODELS[name]}
+    task = task_of(word_vectors_config(cache, mesh=axes, **blocks))
     shared, _ = trained(task, 3)
-    for left, right in zip(jax.tree.leaves(alone.params), jax.tree.leaves(shared.params), strict=True):
+    for left, right in zip(jax.tree.leaves(alone(name)), jax.tree.leaves(shared.params), strict=True):
         np.testing.assert_allclose(jax.device_get(left), jax.device_get(right), atol=2e-6)
         assert np.abs(jax.device_get(left)).max() > 1e-3
     if axes.get("tensor") == 8:
@@ -102,6 +130,37 @@ def test_without_subsampling_an_epoch_has_every_word_once_as_a_center(cache):
     np.testing.assert_array_equal(counts, np.bincount(ids, minlength=task.tokenizer.vocabulary_size)[4:])
 
 
+def test_windows_subsamples_and_negatives_have_the_distributions_of_the_papers(cache):
+    """Shares of 20,000 draws and more; one percent is six deviations and more of each."""
+    config = word_vectors_config(cache, data={"subsample": 0.02}, model=MODELS["skip_gram"] | {"shared_negatives": 8})
+    task = task_of(config)
+    data = task.training_data()
+    batches = [batch for batch, _ in zip(data.batches(0), range(5 * data.blocks.updates_per_epoch), strict=False)]
+    reach = np.concatenate([batch.reach.ravel() for batch in batches])
+    assert np.bincount(reach)[1:] / len(reach) == pytest.approx([0.5, 0.5], abs=0.02)
+    counts = task.counts
+    negatives = np.concatenate([batch.negatives.ravel() for batch in batches])
+    powers = counts**0.75 / np.sum(counts**0.75)
+    assert np.bincount(negatives, minlength=len(counts)) / len(negatives) == pytest.approx(powers, abs=0.01)
+    assert abs(powers - counts / counts.sum()).max() > 0.03
+    centers = np.bincount(np.concatenate([batch.words[:, 2:-2].ravel() for batch in batches]), minlength=len(counts))
+    frequent = int(counts.argmax())
+    share = 0.02 / (counts[frequent] / counts.sum())
+    assert centers[frequent] / (5 * counts[frequent]) == pytest.approx(share**0.5 + share, abs=0.04)
+
+
+def test_pieces_that_the_text_does_not_have_get_no_vector(cache):
+    config = word_vectors_config(cache, tokenizer={"kind": "bpe", "vocabulary_size": 400, "min_count": 1})
+    task = task_of(config)
+    without = task.ids_without_vector
+    assert without and task.training_data().report.content[WITHOUT_VECTOR] == without
+    params = jax.jit(task.init_params)(jax.random.key(0))
+    vectors = vectors_of(params, config, task.tokenizer, without)
+    assert len(vectors) == task.tokenizer.vocabulary_size - 4 - len(without)
+    starts = [word for word in vectors.words if word.startswith(WORD_START) and word[1:] not in (*vectors.words, "")]
+    assert starts and all(vectors.find(piece[1:]) == vectors.index[piece] for piece in starts)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
@@ -116,7 +175,11 @@ def test_optimizers_of_whole_tables_are_refused(cache, optimizer, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "no word"), ("one two three\n", "no word .* occurs 2 times"), ("so so so so\n" * 9, "a single word")],
+    [
+        ("", "the split 'train' has no text"),
+        ("one two three\n", "no word .* occurs 2 times"),
+        ("so so so so\n" * 9, "a single word"),
+    ],
     ids=["empty", "rare", "single"],
 )
 def test_a_text_that_teaches_nothing_is_refused(cache, tmp_path, text, message):

@@ -83,7 +83,7 @@ def test_the_report_as_json_text_and_log():
     }
     assert fields["analogies"][0]["syntactic"]["accuracy"] is None
     assert fields["similarities"] == [{"name": "few", "spearman": None, "covered": 1, "total": 1}]
-    assert report.headline() == {"analogies": 1.0, "analogies_semantic": 1.0}
+    assert report.headline() == {"analogies": 1.0, "analogies_semantic": 1.0, "coverage": pytest.approx(2 / 3)}
     lines = [line.split() for line in report.table().split("\n")]
     assert ["set,", "overall", "100.00", "%", "1", "1", "of", "2", "50.0", "%"] in lines
     assert ["few", "-", "1", "of", "1", "100.0", "%"] in lines

@@ -115,7 +115,7 @@ def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
     cases = [
         (whole[:-5], "ends or is damaged in word 7 of 7"),
         (whole[: line + 4], "ends or is damaged in word 5 of 7"),
-        (whole + b"more", "goes on behind the 7 words"),
+        (whole + b"more", "continues after the 7 words"),
         (whole.replace(b"7 5\n", b"8 5\n", 1), "ends or is damaged in word 8 of 8"),
         (b"not a header", "does not begin with the number of words and the dimension"),
         (whole.replace("日本".encode(), "Käse".encode(), 1), "word 3: 'Käse' was word 2 already"),

@@ -5,7 +5,7 @@ import pytest
 
 from transformer_jax.config import DataError
 from transformer_jax.word_vectors import neighbors
-from transformer_jax.word_vectors.neighbors import analogy, nearest_words, neighbor_table, search
+from transformer_jax.word_vectors.neighbors import analogy, nearest_words, neighbors_of_rows, search
 from transformer_jax.word_vectors.vectors import WordVectors
 
 
@@ -59,6 +59,7 @@ def test_neighbors_and_analogies(royal):
     # b - a + c of unit vectors, not of the vectors as they are (which would be [1, 1, 1] here, a cosine of 1).
     target = np.array([1, 0, 1]) / 2**0.5 - np.array([1, 0, 0]) + np.array([1, 1, 0]) / 2**0.5
     assert best[0].cosine == pytest.approx(target.sum() / np.linalg.norm(target) / 3**0.5, abs=1e-6)
-    assert neighbor_table(royal, [2, 0], 1).tolist() == [[3], [1]]
+    assert neighbors_of_rows(royal, [2, 0], 1) == [[royal.words[3]], [royal.words[1]]]
+    assert [len(near) for near in neighbors_of_rows(royal, [0, 1], 9)] == [4, 4]
     with pytest.raises(DataError, match="'quean' is not one of the 5 words; did you mean 'queen'"):
         analogy(royal, "man", "king", "quean", 1)

@@ -53,10 +53,13 @@ def test_folders_are_searched(tmp_path):
     (tmp_path / "LICENSE").write_text("yes")
     (tmp_path / "license.txt").write_text("yes")
     found = read_test_sets([str(tmp_path), str(tmp_path / "q.txt")])
-    assert [each.name for each in found.analogies] == ["q", "q"]
+    assert [each.name for each in found.analogies] == ["q"]
     assert [each.name for each in found.similarities] == ["ws"]
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="no test sets in this folder"):
         read_test_sets([str(tmp_path / "none")])
+    (tmp_path / "none" / "q.csv").write_text("a,b,1\n")
+    with pytest.raises(DataError, match="2 test sets are named q; rename"):
+        read_test_sets([str(tmp_path)])
     with pytest.raises(DataError, match="missing.txt: cannot be read"):
         read_test_sets([str(tmp_path / "missing.txt")])

@@ -146,8 +146,7 @@ def test_cooccurrences():
     words, table = cooccurrence_table(["a b c", "b a"], analyze, window=1)
     assert words == ["a", "b", "c"]
     assert table.tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
-    weighted = cooccurrence_table(["a b c", "b a"], analyze, window=5, by_distance=True)[1]
-    assert weighted.tolist() == [[0, 2, 0.5], [2, 0, 1], [0.5, 1, 0]]
+    assert cooccurrence_table(["a b c", "b a"], analyze, window=5)[1].tolist() == [[0, 2, 1], [2, 0, 1], [1, 1, 0]]
     assert cooccurrence_table(["a a"], analyze, window=1)[1].tolist() == [[2]]
     with pytest.raises(DataError, match="0 different words"):
         cooccurrence_table(["?"], analyze, window=1)

@@ -1,11 +1,12 @@
 """Contents of a checkpoint folder without its arrays: steps, scores, sizes, damage. Needs no Orbax."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from transformer_jax.config import DataError
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.runtime.file_digests import changed_files
 
 # A folder with such a name is half-written or half-deleted: it is not a checkpoint, and the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
@@ -34,7 +35,7 @@ class StoredCheckpoint(NamedTuple):
     def written(self) -> float:
         """Time of completion, in seconds since 1970; also correct for a copy, if Orbax's metadata can be read."""
         try:
-            note = json.loads((self.folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))
+            note = parse_json((self.folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))
             return note["commit_timestamp_nsecs"] / 1e9
         except (OSError, ValueError, KeyError, TypeError):
             return self.folder.stat().st_mtime
@@ -73,15 +74,21 @@ def remove(checkpoint: Path) -> None:
     shutil.rmtree(unfinished)
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Removes what a save that failed has left."""
+    for folder in directory.glob(f"[0-9]*{UNFINISHED.rstrip('-')}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _stored(folder: Path) -> StoredCheckpoint:
     try:
-        scores = json.loads((folder / "metrics" / "metrics").read_text(encoding="utf-8"))
+        scores = parse_json((folder / "metrics" / "metrics").read_text(encoding="utf-8"))
     except FileNotFoundError:
         # It was not scored, or is being deleted.
         scores = {}
     except ValueError:
         scores = None
-    if not isinstance(scores, dict):
+    if not isinstance(scores, dict) or changed_files(folder, ["metrics"]):
         return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
     # The metric that selects checkpoints is the only one that is stored with them.
     return StoredCheckpoint(int(folder.name), folder, next(iter(scores.values()), None), is_sound=True)

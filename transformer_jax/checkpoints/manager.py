@@ -13,9 +13,12 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import CheckpointError, set_aside, stored_checkpoints
+from transformer_jax.checkpoints.damage import DigestedFolder, require_finite, require_undamaged
+from transformer_jax.checkpoints.format import CheckpointError, remove_unfinished, set_aside, stored_checkpoints
+from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_reads, reported
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
+from transformer_jax.runtime.file_digests import WHOLE, Part
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection
@@ -43,7 +46,8 @@ class Checkpoints:
         read_only: bool = False,
     ) -> None:
         # Orbax logs nothing that this class does not report.
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        ignore_abandoned_reads()
         self._directory = Path(directory).absolute()
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
@@ -57,6 +61,7 @@ class Checkpoints:
             best_fn=lambda metrics: sign * metrics[selection.name],
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
+            temporary_path_class=DigestedFolder,
             multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
         )
         self._complaints: list[str] = []
@@ -78,7 +83,10 @@ class Checkpoints:
             self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
 
     def save(self, state: TrainState, progress: Progress, score: float | None = None) -> None:
-        """Starts writing ``state`` under its step; does nothing if that step exists."""
+        """Starts writing ``state`` under its step; does nothing if that step exists.
+
+        Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this or the save before failed.
+        """
         step = int(state.step)
         if step in self.steps():
             return
@@ -88,9 +96,9 @@ class Checkpoints:
             rest=ocp.args.StandardSave(rest),
             progress=ocp.args.JsonSave(progress),
         )
-        self._manager.save(
-            step, args=items, metrics=None if score is None else {self._selection.name: score}, force=True
-        )
+        metrics = None if score is None else {self._selection.name: score}
+        with reported(self._directory):
+            self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
         """Starts to write parameters alone, without what a run needs to resume: to evaluate, and to start from."""
@@ -99,21 +107,32 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Returns when everything that was saved is on disk."""
-        self._manager.wait_until_finished()
+        with reported(self._directory):
+            self._manager.wait_until_finished()
+
+    def require_saving(self) -> None:
+        """Raises SaveFailed when writing in the background has failed; does not wait."""
+        with reported(self._directory):
+            self._manager.check_for_errors()
 
     def close(self) -> None:
         """Waits for writing to finish and closes the folder."""
-        self._manager.close()
+        try:
+            with reported(self._directory):
+                self._manager.close()
+        except SaveFailed:
+            remove_unfinished(self._directory)
+            raise
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""
         steps = sorted(self._manager.all_steps())
         return steps if self._options.read_only else from_first(lambda: steps)
 
-    def restore(self, step: int, like: TrainState) -> tuple[TrainState, Progress]:
+    def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
         """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs).
 
-        Raises CheckpointError when it cannot be read.
+        Raises CheckpointError when it cannot be read, or a file of the ``part`` of it that is checked here is damaged.
         """
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
         params = abstract.pop("params")
@@ -122,7 +141,7 @@ class Checkpoints:
             rest=ocp.args.StandardRestore(abstract),
             progress=ocp.args.JsonRestore(),
         )
-        restored = self._read(step, items)
+        restored = self._read(step, items, part)
         return TrainState(params=restored["params"], **restored["rest"]), restored["progress"]
 
     def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
@@ -138,7 +157,7 @@ class Checkpoints:
             for step in reversed(steps):
                 problem = ""
                 try:
-                    restored = reader.restore(step, like)
+                    restored = reader.restore(step, like, Part(jax.process_index(), jax.process_count()))
                 except CheckpointError as error:
                     problem = str(error)
                 if all_agree(not problem):
@@ -162,6 +181,7 @@ class Checkpoints:
         folder = self._directory / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
+        require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree
         # A damaged file can make the reader raise anything.
@@ -172,7 +192,12 @@ class Checkpoints:
     def restore_params(self, step: int, like: PyTree) -> PyTree:
         """The parameters of ``step`` alone, with the shapes and the shardings of ``like``; of NumPy's arrays, NumPy's."""
         args = ocp.args.Composite(params=ocp.args.StandardRestore(jax.tree.map(_abstract, like)))
-        return self._read(step, args)["params"]
+        try:
+            return self._read(step, args)["params"]
+        except CheckpointError as error:
+            others = [each for each in self._manager.all_steps() if each != step]
+            remedy = f"; use --checkpoint={max(others)}" if others else ""
+            raise CheckpointError(f"{self._directory}: {error}{remedy}") from error
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
         """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
@@ -181,13 +206,19 @@ class Checkpoints:
             total = jax.tree.map(operator.add, total, self.restore_params(step, like))
         return jax.tree.map(lambda leaf: leaf / len(steps), total)
 
-    def _read(self, step: int, items: ocp.args.Composite) -> Any:
+    def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
+        """Items of a checkpoint whose files are as they were written; raises CheckpointError where one is not."""
+        folder = self._directory / str(step)
+        require_undamaged(folder, list(items.keys()), part)
         try:
-            return self._manager.restore(step, args=items)
+            restored = self._manager.restore(step, args=items)
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
             reason = str(error).strip().split("\n")[0][:200]
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
+        if "params" in items.keys():  # noqa: SIM118 - not a dictionary
+            require_finite(folder, restored["params"])
+        return restored
 
     def _set_aside(self, step: int) -> Path:
         """Moves a checkpoint to an unused name."""

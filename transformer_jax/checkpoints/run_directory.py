@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.runtime.atomic_files import remove_partial, write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
@@ -76,6 +77,11 @@ class RunDirectory:
         return self._own / "outcome.json"
 
     @property
+    def run_record(self) -> Path:
+        """Who started the run where: a JSON list with an entry for each start."""
+        return self._own / "run.json"
+
+    @property
     def profile(self) -> Path:
         """The folder of traces."""
         return self._own / "profile"
@@ -84,6 +90,12 @@ class RunDirectory:
     def data_report(self) -> Path:
         """Statistics of the training data, and of the examples left out of it by reason."""
         return self._own / "data.json"
+
+    def remove_partial_files(self) -> None:
+        """Removes what a killed process left of files that only the one that trains here writes."""
+        written = self.config, self.metrics, self.curves, self.goodput, self.outcome, self.data_report, self.run_record
+        for path in (*written, *self.tokenizer.glob("tokenizer*.*")):
+            remove_partial(path)
 
     def has_checkpoints(self) -> bool:
         """Whether there is a checkpoint; without one a folder holds nothing that cannot be made again."""
@@ -120,8 +132,7 @@ class RunDirectory:
 
         ``origin``: where its parameters come from, if not from its own run.
         """
-        target = self._own / "run.json"
-        starts = _starts(target)
+        starts = _starts(self.run_record)
         starts.append(
             {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -137,7 +148,7 @@ class RunDirectory:
                 **origin,
             }
         )
-        write_json(target, starts)
+        write_json(self.run_record, starts)
 
 
 class ChosenRun(NamedTuple):
@@ -151,7 +162,8 @@ class ChosenRun(NamedTuple):
 @contextmanager
 def locked(path: Path, problem: ConfigError) -> Iterator[None]:
     """Raises ``problem`` while another process is inside, for the same file."""
-    with path.open("w") as file:
+    # Never through a link: a run directory that somebody else made must not name a file to open.
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -168,7 +180,7 @@ def _starts(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        starts = json.loads(path.read_text(encoding="utf-8"))
+        starts = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:
         starts = None
     if not isinstance(starts, list):

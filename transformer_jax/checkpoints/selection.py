@@ -59,7 +59,9 @@ def chosen_step(run: RunDirectory, which: str) -> int:
         return steps[-1] if best is None else best
     if which.isdigit() and int(which) in steps:
         return int(which)
-    raise CheckpointError(f"{run.checkpoints}: no checkpoint {which!r}; there are best, last, {steps}")
+    best, kept = best_step(stored, selection_of(run)), ", ".join(map(str, steps))
+    named = f"best {steps[-1] if best is None else best}, last {steps[-1]}"
+    raise CheckpointError(f"{run.checkpoints}: no checkpoint {which!r}; kept are {kept} ({named})")
 
 
 def steps_to_average(run: RunDirectory, which: str, count: int) -> list[int]:

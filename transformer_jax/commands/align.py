@@ -51,9 +51,6 @@ def run(values: flags.FlagValues) -> int:
         to_pharaoh,
     )
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
-    from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.soft_alignment import soft_alignments
-    from transformer_jax.tasks.translation.trained_run import open_trained_run
 
     sources, targets = (list(read_lines(Path(name))) for name in (values.source, values.target))
     gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word) if values.gold else None
@@ -65,6 +62,10 @@ def run(values: flags.FlagValues) -> int:
             f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'alignment'}"
         )
     require_writable(stem.parent, "--output" if values.output else "--workdir")
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tasks.translation.soft_alignment import soft_alignments
+    from transformer_jax.tasks.translation.trained_run import open_trained_run
+
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)

@@ -16,6 +16,7 @@ from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
 
 KINDS = ("cross", "encoder", "decoder")
+PICTURES = (".png", ".pdf", ".svg")
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -38,15 +39,16 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.checkpoints.run_directory import RunDirectory
 
     path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{values.kind}.png").expanduser()
-    if path.suffix != ".png":
-        raise ConfigError(f"--output: {path} is not the name of a picture that this command writes; end it in .png")
+    if path.suffix not in PICTURES:
+        raise ConfigError(f"--output: must end in {', '.join(PICTURES)} (got {path})")
     from transformer_jax.runtime.atomic_files import require_writable
+
+    require_writable(path.parent, "--output" if values.output else "--workdir")
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.translation.alignment import attention_of_pair
     from transformer_jax.tasks.translation.trained_run import open_trained_run
     from transformer_jax.visualization.attention_maps import draw_attention
 
-    require_writable(path.parent, "--output" if values.output else "--workdir")
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     translation = values.translation

@@ -1,23 +1,32 @@
 """Print the settings of a recipe or a run, every one of them, or the difference from another.
 
 Example:
-    transformer-jax config --config=configs/multi30k.py:tiny --config.model.dropout=0.2
-    transformer-jax config --config=configs/multi30k.py:tiny --against=runs/multi30k
+    transformer-jax config --config=multi30k:tiny --config.model.dropout=0.2
+    transformer-jax config --config=multi30k:tiny --against=runs/multi30k
 
-Each line is a setting that --config.KEY=VALUE changes. Nothing is started and JAX is not loaded.
+    transformer-jax config --explain=model.normalization
+    transformer-jax config --list
+
+Each line is a setting that --config.KEY=VALUE changes. --explain says what one means, its choices, its default and who reads
+it; --list what every one means. Nothing is started and JAX is not loaded.
 """
 
+import itertools
 import json
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
-from transformer_jax.config import ExperimentConfig, difference, flatten, resolve, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, flatten, resolve, to_json
+from transformer_jax.config.explain import BLOCK_TITLES, all_explained, explained, settings_page
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
-    define_config_flag(values)
+    define_config_flag(values, required=False)
+    flags.DEFINE_string("explain", None, "a setting, for example model.normalization", flag_values=values)
+    flags.DEFINE_boolean("list", False, "print every setting in groups, with its meaning", flag_values=values)
+    flags.DEFINE_boolean("markdown", False, "--list as docs/settings.md has it", flag_values=values)
     flags.DEFINE_string(
         "against", None, "another recipe or run directory: print only the difference", flag_values=values
     )
@@ -26,6 +35,14 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Prints; always 0."""
+    if values.explain is not None:
+        print(explained(values.explain.removeprefix("--config.").removeprefix("config.")).text())
+        return 0
+    if values.list:
+        print(settings_page() if values.markdown else settings_list(), end="")
+        return 0
+    if values.config is None:
+        raise ConfigError("--config: is required; --help shows an example")
     config = resolve_config(values)
     if values.against is None:
         print(json.dumps(to_json(config), indent=2, ensure_ascii=False) if values.json else settings_text(config))
@@ -36,6 +53,18 @@ def run(values: flags.FlagValues) -> int:
     else:
         print(difference_text(changes, values.against, values.config))
     return 0
+
+
+def settings_list() -> str:
+    """Every setting with its meaning, in groups."""
+    found = all_explained()
+    width = max(len(each.key) for each in found)
+    lines = []
+    for block, group in itertools.groupby(found, key=lambda each: each.key.rpartition(".")[0]):
+        lines.append(f"{BLOCK_TITLES[block]}\n")
+        lines += [f"  {each.key:<{width}}  {each.meaning}" for each in group]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def settings_text(config: ExperimentConfig) -> str:

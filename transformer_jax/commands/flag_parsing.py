@@ -12,13 +12,17 @@ from absl import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
 from transformer_jax.config.keys import type_of
 from transformer_jax.config.names import nearest
-from transformer_jax.config.overrides import spelled_out
+from transformer_jax.config.overrides import joined_files, spelled_out
+from transformer_jax.config.plugins import load_plugin
 
 CONFIG_FLAG = "config"
 # Where --config.KEY=VALUE is kept as KEY=VALUE, in the order of the command line.
 OVERRIDE_FLAG = "config_override"
+PLUGIN_FLAG = "plugin"
 # Where the arguments that are not flags are kept.
 ARGUMENTS_FLAG = "arguments"
+# The flag that an argument without a name stands for.
+WORKDIR_FLAG = "workdir"
 # Arguments after it are not flags of this command.
 SEPARATOR = "--"
 # Former names of flags, accepted for one release.
@@ -28,7 +32,7 @@ OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5;
 
 def define_config_flag(values: flags.FlagValues, required: bool = True) -> None:
     """Lets the command take ``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
-    meaning = "a recipe, for example configs/multi30k.py:tiny, or the directory of a run"
+    meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run"
     flags.DEFINE_string(CONFIG_FLAG, None, meaning, flag_values=values, required=required)
     define_override_flag(values)
 
@@ -36,6 +40,8 @@ def define_config_flag(values: flags.FlagValues, required: bool = True) -> None:
 def define_override_flag(values: flags.FlagValues) -> None:
     """Lets the command take ``--config.KEY=VALUE`` alone, for settings that change those of a run."""
     flags.DEFINE_multi_string(OVERRIDE_FLAG, [], OVERRIDE_MEANING, flag_values=values)
+    meaning = "Python file that registers attentions, data sources, trackers ...; see docs/extending.md"
+    flags.DEFINE_multi_string(PLUGIN_FLAG, [], meaning, flag_values=values)
 
 
 def define_arguments(values: flags.FlagValues, name: str, meaning: str) -> None:
@@ -52,7 +58,7 @@ def define_distributed_flag(values: flags.FlagValues) -> None:
 def overrides_of(values: flags.FlagValues) -> list[tuple[str, str]]:
     """The overrides of the command line, ``[("decoding.beam_width", "5"), ...]``; of ``mesh=data=2,fsdp=4`` each."""
     items = (item.partition("=") for item in values.config_override)
-    return [setting for key, _, text in items for setting in spelled_out(key, text)]
+    return joined_files([setting for key, _, text in items for setting in spelled_out(key, text)])
 
 
 def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = None) -> ExperimentConfig:
@@ -65,7 +71,9 @@ def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = Non
         return from_dict(apply_overrides(to_dict(base), overrides_of(values)))
     source = values.config
     if not source:
-        raise ConfigError("--config: give a recipe, for example configs/quickstart.py, or the directory of a run")
+        raise ConfigError(
+            "--config: give a recipe, for example quickstart (transformer-jax recipes lists them), or the directory of a run"
+        )
     return resolve(source, overrides_of(values))
 
 
@@ -89,6 +97,8 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
         ]
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         raise ConfigError(problem.removeprefix("flag ")) from None
+    for plugin in (values[PLUGIN_FLAG].value or []) if PLUGIN_FLAG in values else []:
+        load_plugin(plugin)
     if ARGUMENTS_FLAG in values:
         values[ARGUMENTS_FLAG].value = rest[1:]
     elif len(rest) > 1:
@@ -103,16 +113,24 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
     ``--n-best`` is another way to write ``--n_best``. What follows ``--`` is kept unchanged.
     """
     remaining = iter(arguments)
+    is_value, takes_run = False, WORKDIR_FLAG in values and ARGUMENTS_FLAG not in values
     for argument in remaining:
         if argument == SEPARATOR:
             yield argument
             yield from remaining
             return
+        if is_value or not argument.startswith("-"):
+            # The first argument that is no flag, nor the value of one, is the run.
+            yield f"--{WORKDIR_FLAG}={argument}" if takes_run and not is_value else argument
+            takes_run, is_value = takes_run and is_value, False
+            continue
         name, equals, text = argument.partition("=")
         dashless = name.removeprefix("-").removeprefix("-")
         negated = dashless.startswith("noconfig.")
         if not name.startswith("-") or not (negated or dashless.startswith("config.")):
             flag = _current_flag(dashless.replace("-", "_"), values)
+            is_value = not equals and flag in values and not values[flag].boolean
+            takes_run = takes_run and flag != WORKDIR_FLAG
             yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument
             continue
         key = dashless.partition(".")[2]

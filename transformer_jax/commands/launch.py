@@ -2,20 +2,24 @@ r"""Write what starts a run or a sweep on a cluster: an sbatch script, a Kuberne
 
 Examples:
     transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
-        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
+        -- train --config=multi30k:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
     transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
         -- sweep --sweep=sweep.py --workdir=/shared/sweep --storage=/shared/sweep/study.journal --workers=16
     transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
-        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
+        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
     transformer-jax launch tpu-vm --tpu=v5e:4x4 --zone=us-west4-a --setup='source /mnt/venv/bin/activate' \
-        -- train --config=configs/multi30k.py:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
+        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
 
 What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
 each worker of a sweep gets its own job, pod or TPU VM. Settings, mesh and batch are checked here, before anything
 queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
+A study in a database that asks for a password is named by TRANSFORMER_JAX_SWEEP_STORAGE in the environment of the workers:
+sbatch passes on that of the shell, Kubernetes takes it from a Secret, `kubectl create secret generic NAME-storage
+--from-literal=address=...`.
 A run that is stopped saves, and resumes when it is started again, which SLURM and Kubernetes do automatically.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -31,7 +35,7 @@ from transformer_jax.launching.field_formats import name_of_workdir
 from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
-from transformer_jax.launching.workload import Sweep, Training
+from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
 
@@ -95,6 +99,12 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
     flags.DEFINE_integer("max_restarts", 10, "kubernetes: most restarts", flag_values=values, lower_bound=0)
     flags.DEFINE_boolean("spot", False, "kubernetes, tpu-vm: machines that may be preempted", flag_values=values)
+    flags.DEFINE_boolean(
+        "write_secrets",
+        False,
+        "write a password of --storage, which the file of mode 0600 then holds",
+        flag_values=values,
+    )
     flags.DEFINE_boolean("queued", False, "tpu-vm: wait in Google's queue for the machines", flag_values=values)
 
 
@@ -108,11 +118,14 @@ def run(values: flags.FlagValues) -> int:
     asked = {flag: values[flag].value for flag in launcher.flags}
     if asked["name"] is None:
         asked["name"] = name_of_workdir(workload.workdir)
+    has_secret = isinstance(workload, Sweep) and workload.has_secret
+    if isinstance(workload, Sweep) and not values.write_secrets:
+        workload.require_no_secret()
     content = launcher.written(launcher.settings(**asked), workload)
     if values.output is None:
         print(content, end="")
         return 0
-    write_whole(Path(values.output), content)
+    write_whole(Path(values.output), content, is_private=has_secret)
     print(f"written; start it with: {launcher.start} {values.output}", file=sys.stderr)
     return 0
 
@@ -143,5 +156,6 @@ def workload_of(command: list[str]) -> Training | Sweep:
             require_vectorizable(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += tuple(sweep.flags_of_trials(values))
-        return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more)
+        in_environment = not values.storage and bool(os.environ.get(STORAGE_VARIABLE))
+        return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more, in_environment)
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")

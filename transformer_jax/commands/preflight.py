@@ -1,11 +1,11 @@
 """Compile the training step of a recipe for devices that are not here, and say whether it fits and how fast it can be.
 
 Examples:
-    transformer-jax preflight --config=configs/transformer_base.py --topology=v5e:16x16 --config.mesh.fsdp=8
-    transformer-jax preflight --config=configs/quickstart.py --topology=cpu:8 --config.batching.row_multiple=8
-    transformer-jax preflight --config=configs/transformer_base.py --topology=v5e:4x4 --search
+    transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.mesh.fsdp=8
+    transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
+    transformer-jax preflight --config=transformer_base --topology=v5e:4x4 --search
 
-Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install transformer_jax[preflight]), or cpu:N.
+Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install libtpu), or cpu:N.
 No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are
 estimates, from public figures of the chips, as if computing, memory and interconnect overlapped perfectly; nothing is run.
 

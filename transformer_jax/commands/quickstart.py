@@ -31,7 +31,7 @@ NEXT = """
 Next, for example:
   echo {sentence} | {program} translate --workdir={workdir}
   {program} attention --workdir={workdir} --kind=encoder --text={sentence}
-  {program} train --config=configs/seq2seq.py:bahdanau --workdir={rnn}
+  {program} train --config=seq2seq:bahdanau --workdir={rnn}
 """
 
 
@@ -45,7 +45,7 @@ def run(values: flags.FlagValues) -> int:
     workdir = f"--workdir={values.workdir}"
     print(PLAN.format(workdir=values.workdir), flush=True)
     for command in (
-        ["train", "--config=configs/quickstart.py", workdir],
+        ["train", "--config=quickstart", workdir],
         ["evaluate", workdir, "--split=test", "--examples=3"],
         ["attention", workdir, f"--text={SENTENCE}"],
     ):

@@ -35,6 +35,12 @@ COMMANDS = {
     "score": Command("transformer_jax.commands.score", "log-probabilities of given translations"),
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
+    "explore": Command(
+        "transformer_jax.commands.explore", "one page to explore what a model attends to, and how it searches"
+    ),
+    "figure": Command(
+        "transformer_jax.commands.figure", "draw a picture of the theory, with the numbers that check it"
+    ),
     "align": Command("transformer_jax.commands.align", "align the words of given translations"),
     "vectorize": Command(
         "transformer_jax.commands.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"
@@ -54,6 +60,7 @@ COMMANDS = {
     ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
     "launch": Command("transformer_jax.commands.launch", "write what starts a run or a sweep on a cluster"),
+    "recipes": Command("transformer_jax.commands.recipes", "list the recipes that come with the package"),
     "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
 }
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
+from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
-    MeshConfig,
-    difference,
+    config_for_use,
     load_run_config,
+    on_any_devices,
 )
 
 if TYPE_CHECKING:
@@ -48,17 +48,14 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
     Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
     """
     from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.checkpoints.selection import chosen_step
 
     workdir = values.workdir if workdir is None else workdir
-    RunDirectory(workdir).require_run()
-    saved = _on_any_devices(load_run_config(workdir))
-    config = resolve_config(values, base=saved)
-    for key, before, _ in difference(saved, config):
-        if not key.startswith(("decoding.", "mesh.", "data.directory", "data.file", "data.cache_directory")):
-            raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file "
-                "and data.cache_directory can change"
-            )
+    run = RunDirectory(workdir)
+    run.require_run()
+    config = config_for_use(workdir, overrides_of(values))
+    if "checkpoint" in values and not ("watch" in values and values.watch):
+        chosen_step(run, values.checkpoint or "best")
     return config
 
 
@@ -73,7 +70,7 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
     for text in values.ensemble:
         folder, checkpoint = split_checkpoint(text, "--ensemble")
         RunDirectory(folder).require_run("--ensemble")
-        own = _on_any_devices(load_run_config(folder))
+        own = on_any_devices(load_run_config(folder))
         if own.task != config.task:
             raise ConfigError(
                 f"--ensemble: {folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
@@ -111,10 +108,3 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
             "update"
         )
     return run, checkpoint
-
-
-def _on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
-    model = config.model
-    if not model.is_recurrent:
-        model = replace(model, attention_backend="auto")
-    return replace(config, mesh=MeshConfig(), model=model)

@@ -11,7 +11,7 @@ A sweep file is Python with a function get_sweep() that returns a Sweep:
 
     def get_sweep():
         space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
-        return Sweep(config="configs/multi30k.py:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
+        return Sweep(config="multi30k:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
 
 sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median, successive_halving or
 hyperband. metric: what the task selects by (validation/bleu, validation/bits_per_byte), validation/chrf,
@@ -19,7 +19,9 @@ validation/loss or validation/perplexity. rows={"wide": {"model.d_ff": 64}}
 names lists of overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
 
 Each trial is a run directory in WORKDIR/trials. Give the same command on other machines to add workers: without --storage the
-study is a file in WORKDIR, so that has to lie on a disk they share. A database needs none. A worker that dies loses nothing on
+study is a file in WORKDIR, so that has to lie on a disk they share. A database needs none; an address with a password belongs
+into the environment, TRANSFORMER_JAX_SWEEP_STORAGE, and not into --storage, which every user of the host can read.
+A worker that dies loses nothing on
 such a disk: another resumes its trial from the last checkpoint (without one, from its beginning). Ctrl-C saves and stops; the
 same command resumes, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
 .csv, and pictures.
@@ -41,11 +43,13 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
 from transformer_jax.config import ConfigError
+from transformer_jax.config.secrets import secrets_in
+from transformer_jax.launching.workload import STORAGE_VARIABLE
 
 # Exit status of a command that a signal stopped.
 INTERRUPTED = 130
 # Environment variables for a worker: its number, and the storage, whose address may hold a password and so is no flag.
-WORKER, STORAGE = "TRANSFORMER_JAX_SWEEP_WORKER", "TRANSFORMER_JAX_SWEEP_STORAGE"
+WORKER, STORAGE = "TRANSFORMER_JAX_SWEEP_WORKER", STORAGE_VARIABLE
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.devices import Environment
@@ -92,9 +96,9 @@ def flags_of_trials(values: flags.FlagValues) -> list[str]:
 
 
 def run(values: flags.FlagValues) -> int:
-    """Trains all trials; 0 when all have ended, though some failed, 1 when some have not, 130 when it was stopped."""
+    """Trains all trials; 0 when all have ended and not all failed, 1 when not, 130 when it was stopped."""
     if find_spec("optuna") is None:
-        raise ConfigError("sweep: needs Optuna; pip install 'transformer_jax[sweep]'")
+        raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
     from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
     from transformer_jax.sweeps.devices import default_workers, environments, gpus, has_tpu
     from transformer_jax.sweeps.storage import open_storage, storage_url
@@ -109,7 +113,12 @@ def run(values: flags.FlagValues) -> int:
     if workers > 1 and has_tpu():
         raise ConfigError(f"--workers: {workers}, but a TPU host has one process; use 1 here and other hosts beside it")
     worker_environments = environments(workers, gpus() if number is None else [])
-    url = os.environ.get(STORAGE) or storage_url(values.storage, workdir)
+    url = storage_url(values.storage or os.environ.get(STORAGE, ""), workdir)
+    if secrets_in(values.storage):
+        print(
+            f"--storage: the password stands in the process list; {STORAGE} in the environment does not",
+            file=sys.stderr,
+        )
     study = SharedStudy(sweep, open_storage(url), values.study or workdir.name, values.grace_seconds)
     if number is not None:
         return _run_worker(int(number), workers, study, workdir, values.vectorize)
@@ -187,4 +196,7 @@ def _coordinate(
     if INTERRUPTED in statuses:
         print("stopped; the same command resumes", file=sys.stderr)
         return INTERRUPTED
+    if trials and all(trial.state == "fail" for trial in trials):
+        print(f"all {len(trials)} trials failed; --retry_failed tries them again", file=sys.stderr)
+        return 1
     return int(any(trial.state in ("waiting", "running") for trial in trials))

@@ -1,8 +1,8 @@
 r"""Train a model, or resume a run that stopped.
 
 Example:
-    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
-    transformer-jax train --config=configs/quickstart.py --workdir=runs/quickstart --config.training.num_updates=500
+    transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
+    transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
 
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
 Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C)
@@ -13,7 +13,7 @@ tokenizers; update count, schedule and optimizer start from zero. --config.init.
 renamed and what stays randomly initialized, --config.optimizer.freeze what is not trained; the patterns are
 searched for in paths as `transformer-jax checkpoint info` shows them. What was taken is said at the start and kept in
 run.json:
-    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=captions --workdir=runs/captions \
+    transformer-jax train --config=multi30k:tiny_hour --config.data.directory=captions --workdir=runs/captions \
         --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
 Once it has a checkpoint the run resumes without --init_from too, or with the folder to which the other run was moved.
 
@@ -24,13 +24,15 @@ Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand
     JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
 """
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import define_config_flag, define_distributed_flag, resolve_config
+from transformer_jax.commands.flag_parsing import define_config_flag, define_distributed_flag
 from transformer_jax.commands.run_flags import split_checkpoint
+from transformer_jax.commands.sizing import sized_config
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
 # Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
@@ -39,7 +41,11 @@ CHANGEABLE = (
     "training.patience",
     "training.keep_last",
     "training.keep_best",
+    "training.trackers",
     "data.directory",
+    "data.train",
+    "data.validation",
+    "data.test",
     "data.file",
     "data.cache_directory",
     "batching.prefetch_batches",
@@ -60,6 +66,8 @@ def define_flags(values: flags.FlagValues) -> None:
     )
     meaning = "RUN[:CHECKPOINT]: start from the parameters of another run; sets init.run and init.checkpoint"
     flags.DEFINE_string("init_from", None, meaning, flag_values=values)
+    meaning = "time that training may take, such as 20m or 2h: sizes the model for the corpus (data.source=text)"
+    flags.DEFINE_string("budget", None, meaning, flag_values=values)
     define_distributed_flag(values)
     flags.DEFINE_string(
         "profile_steps", None, "A:B: trace the updates from A to B into profile/ of the run", flag_values=values
@@ -71,15 +79,38 @@ def run(values: flags.FlagValues) -> int:
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
-    config = resolve_config(values)
-    config = replace(config, init=config.init.absolute())
+    config, remark = sized_config(values)
+    if remark:
+        print(f"{remark}", file=sys.stderr)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     require_same_run(config, values.workdir)
     config = with_recorded_init(config, values.workdir)
+    require_ready(config, values.workdir)
     from transformer_jax.runs.profiler import ProfiledSteps
     from transformer_jax.runs.train import train
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
     return train(config, values.workdir, profiled, values.distributed)
+
+
+CHECKED_EXAMPLES = 200_000
+
+
+def require_ready(config: ExperimentConfig, workdir: str) -> None:
+    """Raises ConfigError and DataError, before JAX starts, when the folder is locked or cannot be written, or a split cannot be
+    read: its files, their encoding, and as many lines on both sides, in the first pairs.
+    """
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.runtime.atomic_files import require_writable
+
+    require_writable(RunDirectory(workdir).path, "--workdir")
+    with RunDirectory(workdir).locked():
+        pass
+    if config.data.source != "text":
+        return
+    for split in ["train", *["validation"] * bool(config.training.evaluate_every)]:
+        require_readable(config, split, CHECKED_EXAMPLES)
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

@@ -1,7 +1,7 @@
 """Translate lines: from standard input to standard output, from files, or as they are typed.
 
 Example:
-    transformer-jax translate --workdir=runs/m30k < input.en > output.de
+    transformer-jax translate runs/m30k < input.en > output.de
     transformer-jax translate --workdir=runs/m30k --input=input.en --output=output.de --n_best=3
     transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
     transformer-jax translate --workdir=runs/m30k --temperature=0.8 --top_k=50 --seed=1 --n_best=5 < input.en
@@ -17,6 +17,7 @@ With --ensemble the models of several runs, of whatever kind, translate as one: 
 probabilities. They must share their tokenizers. TensorFlow is not needed.
 """
 
+import gzip
 import itertools
 import select
 import sys
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from absl import flags
 
@@ -33,7 +34,8 @@ from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.sampling import SamplingRule
-    from transformer_jax.tasks.translation.translator import SentenceTooLong, Translation
+    from transformer_jax.tasks.translation.sources import SentenceTooLong
+    from transformer_jax.tasks.translation.translator import Translation
 
 
 BYTES_AT_ONCE = 1 << 16
@@ -46,7 +48,9 @@ def define_flags(values: flags.FlagValues) -> None:
     define_run_flags(values)
     define_ensemble_flag(values)
     flags.DEFINE_string("input", None, "file to read, plain or .gz (default: standard input)", flag_values=values)
-    flags.DEFINE_string("output", None, "file to write (default: standard output)", flag_values=values)
+    flags.DEFINE_string(
+        "output", None, "file to write, compressed if it ends in .gz (default: standard output)", flag_values=values
+    )
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
     flags.DEFINE_string("prefix", "", "text that every translation begins with", flag_values=values)
     flags.DEFINE_float("temperature", None, "draw, logits divided by this", flag_values=values, lower_bound=0.0)
@@ -68,6 +72,11 @@ def run(values: flags.FlagValues) -> int:
     _require_apart(values.input, values.output)
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
+
+    if values.input:
+        next(read_lines(Path(values.input)), None)
+    if values.output and not Path(values.output).parent.is_dir():
+        raise DataError(f"{values.output}: No such file or directory")
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
@@ -79,10 +88,14 @@ def run(values: flags.FlagValues) -> int:
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first = next(chunks, [])
     if is_drawn:
-        translate = partial(trained.translator.sample, trained.params, rule=_rule(values), seed=values.seed)
+        from transformer_jax.tasks.translation.sampler import Sampler
+
+        translate = Sampler(trained, _rule(values), values.seed).translate
     else:
         translate = partial(trained.translator.translate, trained.params, prefix=values.prefix)
     translate = partial(translate, num_results=values.n_best)
+    if not values.input and sys.stdin.isatty():
+        print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     number = 0
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
@@ -113,7 +126,7 @@ def _translated(
     translate: "Callable[..., list[list[Translation]]]", lines: list[str], name: str, first: int
 ) -> "tuple[list[list[Translation]], SentenceTooLong | None]":
     """The translations of the lines; of those before the first that is too long, and the error that says which that is."""
-    from transformer_jax.tasks.translation.translator import SentenceTooLong
+    from transformer_jax.tasks.translation.sources import SentenceTooLong
 
     try:
         return translate(lines, name=name, first=first), None
@@ -134,7 +147,7 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     try:
-        file = open(path, "wb")  # noqa: SIM115
+        file = cast(BinaryIO, (gzip.open if path.endswith(".gz") else open)(path, "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     with file:

@@ -17,20 +17,16 @@ scikit-learn's but for one point: those of one letter ("I", "a") are kept. They 
 The corpus is read twice, some documents at a time; memory holds the vocabulary. With --hashing_columns=N the column of a term
 is its hash, which needs none: memory does not grow at all, but terms may share a column and have no names.
 
-Needs scikit-learn: pip install transformer_jax[vectors].
+Needs scikit-learn: pip install scikit-learn scipy.
 """
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from transformer_jax.config import ConfigError
-
-if TYPE_CHECKING:
-    from transformer_jax.word_vectors.vectorizers import CountingConfig
-
-KINDS = ("one_hot", "bag_of_words", "ngrams", "tfidf")
+from transformer_jax.word_vectors.vectorizers import KINDS, CountingConfig
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -69,6 +65,8 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.word_vectors.counted_corpus import count_corpus
 
     require_writable(stem.parent, "--output")
+    if values.picture and config.hashing_columns:
+        raise ConfigError("--picture: hashed terms have no names to draw; leave --hashing_columns out")
     result = count_corpus(path, config, stem, document=values.document, query=values.query, count=values.count)
     (rows, columns), written = result.matrix.shape, result.matrix
     remark = f"{written.num_empty_rows:,} of them without any term" if written.num_empty_rows else ""
@@ -80,7 +78,15 @@ def run(values: flags.FlagValues) -> int:
     print(aligned_table(table, "lrl"))
     if values.document:
         print(f"\ntop terms of document {values.document:,}: {_shortened(result.document)}")
-        print(aligned_table([("  " + term, f"{weight:.6g}") for term, weight in result.top_terms], "lr"))
+        print(
+            aligned_table(
+                [
+                    (f"  {term!r}" if config.characters else f"  {term}", f"{weight:.6g}")
+                    for term, weight in result.top_terms
+                ],
+                "lr",
+            )
+        )
     if values.query is not None:
         print(f"\nnearest to {values.query!r}" + (", which has no known term" if not result.nearest else ""))
         nearest = [(f"  {cosine:.4f}", f"{row:,}", _shortened(text)) for cosine, row, text in result.nearest]
@@ -92,10 +98,8 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def _counting_config(values: flags.FlagValues) -> "CountingConfig":
+def _counting_config(values: flags.FlagValues) -> CountingConfig:
     """What the flags say, checked."""
-    from transformer_jax.word_vectors.vectorizers import CountingConfig
-
     default = 2 if values.kind == "ngrams" else 1
     return CountingConfig(
         values.kind,
@@ -108,7 +112,7 @@ def _counting_config(values: flags.FlagValues) -> "CountingConfig":
     )
 
 
-def _draw(values: flags.FlagValues, path: Path, config: "CountingConfig", stem: Path) -> list[str]:
+def _draw(values: flags.FlagValues, path: Path, config: CountingConfig, stem: Path) -> list[str]:
     """The pictures, of few and short documents; their paths."""
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.visualization.heat_map import draw_heat_map, require_drawable
@@ -118,15 +122,15 @@ def _draw(values: flags.FlagValues, path: Path, config: "CountingConfig", stem: 
 
     drawn = []
     if values.picture:
-        if config.hashing_columns:
-            raise ConfigError("--picture: hashed terms have no names to draw; leave --hashing_columns out")
         matrix = read_sparse(Path(f"{stem}.npz"))
         require_drawable(matrix.shape, "--picture")
         terms = list(read_lines(vocabulary_file(stem)))
         texts = [_shortened(text, 40) for text in read_lines(path)]
         drawn.append(draw_heat_map(matrix.toarray(), values.picture, rows=texts, columns=terms, title=values.kind))
     if values.cooccurrences:
-        words, table = cooccurrence_table(read_lines(path), analyzer(config), values.window)
+        words, table = cooccurrence_table(
+            read_lines(path), analyzer(replace(config, kind="bag_of_words", n=1)), values.window
+        )
         require_drawable(table.shape, "--cooccurrences")
         title = f"words at most {values.window} apart"
         drawn.append(draw_heat_map(table, values.cooccurrences, rows=words, columns=words, title=title))

@@ -58,7 +58,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("format", "", "of --vectors: word2vec, word2vec_binary, glove or numpy", flag_values=values)
     flags.DEFINE_string("workdir", None, "instead of --vectors: folder of a run of word vectors", flag_values=values)
     flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
-    meaning = "take only the first, most frequent, words; 0: all"
+    meaning = "take only the first words of the file or the tokenizer, usually the most frequent; 0: all"
     flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
     flags.DEFINE_list("test_sets", [], "evaluate: files, or folders of files", flag_values=values)
     flags.DEFINE_string("json", None, "evaluate: also write the report into this file", flag_values=values)
@@ -168,7 +168,7 @@ def _map(values: flags.FlagValues, words: list[str]) -> None:
     from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.visualization.word_map import draw_word_map
     from transformer_jax.visualization.word_map_page import word_map_page
-    from transformer_jax.word_vectors.neighbors import neighbor_table
+    from transformer_jax.word_vectors.neighbors import neighbors_of_rows
     from transformer_jax.word_vectors.projection import project
 
     vectors = _load(values)
@@ -176,7 +176,7 @@ def _map(values: flags.FlagValues, words: list[str]) -> None:
     rows = list(dict.fromkeys(found.tolist()))
     shown = [vectors.words[row] for row in rows]
     points = project(vectors.matrix[rows], values.method, values.seed)
-    near = [[vectors.words[row] for row in found] for found in neighbor_table(vectors, rows, 6).tolist()]
+    near = neighbors_of_rows(vectors, rows, 6)
     stem = str(values.output).removesuffix(".png").removesuffix(".html")
     title = f"{len(shown):,} words, {'t-SNE' if values.method == 'tsne' else 'principal components'}"
     picture = draw_word_map(shown, points, f"{stem}.png", title=title)

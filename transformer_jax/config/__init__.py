@@ -29,11 +29,11 @@ from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, Tra
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
 from transformer_jax.config.rnn import RnnConfig
-from transformer_jax.config.saved import from_json, load_run_config, resolve, to_json
+from transformer_jax.config.saved import config_for_use, from_json, load_run_config, on_any_devices, resolve, to_json
 from transformer_jax.config.word_vectors import (
     BlockConfig,
     GloveConfig,
-    NeighborsConfig,
+    NoDecodingConfig,
     Word2vecConfig,
     WordTextConfig,
 )
@@ -53,7 +53,7 @@ __all__ = [
     "InitConfig",
     "MeshConfig",
     "Metric",
-    "NeighborsConfig",
+    "NoDecodingConfig",
     "Number",
     "OptimizerConfig",
     "Rates",
@@ -67,6 +67,7 @@ __all__ = [
     "Word2vecConfig",
     "WordTextConfig",
     "apply_overrides",
+    "config_for_use",
     "difference",
     "flatten",
     "from_dict",
@@ -74,6 +75,7 @@ __all__ = [
     "hyperparameters_of",
     "load_recipe",
     "load_run_config",
+    "on_any_devices",
     "rates_of",
     "resolve",
     "structure_of",

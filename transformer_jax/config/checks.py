@@ -3,6 +3,7 @@
 import re
 
 from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.plugins import is_registered, registered
 
 
 def require(condition: bool, key: str, problem: str) -> None:
@@ -11,9 +12,13 @@ def require(condition: bool, key: str, problem: str) -> None:
         raise ConfigError(f"{key}: {problem}")
 
 
-def require_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raises ConfigError unless ``value`` is one of ``choices``."""
-    require(value in choices, key, f"{value!r} is not one of {', '.join(choices)}")
+def require_choice(key: str, value: str, choices: tuple[str, ...], kind: str = "") -> None:
+    """Raises ConfigError unless ``value`` is one of ``choices``, or a plugin has registered it as one of this ``kind``."""
+    if value in choices or (kind and is_registered(kind, value)):
+        return
+    names = (*choices, *registered(kind)) if kind else choices
+    plugin = "; a plugin may add it: --plugin=FILE.py" if kind else ""
+    raise ConfigError(f"{key}: {value!r} is not one of {', '.join(names)}{plugin}")
 
 
 def require_positive(block: str, settings: object, *names: str) -> None:

@@ -1,5 +1,6 @@
 """Settings of the data: sentence pairs, tokenizer, batches."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,9 @@ BATCHINGS = ("buckets", "packed")
 class DataConfig:
     """Source of the sentence pairs, and the filters of the training split.
 
-    ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``; ``tfds`` reads the data set
+    ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``, or the files that ``train``,
+    ``validation`` and ``test`` name (``a.en,a.de``, ``a.{en,de}``, ``a.tsv``); ``held_out`` training pairs (below 1:
+    a fraction of them), drawn by the seed, are its validation split. ``tfds`` reads the data set
     ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated:
     ``generated_pairs`` for training, of ``copy`` and ``reverse`` of at most ``generated_words`` each.
     The filters apply to the training split only: a validation or test sentence is never dropped or cut. ``seed`` draws what is
@@ -23,6 +26,10 @@ class DataConfig:
 
     source: str = "grammar"
     directory: str = ""
+    train: str = ""
+    validation: str = ""
+    test: str = ""
+    held_out: float = 0.0
     name: str = ""
     source_language: str = "en"
     target_language: str = "de"
@@ -38,8 +45,15 @@ class DataConfig:
     seed: int = -1
 
     def absolute(self) -> "DataConfig":
-        """The same, with the folder written out in full."""
-        return replace(self, directory=str(Path(self.directory).expanduser().absolute())) if self.directory else self
+        """The same, with the folder and the files written out in full."""
+        directory = str(Path(self.directory).expanduser().absolute()) if self.directory else ""
+        train, validation, test = (_absolute_files(text) for text in (self.train, self.validation, self.test))
+        return replace(self, directory=directory, train=train, validation=validation, test=test)
+
+    def files(self) -> dict[str, str]:
+        """The files that are named, by the name of the split in the data."""
+        splits = self.train_split, self.validation_split, self.test_split
+        return dict(zip(splits, (self.train, self.validation, self.test), strict=True))
 
     def split_name(self, split: str) -> str:
         """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
@@ -48,10 +62,19 @@ class DataConfig:
         )
 
     def __post_init__(self) -> None:
-        require_choice("data.source", self.source, DATA_SOURCES)
+        require_choice("data.source", self.source, DATA_SOURCES, "data_source")
+        is_found = self.source != "text" or bool(self.directory or self.train)
+        problem = "must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}"
+        require(is_found, "data.directory", problem)
+        is_text = self.source == "text" or not (any(self.files().values()) or self.held_out)
+        require(is_text, "data.source", f"{self.source} reads no files that are named; set data.source=text")
         require(
-            self.source != "text" or bool(self.directory), "data.directory", "must name the folder with the text files"
+            self.held_out >= 0,
+            "data.held_out",
+            f"{self.held_out} must be a number of pairs or a fraction; 0 holds out none",
         )
+        is_one = not (self.held_out and self.validation)
+        require(is_one, "data.held_out", "data.validation names the validation split already; use one of the two")
         named = self.source != "tfds" or bool(self.name)
         require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
         require(
@@ -69,6 +92,12 @@ class DataConfig:
         problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
         require(-1 <= self.seed < 2**32, "data.seed", problem)
         require(self.max_length_ratio >= 1, "data.max_length_ratio", f"{self.max_length_ratio} must be at least 1")
+
+
+def _absolute_files(text: str) -> str:
+    """``a.en,b/{c,d}``, its paths written out in full."""
+    outside_braces = re.split(r",(?![^{]*\})", text)
+    return ",".join(str(Path(part.strip()).expanduser().absolute()) for part in outside_braces) if text else ""
 
 
 @dataclass(frozen=True)

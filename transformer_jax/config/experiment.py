@@ -46,6 +46,11 @@ class ExperimentConfig:
         self._check_schedule()
 
     @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What validations measure."""
+        return TASKS[self.task].metrics
+
+    @property
     def selection(self) -> Metric:
         """The metric of the task that selects checkpoints."""
         return TASKS[self.task].selection

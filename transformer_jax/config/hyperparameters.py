@@ -94,5 +94,6 @@ def structure_of(config: ExperimentConfig) -> ExperimentConfig:
             validation_sentences=0,
             keep_last=1,
             keep_best=0,
+            trackers="",
         ),
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformer_jax.config.checks import require, require_choice, require_positive
 from transformer_jax.config.data import TokenizerConfig
-from transformer_jax.config.model import TransformerLayersConfig
+from transformer_jax.config.model import ATTENTIONS, TransformerLayersConfig
 
 TEXT_SOURCES = ("grammar", "text")
 DOCUMENTS = ("lines", "paragraphs")
@@ -112,6 +112,8 @@ class DecoderOnlyConfig(TransformerLayersConfig):
         super().__post_init__()
         require(self.kind == "decoder_only", "model.kind", f"{self.kind!r} is not decoder_only")
         require_positive("model", self, "num_layers")
+        # Scores of plugins see positions, which the slots of a prompt do not have.
+        require_choice("model.attention", self.attention, ATTENTIONS)
         require_choice("model.tying", self.tying, LANGUAGE_MODEL_TYINGS)
 
 

@@ -8,7 +8,8 @@ class Metric(NamedTuple):
     """A metric of validations, by its name among those of an evaluation, and whether more or less of it is better.
 
     ``title`` is its name in tables where that is not ``name`` in words, ``digits`` distinguish runs.
-    ``is_independent_of_tokenizer``: it compares runs of different tokenizers; a loss per token does not.
+    ``is_independent_of_tokenizer``: it compares runs of different tokenizers; a loss per token does not. ``needs``: the
+    setting, if any, without which it is not measured.
     """
 
     name: str
@@ -16,6 +17,7 @@ class Metric(NamedTuple):
     title: str = ""
     digits: int = 4
     is_independent_of_tokenizer: bool = True
+    needs: str = ""
 
     @property
     def label(self) -> str:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
 
 NORMALIZATIONS = ("post", "pre")
-POSITIONS = ("sinusoidal", "fairseq", "learned")
+POSITIONS = ("sinusoidal", "fairseq", "learned", "none")
 FEED_FORWARDS = ("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu")
 TYINGS = ("all", "embeddings", "output", "none")
-ATTENTIONS = ("multi_head", "biased", "rectified")
+ATTENTIONS = ("multi_head", "biased", "rectified", "unscaled", "acausal")
 EMBEDDINGS = ("scaled", "unscaled", "zero_padding")
 DTYPES = ("auto", "float32", "bfloat16")
 ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
@@ -21,8 +21,9 @@ class TransformerLayersConfig:
 
     ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
     (``rectified``, ``zero_padding``), or what public checkpoints have: ``biased`` projections, an ``unscaled`` embedding, a
-    ``logits_bias``, the sinusoids of ``fairseq`` as ``positions``, another ``norm_epsilon``. ``d_key`` and ``d_value`` of 0
-    mean ``d_model / num_heads``.
+    ``logits_bias``, the sinusoids of ``fairseq`` as ``positions``, another ``norm_epsilon``. Some choices take a part out, to
+    measure what it is for: attention ``unscaled``, without 1 / sqrt(d_k), attention ``acausal``, without the causal mask, and
+    positions ``none``. ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
 
     ``compute_dtype`` is the precision of the operands of matrix products: ``float32``, ``bfloat16``, or ``auto``, bfloat16
     where the devices have units for it, else float32; a run keeps what it was resolved to.
@@ -56,9 +57,9 @@ class TransformerLayersConfig:
     def __post_init__(self) -> None:
         require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions", "norm_epsilon")
         require_choice("model.normalization", self.normalization, NORMALIZATIONS)
-        require_choice("model.positions", self.positions, POSITIONS)
+        require_choice("model.positions", self.positions, POSITIONS, "positions")
         require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
-        require_choice("model.attention", self.attention, ATTENTIONS)
+        require_choice("model.attention", self.attention, ATTENTIONS, "attention")
         require_choice("model.embedding", self.embedding, EMBEDDINGS)
         require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
         require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
@@ -80,8 +81,13 @@ class TransformerLayersConfig:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether a step of time needs the one before it; models that are not can rematerialize, and choose an attention."""
+        """Whether a step of time needs the one before it."""
         return False
+
+    @property
+    def has_attention_backend(self) -> bool:
+        """Whether there is an attention to choose a backend for, and layers that can be rematerialized."""
+        return True
 
     @property
     def attended_positions(self) -> int | None:

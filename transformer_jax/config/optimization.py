@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_pattern, require_positive
 
 OPTIMIZERS = ("adam", "adamw", "adafactor", "sgd", "adagrad")
+TRACKERS = ("jsonl", "tensorboard", "wandb", "mlflow", "trackio")
 SCHEDULES = ("noam", "inverse_square_root", "cosine", "linear", "constant")
 
 
@@ -29,7 +30,7 @@ class OptimizerConfig:
     freeze: str = ""
 
     def __post_init__(self) -> None:
-        require_choice("optimizer.name", self.name, OPTIMIZERS)
+        require_choice("optimizer.name", self.name, OPTIMIZERS, "optimizer")
         require_choice("optimizer.schedule", self.schedule, SCHEDULES)
         require_positive("optimizer", self, "learning_rate", "epsilon", "warmup_updates")
         require_fraction("optimizer", self, "b1", "b2")
@@ -45,7 +46,8 @@ class TrainingConfig:
     """Length of training, and the intervals of logging, evaluation and checkpoints. Counts are in optimizer updates.
 
     With ``evaluate_every`` 0 the run never decodes, not even at its end: leave that to ``evaluate --watch``. Then no
-    checkpoint is kept for its score, only the last ``keep_last``.
+    checkpoint is kept for its score, only the last ``keep_last``. ``validation_beam_width``: 1 decodes greedily, 0 as
+    ``decoding`` says.
     """
 
     num_updates: int = 100_000
@@ -55,14 +57,23 @@ class TrainingConfig:
     log_every: int = 50
     patience: int = 0
     validation_sentences: int = 0
+    validation_beam_width: int = 0
     keep_last: int = 5
     keep_best: int = 1
+    trackers: str = "jsonl,tensorboard"
+
+    @property
+    def tracker_names(self) -> tuple[str, ...]:
+        """``trackers`` one by one."""
+        return tuple(dict.fromkeys(name.strip() for name in self.trackers.split(",") if name.strip()))
 
     def __post_init__(self) -> None:
         require_positive("training", self, "num_updates", "checkpoint_every", "log_every", "keep_last")
         require_fraction("training", self, "label_smoothing")
-        for name in ("evaluate_every", "patience", "validation_sentences", "keep_best"):
+        for name in ("evaluate_every", "patience", "validation_sentences", "validation_beam_width", "keep_best"):
             require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
+        for name in self.tracker_names:
+            require_choice("training.trackers", name, TRACKERS, "tracker")
         can_judge = self.patience == 0 or self.evaluate_every > 0
         require(can_judge, "training.patience", "needs validations; set training.evaluate_every above 0")
 

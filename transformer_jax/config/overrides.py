@@ -16,6 +16,8 @@ from transformer_jax.config.renamed import current_key, rename_deprecated
 # The spellings that absl's boolean flags accept.
 TRUE_WORDS = ("true", "t", "yes", "y", "1")
 FALSE_WORDS = ("false", "f", "no", "n", "0")
+# Settings that name two files.
+NAMED_FILES = ("data.train", "data.validation", "data.test")
 
 
 def apply_overrides(
@@ -55,6 +57,16 @@ def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
         return [(key, text)]
     parts = (part.strip().partition("=") for part in text.split(","))
     return [(f"{key}.{name}", value) for name, _, value in parts]
+
+
+def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One override for ``data.train=a.en data.train=a.de``, which is what a shell makes of ``data.train=a.{en,de}``."""
+    joined: list[tuple[str, str]] = []
+    for key, text in overrides:
+        before = joined[-1] if joined else ("", "")
+        is_pair = key in NAMED_FILES and before[0] == key and not any("," in each for each in (before[1], text))
+        joined[-1 if is_pair else len(joined) :] = [(key, f"{before[1]},{text}" if is_pair else text)]
+    return joined
 
 
 def read_value(key: str, text: str) -> str | int | float | bool:

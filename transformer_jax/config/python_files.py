@@ -30,6 +30,12 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
         return called(argument) if argument else called()
 
 
+def names_in_file(path: Path) -> dict[str, Any]:
+    """The names that a Python file defines; raises ConfigError when it fails."""
+    with _sibling_imports(path.parent), _as_config_error(str(path), path):
+        return runpy.run_path(str(path), run_name=f"file_{path.stem}")
+
+
 def _require_variant(spec: str, path: Path, argument: str, function: Callable[..., Any], variants: Any) -> None:
     """Raises ConfigError unless ``function`` can be called with this argument (or with none, when it is empty)."""
     parameters = inspect.signature(function).parameters.values()
@@ -72,7 +78,8 @@ def _as_config_error(spec: str, path: Path) -> Iterator[None]:
         raise
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:
+    # A file that calls sys.exit would end the command without a word.
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         inside = [frame for frame in frames if Path(frame.filename).resolve().parent == path.resolve().parent]
         where = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec

@@ -72,7 +72,7 @@ class RnnConfig:
         require(self.kind == "rnn", "model.kind", f"{self.kind!r} is not rnn")
         require_choice("model.cell", self.cell, CELLS)
         require_choice("model.decoder_start", self.decoder_start, STARTS)
-        require_choice("model.attention", self.attention, ATTENTIONS)
+        require_choice("model.attention", self.attention, ATTENTIONS, "rnn_attention")
         require_choice("model.attention_weights", self.attention_weights, WEIGHTS)
         require_positive("model", self, "attention_sharpness")
         is_softmax = self.attention_weights == "softmax" or self.attention.endswith("location_sensitive")
@@ -138,6 +138,11 @@ class RnnConfig:
     def is_recurrent(self) -> bool:
         """Whether a step of time needs the one before it."""
         return True
+
+    @property
+    def has_attention_backend(self) -> bool:
+        """Whether there is an attention to choose a backend for: that of an RNN is computed in one way."""
+        return False
 
     @property
     def attended_positions(self) -> int | None:

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.config.conversion import from_dict, to_dict
+from transformer_jax.config.conversion import difference, from_dict, to_dict
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
 from transformer_jax.config.renamed import SCHEMA_VERSION, migrated
@@ -55,7 +58,7 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
         if not file.is_file():
             raise ConfigError(f"{file.parent}: not the directory of a run: it has no {CONFIG_FILE}")
     try:
-        return from_json(json.loads(file.read_text(encoding="utf-8")))
+        return from_json(parse_json(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise ConfigError(f"{file}: {reason}; give the directory of a run") from None
@@ -63,6 +66,36 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
         raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: not the settings of a run: {error}") from None
+
+
+def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
+    """The settings of a run for using its model on the devices that are here, not those of its training."""
+    model = config.model
+    if model.has_attention_backend:
+        model = replace(model, attention_backend="auto")
+    return replace(config, mesh=MeshConfig(), model=model)
+
+
+USABLE = ("decoding.", "mesh.", "data.directory", "data.file", "data.cache_directory")
+
+
+def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
+    """The settings with which the model of a run is used: its own, on any devices, with overrides applied.
+
+    Raises:
+        ConfigError: it is no run, or an override is not one of decoding, of devices or of where the data lies.
+    """
+    saved = on_any_devices(load_run_config(path))
+    config = from_dict(apply_overrides(to_dict(saved), overrides))
+    for key, before, _ in difference(saved, config):
+        if not key.startswith(USABLE):
+            raise ConfigError(
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file "
+                "and data.cache_directory can change"
+            )
+    return config
 
 
 def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:

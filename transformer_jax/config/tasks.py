@@ -21,7 +21,7 @@ from transformer_jax.config.translation import check_translation
 from transformer_jax.config.word_vectors import (
     BlockConfig,
     GloveConfig,
-    NeighborsConfig,
+    NoDecodingConfig,
     Word2vecConfig,
     WordTextConfig,
     check_word_vectors,
@@ -86,9 +86,12 @@ TASKS = {
         WordTextConfig,
         BlockConfig,
         {"skip_gram": Word2vecConfig, "cbow": Word2vecConfig, "glove": GloveConfig},
-        NeighborsConfig,
+        NoDecodingConfig,
         LOSSES[0],
-        (Metric("analogies", "maximize"), Metric("similarity", "maximize")),
+        (
+            Metric("analogies", "maximize", needs="data.test_sets"),
+            Metric("similarity", "maximize", needs="data.test_sets"),
+        ),
         check_word_vectors,
     ),
 }

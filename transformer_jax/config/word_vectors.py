@@ -9,8 +9,9 @@ from transformer_jax.config.language_model import TextDataConfig
 
 WORD2VEC_KINDS = ("skip_gram", "cbow")
 OUTPUTS = ("negative_sampling", "hierarchical_softmax")
-VECTOR_TOKENIZERS = ("lower_word", "word", "bpe", "unigram")
-DTYPES = ("float32", "bfloat16", "auto")
+SPANS_IN_UPDATE = 16
+"""A span are the ids of the store that stay together when an epoch is shuffled; windows end there."""
+VECTOR_TOKENIZERS = ("lower_word", "bpe", "unigram")
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,12 @@ class Word2vecConfig:
         require_choice("model.kind", self.kind, WORD2VEC_KINDS)
         require_choice("model.output", self.output, OUTPUTS)
         require_positive("model", self, "d_model", "window", "negatives", "shared_negatives")
-        require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
+        _require_float32(self.compute_dtype)
 
     @property
-    def is_recurrent(self) -> bool:
-        """As recurrent models it has no attention to choose, and nothing to rematerialize."""
-        return True
+    def has_attention_backend(self) -> bool:
+        """There is no attention."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -114,22 +115,22 @@ class GloveConfig:
     def __post_init__(self) -> None:
         require(self.kind == "glove", "model.kind", f"{self.kind!r} is not glove")
         require_positive("model", self, "d_model", "window", "x_max", "alpha", "memory_pairs")
-        require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
+        _require_float32(self.compute_dtype)
 
     @property
-    def is_recurrent(self) -> bool:
-        """As recurrent models it has no attention to choose, and nothing to rematerialize."""
-        return True
+    def has_attention_backend(self) -> bool:
+        """There is no attention."""
+        return False
 
 
 @dataclass(frozen=True)
-class NeighborsConfig:
-    """How many of the nearest words are shown."""
+class NoDecodingConfig:
+    """Word vectors decode nothing."""
 
-    neighbors: int = 10
 
-    def __post_init__(self) -> None:
-        require_positive("decoding", self, "neighbors")
+def _require_float32(compute_dtype: str) -> None:
+    problem = f"{compute_dtype!r}: word vectors are computed in float32"
+    require(compute_dtype == "float32", "model.compute_dtype", problem)
 
 
 def check_word_vectors(
@@ -137,9 +138,17 @@ def check_word_vectors(
     tokenizer: TokenizerConfig,
     batching: BlockConfig,
     model: Word2vecConfig | GloveConfig,
-    decoding: NeighborsConfig,
+    decoding: NoDecodingConfig,
 ) -> None:
     """Raises ConfigError when the blocks of a run that learns word vectors exclude each other."""
-    del data, batching, model, decoding
+    del decoding
     problem = f"{tokenizer.kind!r} makes no words or pieces of words; use {', '.join(VECTOR_TOKENIZERS)}"
     require(tokenizer.kind in VECTOR_TOKENIZERS, "tokenizer.kind", problem)
+    if isinstance(model, GloveConfig):
+        require(not data.subsample, "data.subsample", f"{data.subsample}: GloVe counts all words; set it to 0")
+        return
+    words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
+    problem = (
+        f"an update has {words:,} words, with window={model.window} it takes {least:,}; give more blocks or longer rows"
+    )
+    require(words >= least, "batching", problem)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from transformer_jax.config import DataConfig
+from transformer_jax.config.plugins import registered
+from transformer_jax.data.named_files import NamedFiles
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
@@ -23,8 +25,12 @@ def _reverse(config: DataConfig, seed: int) -> Corpus:
 
 
 def _text(config: DataConfig, seed: int) -> Corpus:
-    del seed
-    return TextCorpus(config.directory, config.source_language, config.target_language)
+    place = config.directory, config.source_language, config.target_language
+    named = [(name, files) for name, files in config.files().items() if files]
+    if not named and not config.held_out:
+        return TextCorpus(*place)
+    splits = config.train_split, config.validation_split
+    return NamedFiles(*place, tuple(named), *splits, config.held_out, seed)
 
 
 def _tfds(config: DataConfig, seed: int) -> Corpus:
@@ -43,4 +49,5 @@ CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:
     """The corpus of ``config.source``. ``seed`` only matters to generated training sentences. Reads no data yet."""
-    return CORPORA[config.source](config, seed)
+    corpus: Corpus = (CORPORA | registered("data_source"))[config.source](config, seed)
+    return corpus

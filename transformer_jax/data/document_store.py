@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import DataError, TokenizerConfig
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.documents import Document, DocumentSource
 from transformer_jax.data.statistics import SideStatistics
+from transformer_jax.data.store_check import StoreCheck
 from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SideWriter, TokenizingProgress, appearing_whole
 from transformer_jax.data.tokenizers.interface import TRAINERS, Tokenizer, sample_pairs
 from transformer_jax.data.tokenizers.pair_encoding import CHUNK_CHARACTERS, flattened, id_type
@@ -28,12 +30,13 @@ class DocumentStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        description = json.loads((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        description = parse_json((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
         self.statistics = SideStatistics(**description["statistics"])
         self.num_documents, self.num_bytes = int(description["documents"]), int(description["bytes"])
         self.num_tokens = self.statistics.tokens
         self.ids = _memory_map(directory / f"{NAME}.ids", description["id_type"], self.num_tokens)
         self.offsets = _memory_map(directory / f"{NAME}.offsets", "int64", self.num_documents + 1)
+        self.check = StoreCheck(directory)
         self.byte_offsets = _memory_map(directory / f"{NAME}.bytes", "int64", self.num_documents + 1)
 
     def to_json(self) -> dict[str, object]:
@@ -60,7 +63,7 @@ def open_document_store(
             _write(source, split, tokenizer, partial)
         store = DocumentStore(directory)
     if not store.num_documents:
-        raise DataError(f"data: the split {split!r} has no text")
+        raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
     return store
 
 

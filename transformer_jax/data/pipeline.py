@@ -6,12 +6,13 @@ from functools import partial
 import jax
 import numpy as np
 
+from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import BatchPlan, BatchRows
 from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.sequence_types import Batch
 
 # A batch is made in half a millisecond: more threads would only take cores from the step.
 READER_THREADS = 2
@@ -38,16 +39,20 @@ def training_batches(
         if rows % parts[1]:
             problem = f"batches of {rows} rows do not divide into {parts[1]} parts for the devices"
             raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {parts[1]}")
-    require_tensorflow()
-    read = partial(make_batch, store, plan, parts=parts)
-    return _prefetched(read, start_update, prefetch)
+    return prefetched(partial(make_batch, store, plan, parts=parts), start_update, prefetch)
 
 
-def _prefetched(read: Callable[[int], Batch], update: int, prefetch: int) -> Iterator[Batch]:
-    """Batches made on the spot until TensorFlow is imported, which takes seconds, and read ahead from then on.
+def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
+    """``read(update)`` of the updates from ``start_update`` on, for ever: trees of NumPy arrays, of the same types each time.
 
-    A batch is a pure function of its update, so both give the same batches.
+    They are made on the spot until TensorFlow is imported, which takes seconds, and read ahead from then on: a batch is a pure
+    function of its update, so both give the same batches. Raises DataError where TensorFlow is not installed.
     """
+    require_tensorflow()
+    return _on_the_spot_then_ahead(read, start_update, prefetch)
+
+
+def _on_the_spot_then_ahead(read: Callable[[int], PyTree], update: int, prefetch: int) -> Iterator[PyTree]:
     importing = tensorflow_being_imported()
     while not importing.done():
         yield read(update)
@@ -55,16 +60,18 @@ def _prefetched(read: Callable[[int], Batch], update: int, prefetch: int) -> Ite
     yield from _read_ahead(read, update, prefetch)
 
 
-def _read_ahead(read: Callable[[int], Batch], start_update: int, prefetch: int) -> Iterator[Batch]:
+def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int) -> Iterator[PyTree]:
     tf = start_tensorflow()
+    first, structure = jax.tree.flatten(read(start_update))
+    types = [leaf.dtype for leaf in first]
 
     def leaves(update: np.integer) -> list[np.ndarray]:
-        return [np.asarray(leaf) for side in read(int(update)) for leaf in side]
+        return jax.tree.leaves(read(int(update)))
 
     # There is nothing to convert, and conversion would leave a file in the temporary folder.
     @tf.autograph.experimental.do_not_convert
     def leaves_as_tensors(update: object) -> list:
-        return tf.numpy_function(leaves, [update], [tf.int32] * 6)
+        return tf.numpy_function(leaves, [update], types)
 
     options = tf.data.Options()
     options.threading.private_threadpool_size = READER_THREADS
@@ -73,7 +80,7 @@ def _read_ahead(read: Callable[[int], Batch], start_update: int, prefetch: int) 
     updates = tf.data.Dataset.range(start_update, np.iinfo(np.int64).max)
     arrays = updates.map(leaves_as_tensors, num_parallel_calls=READER_THREADS)
     leaves_of_batches = arrays.prefetch(prefetch).with_options(options).as_numpy_iterator()
-    return (Batch(Tokens(*leaves[:3]), Tokens(*leaves[3:])) for leaves in leaves_of_batches)
+    return (jax.tree.unflatten(structure, leaves) for leaves in leaves_of_batches)
 
 
 def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: Parts = WHOLE) -> Batch:

@@ -12,7 +12,7 @@ from transformer_jax.config import DataError
 def require_tensorflow() -> None:
     """Raises DataError where TensorFlow is not installed; takes no time."""
     if find_spec("tensorflow") is None:
-        raise DataError("feeding data needs TensorFlow: pip install 'transformer_jax[data]'")
+        raise DataError("feeding data needs TensorFlow: pip install tensorflow-cpu")
 
 
 def start_tensorflow() -> ModuleType:

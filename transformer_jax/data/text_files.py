@@ -157,9 +157,10 @@ class TextCorpus:
             )
             listed = ", ".join(splits[:20]) or f"none, only {', '.join(names[:20]) or 'an empty folder'}"
             wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
-            return (
-                f"{folder}: no split {split!r}; expected {wanted}; splits found: {listed}{did_you_mean(split, splits)}"
-            )
+            is_role = split in ("train", "validation", "test")
+            remedy = f"; where it has another name, set --config.data.{split}_split=NAME" if is_role else ""
+            hint = did_you_mean(split, splits) + remedy
+            return f"{folder}: no split {split!r}; expected {wanted}; splits found: {listed}{hint}"
         missing = next(lang for lang in (self.source_language, self.target_language) if lang not in languages)
         found = ", ".join(languages[:20])
         return (

@@ -10,9 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataConfig, DataError
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.filters import filter_settings
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import StoreStatistics
+from transformer_jax.data.store_check import StoreCheck
 from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SIDES, build_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.pair_encoding import Sentences
@@ -46,7 +48,7 @@ class TokenStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        description = json.loads((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        description = parse_json((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
         self.statistics = StoreStatistics.from_json(description["statistics"])
         self.num_pairs = self.statistics.kept
         tokens = {"source": self.statistics.source.tokens, "target": self.statistics.target.tokens}
@@ -57,6 +59,7 @@ class TokenStore:
             )
             for side in SIDES
         )
+        self.check = StoreCheck(directory)
 
     @cached_property
     def source_lengths(self) -> np.ndarray:

@@ -19,6 +19,7 @@ from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import SideCounter, SideStatistics, StoreStatistics
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.pair_encoding import Sentences, encoded_chunks, id_type
+from transformer_jax.runtime.file_digests import write_digests
 
 DESCRIPTION_FILE = "store.json"
 SIDES = ("source", "target")
@@ -121,6 +122,7 @@ def appearing_whole(directory: Path, is_whole: Callable[[Path], bool]) -> Iterat
         _remove_abandoned(directory.parent)
         partial.mkdir(parents=True)
         yield partial
+        write_digests(partial)
         _move_into_place(partial, directory, is_whole)
     except OSError as error:
         problem = f"cannot write the tokenized data to {directory}: {error}"

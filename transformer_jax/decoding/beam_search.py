@@ -147,14 +147,14 @@ def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array
 
     def advance(state: BeamState) -> BeamState:
         logits, after = step(state.alive.last_ids, state.cache)
-        return _advance(state._replace(cache=after._replace(per_sentence=per_sentence)), logits, rules)
+        return advance_by_one(state._replace(cache=after._replace(per_sentence=per_sentence)), logits, rules)
 
     return jax.lax.while_loop(is_running, advance, state)
 
 
-def _advance(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
+def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
     """Returns the state with one more token on every alive prefix; ``state.cache`` is that after the step."""
-    candidates, parents = _expand(state, logits, rules)
+    candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == rules.eos_id
 
     newly = _finish(candidates, is_eos, state.position + 1, rules)
@@ -201,7 +201,7 @@ def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Ru
             raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
 
 
-def _expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
+def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
 
     (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; in a sentence's last

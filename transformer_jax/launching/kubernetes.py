@@ -22,7 +22,7 @@ import yaml  # type: ignore[import-untyped]
 from transformer_jax.config import ConfigError
 from transformer_jax.launching.field_formats import require_memory, require_name, require_word
 from transformer_jax.launching.tpu_slices import parse_slice
-from transformer_jax.launching.workload import Sweep, Training, is_absolute, storage_path
+from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training, is_absolute, storage_path
 
 Manifest = dict[str, Any]
 WORKERS = "workers"
@@ -191,9 +191,17 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
             "parallelism": sweep.workers,
             # One worker's failures leave the others alone (Kubernetes 1.29).
             "backoffLimitPerIndex": settings.max_restarts,
-            "template": _pod(settings, hosts, sweep.command(), []),
+            "template": _pod(settings, hosts, sweep.command(), _storage_environment(settings, sweep)),
         },
     }
+
+
+def _storage_environment(settings: KubernetesSettings, sweep: Sweep) -> list[Manifest]:
+    """The address of the study from the Secret ``NAME-storage``: it may hold a password, and manifests are kept and shown."""
+    if not sweep.storage_is_in_environment:
+        return []
+    key = {"name": f"{settings.name}-storage", "key": "address"}
+    return [{"name": STORAGE_VARIABLE, "valueFrom": {"secretKeyRef": key}}]
 
 
 def _process_environment(settings: KubernetesSettings, hosts: Hosts) -> list[Manifest]:
@@ -221,7 +229,9 @@ def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environ
         "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}],
     }
     if environment:
-        container |= {"env": environment, "ports": [{"containerPort": PORT}]}
+        container["env"] = environment
+    if any(variable["name"] == "JAX_COORDINATOR_ADDRESS" for variable in environment):
+        container["ports"] = [{"containerPort": PORT}]
     pod: Manifest = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": settings.seconds_to_save,

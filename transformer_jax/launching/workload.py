@@ -5,8 +5,11 @@ from pathlib import PurePosixPath
 
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes, require_rows_divide
+from transformer_jax.config.secrets import masked, secrets_in
 
 PROGRAM = "transformer-jax"
+STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"
+"""Environment variable of a worker with the address of its study, which may hold a password."""
 DISTRIBUTED_FLAGS = ("--distributed", "--nodistributed")
 
 
@@ -35,7 +38,8 @@ class Training:
 class Sweep:
     """A study that ``workers`` processes share, each on its own devices; ``flags``: more of the command's.
 
-    Without ``storage`` the study lies in the ``workdir``, so that must be on a disk that all see.
+    Without ``storage`` the study lies in the ``workdir``, so that must be on a disk that all see, or where the environment of
+    the workers says (``storage_is_in_environment``).
     """
 
     file: str
@@ -43,12 +47,27 @@ class Sweep:
     storage: str
     workers: int
     flags: tuple[str, ...] = ()
+    storage_is_in_environment: bool = False
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ConfigError(f"--workers: {self.workers} must be at least 1")
-        if self.workers > 1:
+        if self.workers > 1 and not self.storage_is_in_environment:
             require_shared_storage(self.storage or self.workdir)
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether the command of a worker holds a password."""
+        return bool(secrets_in(self.storage))
+
+    def require_no_secret(self) -> None:
+        """Raises ConfigError where a script of this workload would hold a password."""
+        if self.has_secret:
+            raise ConfigError(
+                f"--storage: {masked(self.storage)} has a password, which would stand in the script and in the process list of "
+                f"every host; leave --storage out and set {STORAGE_VARIABLE} for the workers and here, or allow it with "
+                "--write_secrets"
+            )
 
     def command(self) -> list[str]:
         """The command of one worker."""

@@ -1,10 +1,9 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2)."""
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Bool, Float
+from transformer_jax.array_types import Array, Bool, Float, Int
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
@@ -90,6 +89,17 @@ class MultiHeadAttention(nn.Module):
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.any(mask, axis=-1))
 
+    def attend_to_slots(
+        self,
+        queries: Float[Array, "B W D"],
+        keys: Float[Array, "B H K M"],
+        values: Float[Array, "B H M U"],
+        visible: Bool[Array, "B W M"],
+        first: Int[Array, ""],
+    ) -> Float[Array, "B W D"]:
+        """Attends from one more position in each beam to slots, of which this step wrote those from ``first`` on."""
+        return self.attend(queries, keys, values, visible, train=False)
+
     def _project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
         return self._in_heads(queries, self.query_kernel)
 
@@ -101,48 +111,3 @@ class MultiHeadAttention(nn.Module):
 
     def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
         return contract("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.dtype)
-
-
-class BiasedAttention(MultiHeadAttention):
-    """Multi-head attention with a bias on each of its four projections, which the equations of section 3.2.2 lack.
-
-    Most public checkpoints have them: OPUS-MT, M2M-100, fairseq, GPT-2.
-    """
-
-    def setup(self) -> None:
-        super().setup()
-        zeros = nn.initializers.zeros
-        self.query_bias = self.param("query_bias", zeros, (self.num_heads, self.key_size))
-        self.key_bias = self.param("key_bias", zeros, (self.num_heads, self.key_size))
-        self.value_bias = self.param("value_bias", zeros, (self.num_heads, self.value_size))
-        self.output_bias = self.param("output_bias", zeros, (self.d_model,))
-
-    def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
-        """Keys and values of ``memory``; they do not depend on the query."""
-        keys, values = super().project_memory(memory)
-        return keys + self.key_bias[None, :, None], values + self.value_bias[None, :, None]
-
-    def _project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
-        return super()._project_queries(queries) + self.query_bias[None, :, None]
-
-    def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
-        return super()._merged(heads_BQHU, is_query) + self.output_bias[None, None]
-
-
-class RectifiedAttention(MultiHeadAttention):
-    """Multi-head attention as in an early public re-implementation (Kyubyong/transformer, 2017), not as in the paper.
-
-    Queries, keys and values pass a ReLU, the heads are put side by side without a projection, and a query that may attend
-    nowhere gets zeros. ``num_heads`` times ``value_size`` must be ``d_model``. Departs from that code: no biases.
-    """
-
-    def _set_up_output(self) -> None:
-        pass
-
-    def _in_heads(
-        self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]
-    ) -> Float[Array, "B H L K"]:
-        return jax.nn.relu(super()._in_heads(inputs_BLD, kernel_DHK))
-
-    def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
-        return jnp.where(is_query[:, :, None], heads_BQHU.reshape(*heads_BQHU.shape[:2], -1), 0.0)

@@ -11,8 +11,8 @@ from transformer_jax.config import ConfigError
 from transformer_jax.layers.initialization import embedding_normal
 
 
-def sinusoid_table(length: int, d_model: int) -> np.ndarray:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same): interleaved, as published. [length, D] float32.
+def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.float32) -> np.ndarray:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same): interleaved, as published. [length, D].
 
     For length 2 and width 4::
 
@@ -21,7 +21,7 @@ def sinusoid_table(length: int, d_model: int) -> np.ndarray:
     """
     pair = np.arange(d_model // 2)
     angles = np.arange(length)[:, None] / 10_000.0 ** (2 * pair / d_model)[None, :]
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(np.float32)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(dtype)
 
 
 def fairseq_table(length: int, d_model: int) -> np.ndarray:
@@ -44,6 +44,16 @@ class SinusoidalPositions(nn.Module):
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
         """Encodings of ``positions``, all of which are below ``length``."""
         return jnp.asarray(self.table(length, self.d_model))[positions]
+
+
+class NoPositions(nn.Module):
+    """Zeros: the order of the tokens is left to masks, and to nothing where a token sees all others."""
+
+    d_model: int
+
+    def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
+        """Zeros for each of ``positions``."""
+        return jnp.zeros((*positions.shape, self.d_model))
 
 
 class LearnedPositions(nn.Module):

@@ -9,8 +9,15 @@ import jax
 
 from transformer_jax.array_types import Hidden
 from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, rates_of
-from transformer_jax.layers.attention import BiasedAttention, MultiHeadAttention, RectifiedAttention
+from transformer_jax.config.plugins import registered
+from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.attention_backends import AttentionBackend, ByLength
+from transformer_jax.layers.attention_variants import (
+    AcausalAttention,
+    BiasedAttention,
+    RectifiedAttention,
+    UnscaledAttention,
+)
 from transformer_jax.layers.embedding import (
     BiasedProjection,
     Embedding,
@@ -21,7 +28,13 @@ from transformer_jax.layers.embedding import (
 )
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.normalization import LayerNorm
-from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions, fairseq_table, sinusoid_table
+from transformer_jax.layers.positions import (
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    fairseq_table,
+    sinusoid_table,
+)
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.layer_stack import STACKS
@@ -42,6 +55,8 @@ ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
     "biased": BiasedAttention,
     "rectified": RectifiedAttention,
+    "unscaled": UnscaledAttention,
+    "acausal": AcausalAttention,
 }
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "scaled": Embedding,
@@ -101,7 +116,7 @@ def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> L
     """The makers of the parts of a layer."""
     return LayerParts(
         attention=partial(
-            ATTENTIONS[config.attention],
+            (ATTENTIONS | registered("attention"))[config.attention],
             num_heads=config.num_heads,
             key_size=config.head_key_size,
             value_size=config.head_value_size,
@@ -128,8 +143,13 @@ def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> L
 
 def positions_of(config: TransformerLayersConfig) -> nn.Module:
     """The positional encoding of a model."""
+    if config.positions in registered("positions"):
+        made: nn.Module = registered("positions")[config.positions](config)
+        return made
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_positions)
+    if config.positions == "none":
+        return NoPositions(config.d_model)
     return SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
 
 

@@ -6,6 +6,7 @@ from functools import partial
 import flax.linen as nn
 
 from transformer_jax.config import Rates, RnnConfig
+from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention_scores import (
     AdditiveScore,
     DotScore,
@@ -82,7 +83,7 @@ def _decoder(config: RnnConfig, rates: Rates) -> Decoder:
     make_stack, dropout = partial(_stack, config, rates), rates.dropout
     if config.attention == "none":
         return PlainDecoder(make_stack, config.d_embedding, dropout)
-    make_attention = partial(ATTENTIONS[config.attention], config)
+    make_attention = partial((ATTENTIONS | registered("rnn_attention"))[config.attention], config)
     sizes = config.d_embedding, config.d_hidden, config.d_memory
     if config.wiring == "bahdanau":
         return BahdanauDecoder(make_stack, make_attention, *sizes, config.d_output, dropout, config.compute_dtype)

@@ -78,9 +78,9 @@ def activations(model: nn.Module, params: PyTree, *inputs: PyTree, key: Array) -
     return sown["intermediates"]
 
 
-def attention_maps(model: nn.Module, params: PyTree, source: Tokens, target: Tokens) -> dict[str, Array]:
-    """Weights [B, H, Q, M] of every attention of a teacher-forced pass, by the path of its module."""
-    _, sown = model.apply({"params": params}, source, target, train=False, mutable=["intermediates"])
+def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[str, Array]:
+    """Weights [B, H, Q, M] of every attention of a teacher-forced pass over source and target, by the path of its module."""
+    _, sown = model.apply({"params": params}, *inputs, train=False, mutable=["intermediates"])
     leaves = jax.tree_util.tree_leaves_with_path(sown.get("intermediates", {}))
     maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
     # Layer 10 after layer 9, not after layer 1.

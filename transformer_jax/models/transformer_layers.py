@@ -154,7 +154,7 @@ def attend_to_slots(
     The beams of a sentence query its M slots together, as positions would; ``visible`` has the slots of a beam's own prefix.
     """
     slots = own.with_slots(first, KeysAndValues(*attention.cached_memory(inputs)))
-    return attention.attend(inputs, slots.keys, slots.values, visible, train=False), slots
+    return attention.attend_to_slots(inputs, slots.keys, slots.values, visible, first), slots
 
 
 def empty_slots(attention: MultiHeadAttention, rows: int, count: int) -> KeysAndValues:

@@ -74,8 +74,7 @@ def open_topology(name: str) -> Topology:
         # Whatever it is, it comes from the plugin: not installed, or a shape that no slice has.
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
-            f"--topology: {name}: {first_line}; needs libtpu (pip install transformer_jax[preflight]) and a shape that "
-            "slices have"
+            f"--topology: {name}: {first_line}; needs libtpu (pip install libtpu) and a shape that slices have"
         ) from None
     return Topology(name, list(devices), CHIPS[kind])
 

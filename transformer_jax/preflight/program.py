@@ -168,7 +168,7 @@ def bytes_on_a_device(tree: PyTree) -> int:
 
 def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> int:
     """Operations of a step's matrix products, with every score computed and nothing computed twice."""
-    if not config.model.is_recurrent:
+    if config.model.has_attention_backend:
         plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
         config = replace(config, model=plain)
     objective = objective_of(config, make_mesh(config.mesh, topology.devices))

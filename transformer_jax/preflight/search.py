@@ -31,7 +31,7 @@ def search(
     for mesh in meshes(config.mesh, len(topology.devices)):
         fits: list[bool] = []
         try:
-            while compiled < limit and (choice := next_choice(fits, not config.model.is_recurrent)):
+            while compiled < limit and (choice := next_choice(fits, config.model.has_attention_backend)):
                 variant = varied(on_mesh(config, mesh), *choice)
                 program = compile_program(variant, topology, length)
                 compiled += 1
@@ -92,7 +92,7 @@ def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentCo
     """
     tokens = int(factor * config.batching.tokens_per_update)
     model = config.model
-    if not model.is_recurrent:
+    if model.has_attention_backend:
         model = replace(model, rematerialize=policy)
     return replace(config, model=model, batching=replace(config.batching, tokens_per_update=tokens))
 
@@ -107,6 +107,6 @@ def flags_of(config: ExperimentConfig) -> str:
         "batching.tokens_per_update": batching.tokens_per_update,
         "batching.row_multiple": batching.row_multiple,
     }
-    if not config.model.is_recurrent:
+    if config.model.has_attention_backend:
         settings["model.rematerialize"] = config.model.rematerialize
     return " ".join(f"--config.{name}={value}" for name, value in settings.items())

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from transformer_jax.config import DataError
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.clock import KINDS, Clock
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -65,7 +66,7 @@ def _earlier_seconds(path: Path, first: int) -> dict[str, float]:
     if not path.is_file():
         return dict.fromkeys(KINDS, 0.0)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         seconds = {kind: float(content["seconds"][kind]) for kind in KINDS}
         died_at, unsaved = content["step"], float(content["step_seconds_since_checkpoint"])
     except (ValueError, KeyError, TypeError):

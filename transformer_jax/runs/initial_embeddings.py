@@ -15,10 +15,10 @@ from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.sharding import path_of
 from transformer_jax.word_vectors.formats import read_vectors
-from transformer_jax.word_vectors.vectors import WordVectors
+from transformer_jax.word_vectors.vectors import WORD_START, WordVectors
 
 EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")
-WORD_STARTS = ("\N{LOWER ONE EIGHTH BLOCK}", " ")
+WORD_STARTS = (WORD_START, " ")
 """How the pieces of subwords, and the units of words, begin where a word does."""
 
 
@@ -87,7 +87,11 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
                 "the same, for example by config.model.d_model"
             )
         tokenizer = tokenizers.source if match[2].startswith("source") else tokenizers.target
-        tables[name] = _found_rows(tokenizer, vectors)
+        tables[name] = found = _found_rows(tokenizer, vectors)
+        if len(found.ids) and not found.vectors.any():
+            raise ConfigError(
+                f"init.embeddings: {file} has only zeros for the pieces of {name}; give vectors of a trained run"
+            )
     if not any(len(found.ids) for found in tables.values()):
         some = ", ".join(map(repr, vectors.words[:5]))
         raise ConfigError(f"init.embeddings: {file} has none of the pieces of this model; it has {some} and so on")

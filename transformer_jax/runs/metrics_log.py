@@ -1,46 +1,51 @@
-"""Metrics on disk: one JSON object a line for programs, TensorBoard events for people."""
+"""Metrics on disk: one JSON object a line, and whatever trackers are told as well."""
 
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
-
+from transformer_jax.runs.trackers import Tracker
 from transformer_jax.runtime.atomic_files import read_records, write_whole
 
 
 class MetricsLog:
-    """Appends to ``metrics.jsonl`` and to TensorBoard events in the same folder.
+    """Appends to ``metrics.jsonl`` and tells ``trackers``.
+
+    ``num_records`` counts its lines.
 
     Opened at ``step`` it first takes out the lines that a killed run had written beyond it, so that a resumed run leaves the
     file that an uninterrupted one would have left.
     """
 
-    def __init__(self, path: Path, step: int) -> None:
-        _cut_after(path, step)
+    def __init__(self, path: Path, step: int, trackers: Sequence[Tracker] = ()) -> None:
+        self.num_records = _cut_after(path, step)
         self._file = path.open("a", encoding="utf-8")
-        self._events = SummaryWriter(str(path.parent), purge_step=step + 1)
+        self._trackers = trackers
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
         clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._file.write(json.dumps({"step": step, **clean}) + "\n")
+        self.num_records += 1
         self._file.flush()
-        for name, value in metrics.items():
-            self._events.add_scalar(name, value, step)
+        for tracker in self._trackers:
+            tracker.write(step, metrics)
 
     def sync(self) -> None:
         """Returns when everything written is on disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._events.flush()
+        for tracker in self._trackers:
+            tracker.sync()
 
     def close(self) -> None:
         """Nothing is written after this."""
         self._file.close()
-        self._events.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -48,6 +53,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return read_records(path) if path.is_file() else []
 
 
-def _cut_after(path: Path, step: int) -> None:
+def _cut_after(path: Path, step: int) -> int:
+    """The number of records left."""
     kept = [record for record in read_metrics(path) if record["step"] <= step]
     write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
+    return len(kept)

@@ -4,20 +4,23 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
+from transformer_jax.checkpoints.save_failure import require_present, require_room
 from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
-from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged
+from transformer_jax.runs.trackers import open_trackers
+from transformer_jax.runtime.distributed import first_goes_first, is_first
 from transformer_jax.tasks.protocol import DataReport, Evaluation, Task, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.training.counters import Counters
@@ -29,32 +32,17 @@ from transformer_jax.training.update import Update
 DRY_RUN_EXAMPLES = 8
 
 
-class TrainingDiverged(RuntimeError):
-    """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
-
-
 ShouldStop = Callable[[int, Mapping[str, float]], bool]
 """Called after every validation with the update and the metrics by their names in the log; True ends the run there."""
 
 Say = Callable[[str], None]
 
 
-class Outcome(NamedTuple):
-    """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
-    selection metric, which the log calls ``metric``; ``time_spent`` a line.
-    """
-
-    step: int
-    reason: str
-    best: float | None
-    time_spent: str
-    metric: str = ""
-
-
 @dataclass
 class PreparedRun:
     """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
 
+    ``num_records`` were logged before its checkpoint.
     ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
     """
 
@@ -69,6 +57,8 @@ class PreparedRun:
     initial: InitialState
     notes: list[str]
     should_stop: ShouldStop | None = None
+    num_records: int = 0
+    callback: Callback = Callback()  # noqa: RUF009  # it has no state
 
 
 @contextmanager
@@ -78,6 +68,7 @@ def prepare_run(
     task: Task,
     update: Update,
     should_stop: ShouldStop | None = None,
+    callback: Callback = Callback(),  # noqa: B008
 ) -> Iterator[PreparedRun]:
     """Restores the newest checkpoint, if there is one; waits for the last one to be written at the end.
 
@@ -89,13 +80,16 @@ def prepare_run(
     )
     with closing(checkpoints):
         is_new = not checkpoints.steps()
+        notes = require_room(directory.path, update.state_shapes, training.keep_last + training.keep_best)
         initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
-        run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, [], should_stop)
+        run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, notes, should_stop)
+        run.callback = callback
         if not is_new:
-            state, progress, run.notes = checkpoints.restore_newest(update.state_shapes)
+            state, progress, complaints = checkpoints.restore_newest(update.state_shapes)
+            run.notes += complaints
             _require_same_data(directory, task, progress["data"])
             run.restored, run.counters = [state], Counters.from_json(progress["counters"])
-            run.first_update = int(state.step)
+            run.first_update, run.num_records = int(state.step), progress.get("num_records", 0)
             # This frame lives as long as the run, and would keep a second copy.
             del state
         yield run
@@ -107,7 +101,11 @@ def open_record(run: PreparedRun, data: TrainingData, clock: Clock) -> Iterator[
     with first_goes_first():
         goodput = Goodput(run.directory.goodput, run.first_update, clock)
         _describe_run(run, data.report)
-        log = MetricsLog(run.directory.metrics, run.first_update)
+        # Of several processes, each of the others has a folder that vanishes.
+        trackers = open_trackers(run.directory.metrics.parent, run.config, run.first_update) if is_first() else []
+        log = MetricsLog(run.directory.metrics, run.first_update, trackers)
+        if log.num_records < run.num_records:
+            run.notes.append(f"{run.directory.metrics}: records were lost: {log.num_records} left of {run.num_records}")
     with closing(log):
         yield RunRecord(run, data, log, goodput, clock)
 
@@ -151,6 +149,7 @@ class RunRecord:
 
         Raises TrainingDiverged when loss or gradient are not finite, and says where; ``state`` is the newest.
         """
+        self._checkpoints.require_saving()
         if not metrics.finite:
             self._explain_divergence(number, metrics, state())
         self._counters.add(metrics)
@@ -167,7 +166,9 @@ class RunRecord:
             "train/target_tokens": self._counters.total_tokens,
             "speed/target_tokens_per_second": rate,
         }
+        require_present(self.directory.config)
         self._log.write(number, logged)
+        self._run.callback.on_log(number, logged)
         self._goodput.write(number)
         return window["train/loss"], rate
 
@@ -227,14 +228,16 @@ class RunRecord:
         is_best = self._counters.add_validation(value, selection)
         best = "the best so far" if is_best else f"best {selection.text(self._counters.best or 0.0)}"
         say(f"update {number}: validation {found.summary} ({best})")
-        if self._run.should_stop is not None and self._run.should_stop(number, logged):
-            self._is_stopped = True
+        is_asked = self._run.should_stop is not None and self._run.should_stop(number, logged)
+        self._is_stopped |= bool(self._run.callback.on_validation(number, logged)) or is_asked
         return value
 
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
+        require_present(self.directory.config)
         with self._clock.spend("checkpoint"):
-            self._checkpoints.save(state, _progress(self._run), score)
+            self._checkpoints.save(state, _progress(self._run, self._log), score)
+        self._run.callback.on_checkpoint(int(state.step), self.directory.checkpoints / str(int(state.step)))
         self._goodput.saved()
         self._goodput.write(int(state.step))
 
@@ -260,6 +263,7 @@ class RunRecord:
 def _describe_run(run: PreparedRun, report: DataReport) -> None:
     """Writes settings, tokenizers, a report on the data, and who started the run where."""
     directory = run.directory
+    directory.remove_partial_files()
     directory.outcome.unlink(missing_ok=True)
     write_json(directory.config, to_json(run.config))
     save_tokenizers(run.task.tokenizers, directory.tokenizer)
@@ -269,13 +273,14 @@ def _describe_run(run: PreparedRun, report: DataReport) -> None:
     directory.write_run(devices, run.config.seed, parameters, **run.initial.origin())
 
 
-def _progress(run: PreparedRun) -> Progress:
+def _progress(run: PreparedRun, log: MetricsLog) -> Progress:
     """Metadata of a checkpoint: its origin, and what is needed to use it."""
     return {
         "config": to_json(run.config),
         "data": dict(run.task.identity),
         "tokenizer": tokenizers_to_json(run.task.tokenizers),
         "counters": run.counters.to_json(),
+        "num_records": log.num_records,
     }
 
 

@@ -1,10 +1,9 @@
 """From settings and a folder to a trained model: the steps around the loop."""
 
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,14 +13,17 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
+from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.loop import train_loop
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged, end_by_failed_save, summary
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
-from transformer_jax.runs.record import Outcome, PreparedRun, ShouldStop, TrainingDiverged, open_record, prepare_run
+from transformer_jax.runs.record import PreparedRun, ShouldStop, open_record, prepare_run
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
@@ -38,9 +40,8 @@ from transformer_jax.runtime.distributed import (
 )
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.runtime.preemption import interruption
-from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.protocol import TrainingData
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.registry import objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
@@ -62,6 +63,8 @@ def train(
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
+    except (SaveFailed, OSError) as error:
+        return end_by_failed_save(RunDirectory(workdir), error)
     say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
     return 0
 
@@ -72,6 +75,7 @@ def run_training(
     profiled: ProfiledSteps | None = None,
     is_distributed: bool = False,
     shared: SharedPrograms | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
     """Settings -> tokenizers -> task -> data -> run record -> loop.
 
@@ -95,12 +99,16 @@ def run_training(
         with locked_directory(directory):
             tokenizers = shared.tokenizers_of(config, directory)
             program = shared.program_of(config, tokenizers, mesh)
-            with prepare_run(config, directory, program.task, program.update) as prepared:
+            with prepare_run(
+                config, directory, program.task, program.update, callback=Callbacks(callbacks)
+            ) as prepared:
                 data = checked_training_data(program)
                 try:
                     return _train_one(prepared, program, data, clock, profiled)
                 finally:
-                    _draw_curves(directory, config)
+                    # On a full disk the error that ended the run is the one to report.
+                    with suppress(OSError):
+                        _draw_curves(directory, config)
 
 
 def _train_one(
@@ -232,9 +240,9 @@ def checked_training_data(program: TrainingProgram) -> TrainingData:
 
 
 def _draw_curves(directory: RunDirectory, config: ExperimentConfig) -> None:
-    keys = present_keys(
-        directory.metrics, tuple(dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key)))
-    )
+    optional = [metric.key for metric in config.metrics if metric.needs]
+    shown = dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key, *optional))
+    keys = present_keys(directory.metrics, tuple(shown))
     if keys and is_first():
         draw_curves(directory.metrics, keys, directory.curves)
 
@@ -253,23 +261,3 @@ def compute_dtype_of(directory: RunDirectory, mesh: Mesh) -> str:
 def with_absolute_directory(config: ExperimentConfig) -> ExperimentConfig:
     """The settings with the folders that they name written out, so that the run can be evaluated from anywhere."""
     return replace(config, init=config.init.absolute(), data=config.data.absolute())
-
-
-def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
-    """Summary of a run: its outcome, its folder, commands to try next."""
-    selection = config.selection
-    best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
-    reason = {
-        "finished": "finished",
-        "patience": f"stopped: validation {selection.label} no longer improved",
-        "stopped": "stopped after a validation, as asked",
-        "interrupted": "interrupted, everything is saved: the same command resumes",
-    }[outcome.reason]
-    commands = (each.format(workdir=shlex.quote(str(run.path))) for each in TASKS[config.task].next_commands)
-    lines = [
-        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
-        f"  {outcome.time_spent}",
-        f"  curves: {run.curves}",
-        *(f"  {program_name()} {command}" for command in commands),
-    ]
-    return "\n".join(lines)

@@ -10,8 +10,9 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, hyperparameters_of
 from transformer_jax.runs.clock import Clock
+from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.runs.progress import TrainingProgress
-from transformer_jax.runs.record import Outcome, PreparedRun, RunRecord, Say, TrainingDiverged
+from transformer_jax.runs.record import PreparedRun, RunRecord, Say
 from transformer_jax.runs.shared_programs import TrainingProgram
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.state import TrainState

@@ -1,6 +1,5 @@
 """Evaluation of the checkpoints of a run from another process, so that the run need not stop to decode."""
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +13,9 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory, locked, write_json
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
+from transformer_jax.runs.trackers import TensorBoard
 from transformer_jax.tasks.registry import TASKS, build_task
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, placed_shapes
@@ -50,7 +51,8 @@ def watch(
         while not run.has_checkpoints():
             pause()
         # What was measured beyond the newest checkpoint belongs to a run that was reset or restarted.
-        with closing(MetricsLog(folder / "metrics.jsonl", run.checkpoint_steps()[-1])) as log:
+        newest = run.checkpoint_steps()[-1]
+        with closing(MetricsLog(folder / "metrics.jsonl", newest, [TensorBoard(folder, None, newest)])) as log:
             Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
 
 
@@ -123,15 +125,18 @@ def _is_over(run: RunDirectory) -> bool:
     if load_run_config(run.config).training.num_updates in run.checkpoint_steps():
         return True
     try:
-        return json.loads(run.outcome.read_text(encoding="utf-8"))["reason"] != "interrupted"
-    except FileNotFoundError:
+        return bool(parse_json(run.outcome.read_bytes())["reason"] not in ("interrupted", "failed"))
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def _require_same_decoding(path: Path, settings: dict[str, object]) -> None:
     """Writes the settings; raises ConfigError when others are there, whose scores must not be mixed with these."""
     if path.is_file():
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            saved = parse_json(path.read_bytes())
+        except ValueError as error:
+            raise DataError(f"{path}: not JSON ({error}); remove it, or give another --output") from None
         if saved != settings:
             raise ConfigError(
                 f"--watch: {path.parent} holds scores with {saved}, this command has {settings}; give the same, or another "

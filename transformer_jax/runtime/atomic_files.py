@@ -1,7 +1,6 @@
 """Atomic writes of whole files, and files that grow by whole lines."""
 
 import contextlib
-import json
 import os
 import shutil
 import uuid
@@ -10,19 +9,22 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.json_text import parse_json
 
 
 @contextlib.contextmanager
-def appearing_file(path: Path) -> Iterator[BinaryIO]:
+def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
 
     A reader finds the old file or the new one, also after a kill. Several processes may do so at once, also
     on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
+    A private file is for its owner alone to read.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        with partial.open("wb") as file:
+        mode = 0o600 if is_private else 0o666
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -47,9 +49,9 @@ def appearing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, *, is_private: bool = False) -> None:
     """Replaces a file at once, as ``appearing_file`` does; text is written as UTF-8."""
-    with appearing_file(path) as file:
+    with appearing_file(path, is_private=is_private) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
@@ -60,15 +62,28 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")
     records = []
     # A last line without a newline was being written when the process died.
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            records += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError:
+            records += [_record(line)] if line.strip() else []
+        except ValueError:
             raise DataError(f"{path}, line {number}: not a record of metrics; remove the line to resume") from None
     return records
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    record = parse_json(line)
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise ValueError("no step")
+    return record
+
+
+def remove_partial(path: Path) -> None:
+    """Removes what killed processes left of ``appearing_file``; only for the one process that writes ``path``."""
+    for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
+        left.unlink(missing_ok=True)
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -180,6 +181,9 @@ def check(sweep: Sweep) -> None:
             if sweep.metric not in _metrics_of(settings.task):
                 choices = ", ".join(_metrics_of(settings.task))
                 raise ConfigError(f"metric: {sweep.metric} is not measured by task={settings.task}; one of {choices}")
+            needed = next(metric.needs for metric in TASKS[settings.task].metrics if metric.key == sweep.metric)
+            if needed and not attrgetter(needed)(settings):
+                raise ConfigError(f"{needed}: is not set, so {sweep.metric} is never measured; set it")
             if not settings.training.evaluate_every:
                 raise ConfigError(f"training.evaluate_every: 0, so {sweep.metric} is never reported; set it")
         except ConfigError as error:

@@ -11,6 +11,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from sqlalchemy.exc import SQLAlchemyError
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.secrets import masked
 
 UNREACHABLE = StorageInternalError, SQLAlchemyError, OSError
 """Errors that a study raises while its storage does not answer."""
@@ -52,15 +53,15 @@ def _open_database(url: str) -> BaseStorage:
             # Optuna wraps what SQLAlchemy missed.
             missing = getattr(error.__cause__ or error, "name", None) or url.partition("://")[0].partition("+")[2]
             needed = DRIVERS.get(missing, missing)
-            raise ConfigError(f"--storage: {_without_password(url)} needs a driver: pip install {needed}") from None
+            raise ConfigError(f"--storage: {masked(url)} needs a driver: pip install {needed}") from None
         # Each driver raises different errors, and Optuna wraps some of them.
         except Exception as error:
-            reason = str(error.__cause__ or error).strip().split("\n")[0]
+            reason = masked(str(error.__cause__ or error).strip().split("\n")[0], url)
             problem = f"cannot be opened ({type(error).__name__}: {reason})"
         # Of workers that make the tables at the same time one succeeds, and the others find them the next time.
         time.sleep(pause)
     raise ConfigError(
-        f"--storage: {_without_password(url)} {problem}; give postgresql+psycopg://USER:PASSWORD@HOST/DATABASE, "
+        f"--storage: {masked(url)} {problem}; give postgresql+psycopg://USER:PASSWORD@HOST/DATABASE, "
         "mysql+pymysql://... or the path of a journal file"
     )
 
@@ -73,10 +74,3 @@ def _open_journal(file: Path) -> BaseStorage:
         raise ConfigError(f"--storage: {file}: {error.strerror}; give a file that can be written") from None
     except ValueError:
         raise ConfigError(f"--storage: {file} is not the journal of a study; move it away") from None
-
-
-def _without_password(url: str) -> str:
-    """The address without its password."""
-    head, at, tail = url.rpartition("@")
-    scheme, _, credentials = head.partition("://")
-    return f"{scheme}://{credentials.partition(':')[0]}{at}{tail}" if at else url

@@ -1,8 +1,8 @@
 """Run directory of a trial in the folder of its sweep, and the results in it."""
 
-import json
 from pathlib import Path
 
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import read_metrics
 
 
@@ -25,4 +25,4 @@ def minutes_spent(goodput: Path) -> float | None:
     """Total wall time of the starts of a run, in minutes; None where it was not recorded."""
     if not goodput.is_file():
         return None
-    return sum(json.loads(goodput.read_text(encoding="utf-8"))["seconds"].values()) / 60
+    return sum(parse_json(goodput.read_text(encoding="utf-8"))["seconds"].values()) / 60

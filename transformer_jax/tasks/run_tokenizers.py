@@ -13,6 +13,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.tokenizers import (
+    TOKENIZER_FILES,
     TokenizerPair,
     load_tokenizers,
     tokenizer_files,
@@ -89,6 +90,14 @@ def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
 
 
 def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
+    """Writes tokenizer files into a folder and reads them; raises DataError at a name that is not one of theirs."""
+    for name in saved:
+        if name not in TOKENIZER_FILES:
+            raise DataError(
+                f"{folder}: a checkpoint names a tokenizer file {name!r}; known are {', '.join(TOKENIZER_FILES)}"
+            )
+    if folder.is_symlink():
+        raise DataError(f"{folder}: is a link, and its content is damaged; nothing is written through it")
     for name, content in saved.items():
         write_whole(folder / name, base64.b64decode(content))
     return load_tokenizers(folder)

@@ -5,6 +5,7 @@ import optax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import Hyperparameters
+from transformer_jax.config.plugins import registered
 from transformer_jax.training.schedules import Schedule
 
 
@@ -48,9 +49,8 @@ def make_optimizer(name: str, hyperparameters: Hyperparameters, schedule: Schedu
     parameter's scale, so its ``learning_rate`` is relative.
     """
     clipping = [] if hyperparameters.clip_norm is None else [optax.clip_by_global_norm(hyperparameters.clip_norm)]
-    return optax.chain(
-        *clipping, *RULES[name](hyperparameters), optax.scale_by_learning_rate(lambda count: schedule(count + 1))
-    )
+    rule = (RULES | registered("optimizer"))[name](hyperparameters)
+    return optax.chain(*clipping, *rule, optax.scale_by_learning_rate(lambda count: schedule(count + 1)))
 
 
 def _is_matrix(params: PyTree) -> PyTree:

@@ -14,14 +14,17 @@ from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics, UpdateRule, interleaved
 
+TablePath = tuple[str, str]
+"""A key of the parameters, and one of the module below it."""
+
 
 class Lookup(NamedTuple):
-    """Rows ``ids`` of the parameter ``table``, a key of the parameters and one of the module below it.
+    """Rows ``ids`` of the parameter ``table``.
 
     ``scale`` multiplies their gradients; it broadcasts against ``ids``.
     """
 
-    table: tuple[str, str]
+    table: TablePath
     ids: AnyArray
     scale: Array | None = None
 
@@ -55,14 +58,12 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -
         def take_block(carry: tuple, block: PyTree) -> tuple[tuple, None]:
             params, memory, sums, squares, finite = carry
             found = lookups(block)
-            rows = {name: _table(params, lookup)[lookup.ids] for name, lookup in found.items()}
+            rows = {name: _table(params, lookup.table)[lookup.ids] for name, lookup in found.items()}
             gradients, block_sums = jax.grad(sums_of, has_aux=True)(rows, block)
             square = sum((jnp.vdot(leaf, leaf) for leaf in gradients.values()), jnp.zeros((), jnp.float32))
             finite &= jnp.isfinite(block_sums.loss) & jnp.isfinite(square)
-            for name, lookup in found.items():
-                scale = 1.0 if lookup.scale is None else lookup.scale[..., None]
-                gradient = jnp.where(finite, scale * gradients[name], 0.0)
-                params, memory = apply(params, memory, lookup, gradient, rate)
+            for path, (ids, gradient) in _by_table(found, gradients).items():
+                params, memory = apply(params, memory, path, ids, jnp.where(finite, gradient, 0.0), rate)
             return (params, memory, sums + block_sums, squares + square, finite), None
 
         zero = jnp.zeros((), jnp.float32)
@@ -75,21 +76,38 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -
     return UpdateRule(init, step)
 
 
-def _sgd(params: PyTree, memory: PyTree, lookup: Lookup, gradient: Array, rate: Array) -> tuple[PyTree, PyTree]:
+def _by_table(found: Mapping[str, Lookup], gradients: Mapping[str, Array]) -> dict[TablePath, tuple[Array, Array]]:
+    """Ids [N] and scaled gradients [N, D] of each table. One scatter for each: of several in turn XLA copies the table."""
+    joined: dict[TablePath, list[tuple[Array, Array]]] = {}
+    for name, lookup in found.items():
+        scale = 1.0 if lookup.scale is None else lookup.scale[..., None]
+        rows = (scale * gradients[name]).reshape(-1, gradients[name].shape[-1])
+        joined.setdefault(lookup.table, []).append((jnp.ravel(lookup.ids), rows))
+    return {
+        path: (jnp.concatenate([ids for ids, _ in parts]), jnp.concatenate([rows for _, rows in parts]))
+        for path, parts in joined.items()
+    }
+
+
+def _sgd(
+    params: PyTree, memory: PyTree, path: TablePath, ids: Array, gradient: Array, rate: Array
+) -> tuple[PyTree, PyTree]:
     """Adds minus the rate times the gradient; rows that occur several times add up."""
-    table = _table(params, lookup).at[lookup.ids].add(-rate * gradient)
-    return _with_table(params, lookup, table), memory
+    return _with_table(params, path, _added(_table(params, path), ids, -rate * gradient)), memory
 
 
-def _adagrad(params: PyTree, memory: PyTree, lookup: Lookup, gradient: Array, rate: Array) -> tuple[PyTree, PyTree]:
+def _adagrad(
+    params: PyTree, memory: PyTree, path: TablePath, ids: Array, gradient: Array, rate: Array
+) -> tuple[PyTree, PyTree]:
     """Duchi et al. 2011, per number, as the authors of GloVe have it: the squares are of gradients times the rate.
 
-    They begin with 1, so that the rate counts until they have grown beyond that. Each occurrence of a row adds its own.
+    They begin with 1, so that the rate counts until they have grown beyond that. Each occurrence of a row adds its own, before
+    any of them is divided; their program divides first and adds then.
     """
     scaled = rate * gradient
-    squares = _table(memory, lookup).at[lookup.ids].add(scaled**2)
-    table = _table(params, lookup).at[lookup.ids].add(-scaled * lax.rsqrt(squares[lookup.ids]))
-    return _with_table(params, lookup, table), _with_table(memory, lookup, squares)
+    squares = _added(_table(memory, path), ids, scaled**2)
+    table = _added(_table(params, path), ids, -scaled * lax.rsqrt(squares[ids]))
+    return _with_table(params, path, table), _with_table(memory, path, squares)
 
 
 ROW_RULES = {
@@ -99,11 +117,16 @@ ROW_RULES = {
 """By ``optimizer.name``: the state before the first update, and what a gradient does to the rows that were read."""
 
 
-def _table(tree: PyTree, lookup: Lookup) -> Array:
-    module, name = lookup.table
+def _added(table: Array, ids: Array, rows: Array) -> Array:
+    """``table`` with rows added; an id beyond it is left out by XLA itself, so that JAX need not check for it."""
+    return table.at[ids].add(rows, mode="promise_in_bounds")
+
+
+def _table(tree: PyTree, path: TablePath) -> Array:
+    module, name = path
     return tree[module][name]
 
 
-def _with_table(tree: PyTree, lookup: Lookup, table: Array) -> PyTree:
-    module, name = lookup.table
+def _with_table(tree: PyTree, path: TablePath, table: Array) -> PyTree:
+    module, name = path
     return tree | {module: tree[module] | {name: table}}

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 
 INK = "#1b2733"
 FAINT_INK = "#6b7a89"
 HAIRLINE = "#c9d1d9"
+LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
 DOTS_PER_INCH = 160
 FONT_FAMILIES = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari")
 
@@ -35,6 +38,18 @@ def add_panel(figure: Figure, left: float, top: float, width: float, height: flo
     return figure.add_axes((left / figure_width, bottom / figure_height, width / figure_width, height / figure_height))
 
 
+def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
+    """Names the axes; a faint grid, no ticks, and of the frame only its left and lower side."""
+    axes.set_xlabel(x_label, fontproperties=font(8), color=FAINT_INK)
+    axes.set_ylabel(y_label, fontproperties=font(8), color=FAINT_INK)
+    axes.grid(color=HAIRLINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.tick_params(which="both", length=0, labelcolor=FAINT_INK, labelsize=8, labelfontfamily=FONT_FAMILIES[0])
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(HAIRLINE)
+
+
 def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
     """Writes the title into the figure's upper left corner, its dollar signs as they are."""
     width, height = figure.get_size_inches()
@@ -44,11 +59,19 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path."""
+    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path.
+
+    A path that ends in ``.pdf`` or ``.svg`` is written in that format.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         # characters without an installed font are drawn as boxes; that is no reason to fail
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
+        if path.suffix == ".pdf":
+            FigureCanvasPdf(figure).print_pdf(path, metadata={"CreationDate": None})
+        elif path.suffix == ".svg":
+            FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
+        else:
+            FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
     return path

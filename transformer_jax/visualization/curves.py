@@ -13,9 +13,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from transformer_jax.config.errors import DataError
 from transformer_jax.runtime.atomic_files import read_records
 from transformer_jax.visualization import canvas
-from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
+from transformer_jax.visualization.canvas import INK, LINE_COLORS, font
 
-LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
 # When every color was used they come again with the next style.
 LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 2.4
@@ -126,12 +125,6 @@ def _marker(series: Series) -> str:
 
 def _style(axes: Axes, key: str, x_key: str) -> None:
     axes.set_title(key, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
-    axes.set_xlabel(x_key, fontproperties=font(8), color=FAINT_INK)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    axes.grid(color=HAIRLINE, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, labelcolor=FAINT_INK, labelsize=8, labelfontfamily=canvas.FONT_FAMILIES[0])
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(HAIRLINE)
+    canvas.style_axes(axes, x_key)

@@ -14,13 +14,14 @@ from transformer_jax.word_vectors.vectors import WordVectors, first_bad_row
 
 LONGEST_HEADER = 64
 LONGEST_WORD = 4_096
+LARGEST_DIMENSION = 1 << 20
 AT_ONCE = 1 << 22
 
 
 def read_binary(path: Path) -> WordVectors:
     """Reads a file, plain or ``.gz``; a line end behind each vector, as the C program writes, may be there or not.
 
-    Raises DataError, with the number of the word, where the file ends too early or goes on behind the last vector, at a word
+    Raises DataError, with the number of the word, where the file ends too early or continues after the last vector, at a word
     that was there before, and at a value that is not finite.
     """
     opened: IO[bytes]
@@ -49,6 +50,10 @@ def _read(path: Path, file: IO[bytes]) -> WordVectors:
             f"{path}: does not begin with the number of words and the dimension; not a binary file of word2vec"
         )
     num_words, dimension = map(int, fields)
+    if dimension > LARGEST_DIMENSION:
+        raise DataError(
+            f"{path}: its first line says {dimension:,} dimensions, at most {LARGEST_DIMENSION:,} are read; it is damaged"
+        )
     index: dict[str, int] = {}
     values = bytearray()
     left, place, size = b"", 0, 4 * dimension
@@ -65,7 +70,7 @@ def _read(path: Path, file: IO[bytes]) -> WordVectors:
         values += memoryview(left)[end + 1 : end + 1 + size]
         place = end + 1 + size
     if left[place:].strip() or file.read(AT_ONCE).strip():
-        raise DataError(f"{path}: goes on behind the {num_words:,} words that its first line announces")
+        raise DataError(f"{path}: continues after the {num_words:,} words that its first line announces")
     matrix = np.frombuffer(values, "<f4").reshape(num_words, dimension).astype(np.float32, copy=False)
     if (row := first_bad_row(matrix)) is not None:
         raise DataError(f"{path}, word {row + 1:,}: a value is not finite; the file is damaged, or is not word2vec's")

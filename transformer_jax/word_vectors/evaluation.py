@@ -70,13 +70,20 @@ class VectorReport:
         return fields
 
     def headline(self) -> dict[str, float]:
-        """The numbers that belong into a log, from 0 to 1: ``analogies`` over all sets, ``spearman_NAME``; those defined."""
+        """The numbers that belong into a log, those defined: ``analogies`` over all sets, from 0 to 1; ``spearman_NAME``, from
+        -1 to 1, and their mean, ``similarity``; ``coverage``, the share of questions and pairs that is covered.
+        """
         kinds = {
             "analogies": [each.overall for each in self.analogies],
             "analogies_semantic": [each.semantic for each in self.analogies],
             "analogies_syntactic": [each.syntactic for each in self.analogies],
         }
         numbers = {name: _summed(name, scores).accuracy for name, scores in kinds.items()}
+        ranks = [each.spearman for each in self.similarities if each.spearman is not None]
+        scores: list[AnalogyScore | SimilarityScore] = [each.overall for each in self.analogies]
+        scores += self.similarities
+        numbers["similarity"] = sum(ranks) / len(ranks) if ranks else None
+        numbers["coverage"] = sum(each.covered for each in scores) / max(sum(each.total for each in scores), 1)
         numbers |= {f"spearman_{each.name}": each.spearman for each in self.similarities}
         return {name: number for name, number in numbers.items() if number is not None}
 

@@ -112,7 +112,11 @@ def _named(vectors: WordVectors, found: Nearest) -> list[Neighbor]:
     return [Neighbor(vectors.words[row], cosine) for row, cosine in pairs if cosine > -np.inf]
 
 
-def neighbor_table(vectors: WordVectors, rows: Sequence[int], count: int) -> np.ndarray:
-    """The rows ``[len(rows), count]`` of the words nearest to each of some words, themselves left out."""
+def neighbors_of_rows(vectors: WordVectors, rows: Sequence[int], count: int) -> list[list[str]]:
+    """Up to ``count`` words nearest to each of some words, themselves left out."""
     own = np.array(rows, np.int64)
-    return search(vectors.matrix, vectors.matrix[own], count, own[:, None]).rows
+    found = search(vectors.matrix, vectors.matrix[own], count, own[:, None])
+    return [
+        [vectors.words[row] for row, cosine in zip(*each, strict=True) if cosine > -np.inf]
+        for each in zip(found.rows.tolist(), found.cosines.tolist(), strict=True)
+    ]

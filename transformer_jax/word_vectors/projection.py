@@ -8,7 +8,7 @@ from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.word_vectors.neighbors import unit_rows
 
 PERPLEXITY = 30.0
-MISSING = "scikit-learn is not installed; pip install transformer_jax[vectors]"
+MISSING = "scikit-learn is not installed; pip install scikit-learn scipy"
 
 
 def pca(matrix: np.ndarray, seed: int) -> np.ndarray:
@@ -45,6 +45,8 @@ def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
         raise ConfigError(f"--method: {method!r} is not one of {', '.join(METHODS)}")
     if len(matrix) < 3 or matrix.shape[1] < 2:
         raise DataError(f"a map takes three words of two dimensions or more, found {list(matrix.shape)}")
+    if not matrix.any():
+        raise DataError("a map takes vectors that are not all zeros")
     try:
         return METHODS[method](unit_rows(matrix), seed).astype(np.float64)
     except ImportError:

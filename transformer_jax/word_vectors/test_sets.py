@@ -1,5 +1,7 @@
 """Test sets of word vectors: analogies in sections, and pairs of words whose similarity people have judged."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +73,11 @@ def read_test_sets(paths: Sequence[str]) -> WordTestSets:
         if not below:
             raise DataError(f"{path}: no test sets in this folder; expected files that end in {', '.join(ENDINGS)}")
         files += [file for file in below if not (path.is_dir() and _is_license(file))]
+    files = list(dict.fromkeys(file.resolve() for file in files))
+    names = Counter(file.stem for file in files)
+    for file in files:
+        if names[file.stem] > 1:
+            raise DataError(f"{file}: {names[file.stem]} test sets are named {file.stem}; rename all but one")
     found = [read_test_set(file) for file in files]
     return WordTestSets(
         tuple(each for each in found if isinstance(each, AnalogySet)),
@@ -125,9 +132,10 @@ def _judged_pair(line: str) -> JudgedPair | None:
         fields = [field.strip() for field in line.split(separator)]
         if len(fields) == 3 and all(fields):
             try:
-                return fields[0], fields[1], float(fields[2])
+                judged = float(fields[2])
             except ValueError:
                 return None
+            return (fields[0], fields[1], judged) if math.isfinite(judged) else None
     return None
 
 

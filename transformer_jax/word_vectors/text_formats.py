@@ -82,15 +82,23 @@ def _append(values: "array[float]", fields: list[bytes], raw: bytes, dimension: 
     """Adds the numbers of a line behind ``values``; the word."""
     numbers = len(fields) - dimension
     found = len(fields) - 1
-    if numbers < 1 or (numbers > 1 and any(map(_is_number, fields[1:numbers]))):
+    if numbers < 1 or any(map(_looks_like_number, fields[1:numbers])):
         raise DataError(f"{where}: {found} numbers, expected {dimension}")
     try:
+        # Python reads 1_000 as a number; no format of vectors does.
+        if any(b"_" in field for field in fields[numbers:]):
+            raise ValueError
         values.extend(map(float, fields[numbers:]))
     except ValueError:
-        wrong = next(field for field in fields[numbers:] if not _is_number(field))
+        wrong = next(field for field in fields[numbers:] if b"_" in field or not _is_number(field))
         raise DataError(f"{where}: {_shown(wrong)} is not a number") from None
     word = fields[0] if numbers == 1 else b" ".join(fields[:numbers])
     return check_sentence(word, where)
+
+
+def _looks_like_number(field: bytes) -> bool:
+    """Whether what stands inside a word with spaces is rather a number, maybe a broken one."""
+    return field.lstrip(b"+-.")[:1].isdigit() or _is_number(field)
 
 
 def _is_number(field: bytes) -> bool:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 KINDS = ("one_hot", "bag_of_words", "ngrams", "tfidf")
 TOKEN_PATTERN = r"(?u)\b\w+\b"
 """Words of one letter or more; scikit-learn's own default would drop "I" and "a"."""
+MOST_COLUMNS = 1 << 28
+"""Of hashed terms; weights of TF-IDF take eight bytes for each."""
 DOCUMENTS_AT_ONCE = 2_000
 CHARACTERS_AT_ONCE = 4_000_000
 
@@ -47,6 +49,8 @@ class CountingConfig:
         selects = self.min_documents > 1 or self.max_terms > 0
         problem = "hashed terms have no names to select by; leave --min_documents and --max_terms out"
         require(not (self.hashing_columns and selects), "--hashing_columns", problem)
+        problem = f"{self.hashing_columns:,} must be at most {MOST_COLUMNS:,}"
+        require(self.hashing_columns <= MOST_COLUMNS, "--hashing_columns", problem)
 
 
 @dataclass(frozen=True)
@@ -190,5 +194,5 @@ def _sklearn() -> Any:
     try:
         from sklearn.feature_extraction import text
     except ImportError:
-        raise ConfigError("scikit-learn is not installed; pip install transformer_jax[vectors]") from None
+        raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
     return text

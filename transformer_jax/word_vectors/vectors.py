@@ -10,6 +10,9 @@ import numpy as np
 from transformer_jax.config.errors import DataError
 from transformer_jax.config.names import nearest
 
+WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
+"""How the pieces of a subword tokenizer begin where a word does."""
+
 SUGGESTED_FROM = 50_000
 """So many of the first words are compared with a word that is not there."""
 
@@ -61,9 +64,9 @@ class WordVectors:
         return len(self.words)
 
     def find(self, word: str) -> int | None:
-        """The row of a word as it is written, else of it in lower case; None where there is neither."""
-        row = self.index.get(word)
-        return self.index.get(word.lower()) if row is None else row
+        """The row of a word as it is written, or as a piece that begins a word; else of it in lower case; None without any."""
+        forms = (word, WORD_START + word, word.lower(), WORD_START + word.lower())
+        return next((row for form in forms if (row := self.index.get(form)) is not None), None)
 
     def row(self, word: str) -> int:
         """The row of a word, found as ``find`` does; raises DataError, with a similar word, where it is not there."""

@@ -3,6 +3,7 @@
 from transformer_jax.data.tokenizers.interface import (
     DESCRIPTION_FILE,
     FORMAT_VERSION,
+    TOKENIZER_FILES,
     TRAINERS,
     Tokenizer,
     TokenizerPair,
@@ -17,6 +18,7 @@ from transformer_jax.data.tokenizers.interface import (
 __all__ = [
     "DESCRIPTION_FILE",
     "FORMAT_VERSION",
+    "TOKENIZER_FILES",
     "TRAINERS",
     "Tokenizer",
     "TokenizerPair",

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer, LowerWordTokenizer, WordTokenizer
@@ -24,6 +25,11 @@ from transformer_jax.runtime.atomic_files import write_whole
 FORMAT_VERSION = 1
 DESCRIPTION_FILE = "tokenizer.json"
 Example = TypeVar("Example")
+TOKENIZER_FILES = (
+    DESCRIPTION_FILE,
+    *(f"tokenizer.{role}.{ending}" for role in ("joint", "source", "target") for ending in ("model", "json")),
+)
+"""All names that ``tokenizer_files`` gives; one that was read from a file must be among them before it is opened."""
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -170,19 +176,28 @@ def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
     path = Path(directory) / DESCRIPTION_FILE
     content = _read(path)
     try:
-        description = json.loads(content)
+        description = parse_json(content)
         version, special_ids, entries = (description[key] for key in ("format_version", "special_ids", "tokenizers"))
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: not the description of a tokenizer") from None
     if version != FORMAT_VERSION or special_ids != _SPECIAL_IDS:
         problem = f"format {version} with special ids {special_ids}"
         raise DataError(f"{path}: {problem}; this version reads format {FORMAT_VERSION} with {_SPECIAL_IDS}")
+    is_sound = isinstance(entries, dict) and all(_is_entry(entry) for entry in entries.values())
+    if not is_sound:
+        raise DataError(
+            f"{path}: not the description of a tokenizer; its files can only be {', '.join(TOKENIZER_FILES)}"
+        )
     if set(entries) == {"joint"}:
         joint = _load(path.parent, entries["joint"])
         return TokenizerPair(joint, joint)
     if set(entries) != {"source", "target"}:
         raise DataError(f"{path}: describes {sorted(entries)}; expected joint, or source and target")
     return TokenizerPair(_load(path.parent, entries["source"]), _load(path.parent, entries["target"]))
+
+
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, dict) and {"file", "sha256", "kind"} <= set(entry) and entry["file"] in TOKENIZER_FILES
 
 
 def _load(folder: Path, entry: dict[str, str | int]) -> Tokenizer:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
+from transformer_jax.config.json_text import parse_json
 
 _SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 
@@ -41,7 +42,7 @@ class ListedTokenizer:
     def from_bytes(cls, data: bytes) -> "ListedTokenizer":
         """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         try:
-            return cls(json.loads(data)["units"])
+            return cls(parse_json(data)["units"])
         except (ValueError, KeyError, TypeError):
             raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None
 

@@ -67,6 +67,7 @@ class LanguageModelData:
 
         Raises ConfigError, at once and not with the first batch, when the rows do not divide over the devices.
         """
+        self.store.check.finish()
         parts, count = parts_of_rows(self.mesh)
         rows = self.plan.rows_per_update
         if rows % count:

@@ -1,12 +1,14 @@
 """Attention weights of a trained model for a given pair of sentences."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.trained_run import TrainedRun
@@ -14,32 +16,60 @@ from transformer_jax.tasks.translation.trained_run import TrainedRun
 Pieces = list[str]
 
 
-def attention_of_pair(
-    trained: TrainedRun, source: str, target: str, kind: str
-) -> tuple[dict[str, np.ndarray], Pieces, Pieces]:
-    """Weights [H, Q, M] of every layer of a ``kind`` of attention, with the pieces of queries (rows) and keys (columns).
+class PairTokens(NamedTuple):
+    """A sentence pair as ids and as pieces to show; all four end with EOS."""
 
-    ``kind`` is ``cross``, ``encoder`` or ``decoder``. Row ``i`` of the decoder is the position that predicts piece ``i``.
+    source_ids: list[int]
+    target_ids: list[int]
+    source_pieces: Pieces
+    target_pieces: Pieces
 
-    Raises ConfigError when the model has no such attention.
-    """
-    source_ids = [*trained.tokenizers.source.encode(source), EOS_ID]
-    target_ids = [*trained.tokenizers.target.encode(target), EOS_ID]
+
+def tokens_of_pair(tokenizers: TokenizerPair, source: str, target: str) -> PairTokens:
+    """Tokens of the two sides."""
+    source_ids, target_ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
+    return PairTokens(
+        [*source_ids, EOS_ID],
+        [*target_ids, EOS_ID],
+        [*tokenizers.source.pieces(source_ids), "</s>"],
+        [*tokenizers.target.pieces(target_ids), "</s>"],
+    )
+
+
+class PairAttention(NamedTuple):
+    """Weights [H, Q, M] of the layers of one kind of attention by name; the pieces of queries (rows) and keys (columns)."""
+
+    weights: dict[str, np.ndarray]
+    rows: Pieces
+    columns: Pieces
+
+
+def attention_of_pair(trained: TrainedRun, source: str, target: str, kind: str) -> PairAttention:
+    """The attention of one kind: ``cross``, ``encoder`` or ``decoder``; raises ConfigError when the model has no such."""
+    found = attentions_of_pair(trained, source, target)
+    if kind not in found:
+        raise ConfigError(
+            f"--kind: this model has no attention of the kind {kind}; it has {', '.join(found) or 'none at all'}"
+        )
+    return found[kind]
+
+
+def attentions_of_pair(trained: TrainedRun, source: str, target: str) -> dict[str, PairAttention]:
+    """All attention of a teacher-forced pass by kind. Row ``i`` of the decoder is the position that predicts piece ``i``."""
+    source_ids, target_ids, source_pieces, target_pieces = tokens_of_pair(trained.tokenizers, source, target)
     sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
     maps = jax.device_get(jax.jit(partial(attention_maps, trained.model))(trained.params, *sides))
-    source_pieces = [*trained.tokenizers.source.pieces(source_ids[:-1]), "</s>"]
-    target_pieces = [*trained.tokenizers.target.pieces(target_ids[:-1]), "</s>"]
-    prefix, suffix, rows, columns = {
+    kinds = {
         "cross": ("decoder", "cross_attention", target_pieces, source_pieces),
         "encoder": ("encoder", "self_attention", source_pieces, source_pieces),
         "decoder": ("decoder", "self_attention", target_pieces, ["<s>", *target_pieces[:-1]]),
-    }[kind]
-    chosen = {name: weights[0] for name, weights in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
-    if not chosen:
-        raise ConfigError(
-            f"--kind: this model has no attention of the kind {kind}; it has {', '.join(maps) or 'none at all'}"
-        )
-    # A recurrent decoder has one attention, whatever its layers.
-    is_layered = any("layers_" in name for name in chosen)
-    names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(chosen))]
-    return dict(zip(names, chosen.values(), strict=True)), rows, columns
+    }
+    found = {}
+    for kind, (prefix, suffix, rows, columns) in kinds.items():
+        chosen = {name: each[0] for name, each in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
+        # A recurrent decoder has one attention, whatever its layers.
+        is_layered = any("layers_" in name for name in chosen)
+        names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(chosen))]
+        if chosen:
+            found[kind] = PairAttention(dict(zip(names, chosen.values(), strict=True)), rows, columns)
+    return found

@@ -30,6 +30,11 @@ class PairScore(NamedTuple):
         """That of the whole translation."""
         return sum(self.log_probs)
 
+    @property
+    def perplexity(self) -> float:
+        """Of a token: exp(-log-probability / number of tokens)."""
+        return float(np.exp(-self.log_prob / len(self.log_probs)))
+
 
 def score_pairs(trained: TrainedRun, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
     """Scores ``targets`` as translations of ``sources``, in their order.

@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.interface import Module, attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.pair_batches import encode_pairs
@@ -76,13 +76,25 @@ def _cross_weights(
 
 def _described(weights: np.ndarray, source_text: str, target_text: str, tokenizers: TokenizerPair) -> SoftAlignment:
     source, target = tokenizers
-    to_source = _membership(words_of_pieces(source.surfaces(source_text)))
-    to_target = _membership(words_of_pieces(target.surfaces(target_text)))
-    inner = weights[:-1, :-1]
-    word_weights = (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ inner @ to_source.T
     source_pieces = [*source.pieces(source.encode(source_text)), "</s>"]
     target_pieces = [*target.pieces(target.encode(target_text)), "</s>"]
-    return SoftAlignment(weights, source_pieces, target_pieces, word_weights)
+    to_source, to_target = (
+        word_membership(tokenizer, text) for tokenizer, text in ((source, source_text), (target, target_text))
+    )
+    return SoftAlignment(weights, source_pieces, target_pieces, between_words(weights, to_source, to_target))
+
+
+def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndarray) -> np.ndarray:
+    """Weights ``[T, S]`` of pieces, EOS last, summed over those of a source word and averaged over those of a target word.
+
+    ``to_source`` and ``to_target`` are those of ``word_membership``.
+    """
+    return (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ weights[:-1, :-1] @ to_source.T
+
+
+def word_membership(tokenizer: Tokenizer, text: str) -> np.ndarray:
+    """1 where a piece of a text belongs to a word: [words, pieces]."""
+    return _membership(words_of_pieces(tokenizer.surfaces(text)))
 
 
 def words_of_pieces(surfaces: Sequence[bytes]) -> list[int]:

@@ -1,7 +1,7 @@
 """Translation as a task: its training data, its objective, its evaluator."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jax.sharding import Mesh
@@ -47,6 +47,7 @@ class TranslationData:
         # Imported here because it opens the door to TensorFlow, which only feeding data needs.
         from transformer_jax.data.pipeline import training_batches
 
+        self.store.check.finish()
         parts = parts_of_rows(self.mesh)
         return training_batches(self.store, self.plan, start_update=first_update, parts=parts, prefetch=self.prefetch)
 
@@ -62,7 +63,9 @@ class TranslationTask:
         self.corpus = open_corpus(config.data, config.data_seed)
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         self.objective = TranslationObjective(config, *sizes, mesh)
-        self.evaluator = Evaluator(config, tokenizers, self.objective, mesh)
+        width = config.training.validation_beam_width or config.decoding.beam_width
+        decoding = replace(config.decoding, beam_width=width)
+        self.evaluator = Evaluator(replace(config, decoding=decoding), tokenizers, self.objective, mesh)
 
     @cached_property
     def identity(self) -> dict[str, str]:

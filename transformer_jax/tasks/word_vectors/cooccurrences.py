@@ -7,6 +7,7 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.data.document_store import DocumentStore
+from transformer_jax.data.token_store_builder import TokenizingProgress
 
 PAIR = np.dtype([("key", np.int64), ("count", np.float32)])
 """A pair of words, word * V + context, and the sum of 1 / distance."""
@@ -23,7 +24,7 @@ def count_cooccurrences(
 
     Each weighs 1 / distance (section 4.2 of Pennington et al. 2014); words without a count are left out before distances are
     taken. At most about ``memory_pairs`` pairs are in memory: then they are sorted, summed and written to ``directory``, and
-    all such runs are merged at the end. Distances, and with them sums, are of float64 within a run, float32 between runs.
+    all such runs are merged at the end. Weights and counts are float32; they are added in float64.
     """
     runs: list[Path] = []
     held: list[np.ndarray] = []
@@ -55,7 +56,7 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
     is_word[EOS_ID] = True
     vocabulary = len(counts)
     before = np.zeros(0, np.int64)
-    for start in range(0, store.num_tokens, IDS_AT_ONCE):
+    for start in _starts_with_progress(store.num_tokens):
         ids = np.asarray(store.ids[start : start + IDS_AT_ONCE], np.int64)
         new = ids[is_word[ids]]
         text = np.concatenate([before, new])
@@ -71,6 +72,13 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
             pairs["count"] = 1 / distance
             yield pairs
         before = text[-window:]
+
+
+def _starts_with_progress(num_tokens: int) -> Iterator[int]:
+    with TokenizingProgress("pairs of words", num_tokens, unit="tokens", doing="counting") as progress:
+        for start in range(0, num_tokens, IDS_AT_ONCE):
+            yield start
+            progress.advance(min(IDS_AT_ONCE, num_tokens - start))
 
 
 def _summed(pairs: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 class WordVectorEvaluation:
     """The loss per example of a split: a pair of words, or of CBOW a word; and how the vectors do on test sets, if any.
 
-    ``accuracy``: the share of examples whose score has the right sign. ``test_sets``: by name, from 0 to 1.
+    ``accuracy``: the share of examples whose score has the right sign. ``test_sets``: by name, accuracies from 0 to 1,
+    correlations from -1 to 1.
     """
 
     split: str
@@ -48,7 +49,7 @@ class WordVectorEvaluation:
                 f"{self.accuracy:.2%}",
                 "of examples whose score has the right sign; of GloVe within a factor of 2",
             ),
-            *((name, f"{100 * value:.2f}", "test sets, 0 to 100") for name, value in self.test_sets.items()),
+            *((name, f"{100 * value:.2f}", "of a test set, times 100") for name, value in self.test_sets.items()),
         ]
 
     def examples(self, count: int) -> str:

@@ -30,9 +30,11 @@ class WordVectorObjective:
                 f"optimizer.name: {optimizer.name!r} updates whole tables for the few rows that a block reads; "
                 f"use {' or '.join(ROW_RULES)}"
             )
-        for name in ("freeze", "clip_norm"):
-            if getattr(optimizer, name):
-                raise ConfigError(f"optimizer.{name}: word vectors have none; leave it out")
+        unused = {"optimizer.freeze": optimizer.freeze, "optimizer.clip_norm": optimizer.clip_norm}
+        unused["training.label_smoothing"] = config.training.label_smoothing
+        for name, value in unused.items():
+            if value:
+                raise ConfigError(f"{name}: word vectors have none; found {value}")
         self._config = config
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
         is_glove = config.model.kind == "glove"

@@ -10,6 +10,7 @@ import numpy as np
 from transformer_jax.config import BlockConfig, DataError
 from transformer_jax.data.document_store import DocumentStore
 from transformer_jax.data.token_store_builder import appearing_whole
+from transformer_jax.runtime.file_digests import changed_files
 from transformer_jax.tasks.word_vectors.cooccurrences import PAIR, PAIRS_FILE, count_cooccurrences
 from transformer_jax.tasks.word_vectors.frequencies import random_bits
 from transformer_jax.tasks.word_vectors.glove import PairBlock
@@ -38,7 +39,7 @@ class PairBlocks:
         epoch, index = divmod(update, self.updates_per_epoch)
         multiplier, offset = self._order(epoch)
         places = np.arange(index * size, min((index + 1) * size, number), dtype=np.int64)
-        # Products of 64 bits would overflow from 3 thousand million pairs on.
+        # Products of 64 bits would overflow from 3 billion pairs on.
         found = self._pairs[(places * multiplier + offset) % number]
         keys, counts = np.zeros(size, np.int64), np.zeros(size, np.float32)
         keys[: len(found)], counts[: len(found)] = found["key"], found["count"]
@@ -72,7 +73,7 @@ def open_cooccurrences(
     directory = Path(cache).expanduser() / "cooccurrences" / name
 
     def is_whole(folder: Path) -> bool:
-        return (folder / PAIRS_FILE).is_file()
+        return (folder / PAIRS_FILE).is_file() and not changed_files(folder)
 
     if not is_whole(directory):
         with appearing_whole(directory, is_whole) as partial:

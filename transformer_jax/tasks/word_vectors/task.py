@@ -1,6 +1,6 @@
 """Word vectors as a task: text as blocks, the objective, its evaluation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +30,8 @@ from transformer_jax.word_vectors.evaluation import evaluate_vectors
 from transformer_jax.word_vectors.test_sets import WordTestSets, read_test_sets
 
 WORD_TOKENIZERS = {"word": WordTokenizer, "lower_word": LowerWordTokenizer}
+WITHOUT_VECTOR = "ids_without_vector"
+"""The key of ``data.json`` under which those ids stand."""
 VALIDATION_UPDATES = 4
 """A validation scores at most so many updates' worth of blocks."""
 
@@ -46,9 +48,11 @@ def new_word_tokenizer(config: ExperimentConfig) -> TokenizerPair:
     texts = (document.text for document in source.documents(config.data.train_split))
     words = WORD_TOKENIZERS[settings.kind].train(texts, settings.vocabulary_size, settings.min_count)
     if words.vocabulary_size == NUM_SPECIAL_IDS:
+        split = config.data.train_split
+        if next(iter(source.documents(split)), None) is None:
+            raise DataError(f"data: the split {split!r} has no text")
         raise DataError(
-            f"data: no word of split {config.data.train_split!r} occurs {settings.min_count} times; lower tokenizer.min_count "
-            "or give more text"
+            f"data: no word of split {split!r} occurs {settings.min_count} times; lower tokenizer.min_count or give more text"
         )
     return TokenizerPair(words, words)
 
@@ -59,8 +63,8 @@ class WordVectorData:
 
     split: str
     store: DocumentStore
-    words: int
     blocks: TextBlocks | PairBlocks
+    without: Sequence[int]
     mesh: Mesh
 
     @property
@@ -68,9 +72,10 @@ class WordVectorData:
         """Counts of the text and its blocks."""
         counts, line = self.blocks.report()
         store = self.store
-        size = f"{store.num_documents:,} documents, {store.num_tokens:,} tokens, {self.words:,} words with vectors"
-        content = {"training": store.to_json(), "batches": counts | {"words": self.words}}
-        return DataReport(content, f"{self.split}: {size}\n{line}")
+        size = f"{store.num_documents:,} documents, {store.num_tokens:,} tokens"
+        without = f", {len(self.without):,} of the vocabulary are too rare for a vector" if self.without else ""
+        content = {"training": store.to_json(), "batches": counts, WITHOUT_VECTOR: list(self.without)}
+        return DataReport(content, f"{self.split}: {size}{without}\n{line}")
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
         """The one shape of all batches, over all processes."""
@@ -79,11 +84,16 @@ class WordVectorData:
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
         """The batches of the updates after ``first_update``, forever; each process makes all rows and keeps its own."""
+        # Imported here because it opens the door to TensorFlow, which only feeding data needs.
+        from transformer_jax.data.pipeline import prefetched
+
+        self.store.check.finish()
         parts, count = parts_of_rows(self.mesh)
-        while True:
-            block = self.blocks.block(first_update)
-            yield jax.tree.map(lambda rows: _parts(rows, parts, count), block)
-            first_update += 1
+
+        def read(update: int) -> PyTree:
+            return jax.tree.map(lambda rows: _parts(rows, parts, count), self.blocks.block(update))
+
+        return prefetched(read, first_update)
 
 
 class WordVectorTask(TextTask):
@@ -91,6 +101,7 @@ class WordVectorTask(TextTask):
 
     def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
         super().__init__(config, tokenizer, WordVectorObjective(config, tokenizer.vocabulary_size, mesh), mesh)
+        self._blocks_of_splits: dict[str, TextBlocks | PairBlocks] = {}
         self._compiled_loss = jax.jit(self.objective.loss, out_shardings=everywhere(mesh))
 
     def rule(self) -> UpdateRule:
@@ -105,21 +116,19 @@ class WordVectorTask(TextTask):
     def training_data(self) -> WordVectorData:
         """Tokenizes the training split, unless that was done before, counts its words and plans the blocks."""
         split = self.config.data.train_split
-        words = int(np.count_nonzero(self.counts))
-        store = self._store(split)
-        return WordVectorData(split, store, words, self._blocks(store), self._mesh)
+        return WordVectorData(split, self._store(split), self._blocks(split), self.ids_without_vector, self._mesh)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
         """The loss on the first blocks of a split, subsampled and with negatives drawn as in training; and the test sets.
 
-        Counts of another text are not the ones that GloVe fits: its loss is always that of pairs of the training split.
-        ``limit`` is not used: what is scored is little. Raises DataError when the split is empty or unknown, or a test set
-        cannot be read.
+        The loss of GloVe is always that of pairs of the training split, and says so. ``limit`` is not used: what is scored is
+        little. Raises DataError when the split is empty or unknown, or a test set cannot be read.
         """
         del limit
         name = self.config.data.split_name(split)
-        store = self._store(name)
-        blocks = self._blocks(store)
+        # Counts of another text are not the ones that GloVe fits.
+        name = self.config.data.train_split if self.config.model.kind == "glove" else name
+        blocks = self._blocks(name)
         sums = LossSums.zero()
         for update in range(min(VALIDATION_UPDATES, blocks.updates_per_epoch)):
             sums += jax.device_get(self._compiled_loss(params, put_rows(blocks.block(update), self._mesh)))
@@ -133,6 +142,11 @@ class WordVectorTask(TextTask):
         store = self._store(self.config.data.train_split)
         return counts_of_words(count_ids(store, self.tokenizer.vocabulary_size), self.config.tokenizer.min_count)
 
+    @property
+    def ids_without_vector(self) -> list[int]:
+        """The ids of the vocabulary that the training split does not have, or too rarely; without the special ids."""
+        return [NUM_SPECIAL_IDS + int(number) for number in np.flatnonzero(self.counts[NUM_SPECIAL_IDS:] == 0)]
+
     @cached_property
     def _test_sets(self) -> WordTestSets:
         """Raises DataError when a file of them cannot be read."""
@@ -142,13 +156,19 @@ class WordVectorTask(TextTask):
         """By name, from -1 to 1, where ``data.test_sets`` names any."""
         if not self.config.data.test_sets:
             return {}
-        vectors = vectors_of(jax.device_get(params), self.config, self.tokenizer)
+        vectors = vectors_of(params, self.config, self.tokenizer, self.ids_without_vector)
         return evaluate_vectors(vectors, self._test_sets).headline()
 
-    def _blocks(self, store: DocumentStore) -> TextBlocks | PairBlocks:
+    def _blocks(self, split: str) -> TextBlocks | PairBlocks:
+        """Made once for each split: the Huffman tree of a large vocabulary takes seconds."""
+        if split not in self._blocks_of_splits:
+            self._blocks_of_splits[split] = self._new_blocks(self._store(split))
+        return self._blocks_of_splits[split]
+
+    def _new_blocks(self, store: DocumentStore) -> TextBlocks | PairBlocks:
         config, model = self.config, self.config.model
         if model.kind == "glove":
-            store, cache = self._store(config.data.train_split), config.data.cache_directory
+            cache = config.data.cache_directory
             with first_goes_first():
                 pairs = open_cooccurrences(store, self.identity, self.counts, model.window, model.memory_pairs, cache)
             return PairBlocks(pairs, self.tokenizer.vocabulary_size, config.batching, config.data_seed)

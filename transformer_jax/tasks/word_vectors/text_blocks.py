@@ -7,19 +7,19 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID, PAD_ID
 from transformer_jax.config import BlockConfig, Word2vecConfig
+from transformer_jax.config.word_vectors import SPANS_IN_UPDATE
 from transformer_jax.data.batch_plan import random_order
 from transformer_jax.data.document_store import DocumentStore
 from transformer_jax.tasks.word_vectors.frequencies import keep_probabilities, negative_table, random_bits
-from transformer_jax.tasks.word_vectors.huffman import huffman_tree
+from transformer_jax.tasks.word_vectors.huffman import RowPaths, huffman_tree
 from transformer_jax.tasks.word_vectors.word2vec import TextBlock, TreeBlock
 
 LONGEST_SPAN = 512
-SPANS_IN_UPDATE = 16
-"""A span are the ids of the store that stay together when an epoch is shuffled; windows end there."""
-
 MARGIN_OF_DEVIATIONS = 4.0
 
 SPANS_AT_ONCE = 4096
+
+TOP_NODES = 64
 
 KEEPING, WINDOWS, NEGATIVES = range(3)
 """The streams of random numbers of an update."""
@@ -51,7 +51,7 @@ class TextBlocks:
         self.num_spans = -(-self._num_ids // self._span)
         self.words_per_epoch = float(keep @ counts)
         self.spans_per_update = self._fitting_spans(keep)
-        self._complete = _completion(counts, model, self._rows)
+        self._complete = _completion(counts, keep * counts, model, self._rows, self._row_length)
 
     @property
     def updates_per_epoch(self) -> int:
@@ -110,17 +110,16 @@ class TextBlocks:
 Complete = Callable[[np.ndarray, np.ndarray, Callable[[int], np.ndarray]], TextBlock | TreeBlock]
 
 
-def _completion(counts: np.ndarray, model: Word2vecConfig, rows: int) -> Complete:
+def _completion(counts: np.ndarray, kept: np.ndarray, model: Word2vecConfig, rows: int, row_length: int) -> Complete:
     """What a block has besides words and windows: negatives, or the ways through the tree."""
     if model.output == "hierarchical_softmax":
-        tree, window = huffman_tree(counts), model.window
+        paths, window = RowPaths(huffman_tree(counts), kept, row_length, TOP_NODES), model.window
 
-        def with_ways(words: np.ndarray, reach: np.ndarray, bits: Callable[[int], np.ndarray]) -> TreeBlock:
+        def with_paths(words: np.ndarray, reach: np.ndarray, bits: Callable[[int], np.ndarray]) -> TreeBlock:
             del bits
-            center = words[:, window:-window]
-            return TreeBlock(words, reach, tree.nodes[center], tree.turns[center])
+            return TreeBlock(words, reach, *paths.of(words[:, window:-window]))
 
-        return with_ways
+        return with_paths
     table, shared = negative_table(counts), model.shared_negatives
 
     def with_negatives(words: np.ndarray, reach: np.ndarray, bits: Callable[[int], np.ndarray]) -> TextBlock:

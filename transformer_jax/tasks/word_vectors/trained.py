@@ -1,5 +1,6 @@
 """Word vectors that a run has learned, restored from its run directory alone."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.word_vectors.evaluation import WordVectorEvaluation
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
-from transformer_jax.tasks.word_vectors.task import WordVectorTask
+from transformer_jax.tasks.word_vectors.task import WITHOUT_VECTOR, WordVectorTask
 from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.word_vectors.vectors import WordVectors
@@ -29,12 +30,13 @@ class TrainedWordVectors:
     params: PyTree
     mesh: Mesh
     steps: tuple[int, ...]
+    without: tuple[int, ...] = ()
     members: tuple[str, ...] = ()
 
     @property
     def vectors(self) -> WordVectors:
         """The table of words."""
-        return vectors_of(self.params, self.config, self.tokenizer)
+        return vectors_of(self.params, self.config, self.tokenizer, self.without)
 
     def evaluate(self, split: str, *, limit: int = 0) -> WordVectorEvaluation:
         """The loss on a split of the data of the run, and its test sets."""
@@ -56,7 +58,14 @@ def open_trained_word_vectors(
     mesh = make_mesh(config.mesh)
     objective = WordVectorObjective(config, tokenizer.vocabulary_size, mesh)
     params, steps = restored_params(run, objective.init_params, mesh, checkpoint, average)
-    return TrainedWordVectors(config, tokenizer, params, mesh, tuple(steps))
+    return TrainedWordVectors(config, tokenizer, params, mesh, tuple(steps), _ids_without_vector(run))
+
+
+def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
+    """As the run wrote them when it began."""
+    if not run.data_report.exists():
+        return ()
+    return tuple(json.loads(run.data_report.read_text(encoding="utf-8")).get(WITHOUT_VECTOR, ()))
 
 
 def open_word_vectors(chosen: Sequence[ChosenRun], average: int = 1) -> TrainedWordVectors:

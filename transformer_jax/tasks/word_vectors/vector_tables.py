@@ -1,5 +1,7 @@
 """From trained parameters to a table of word vectors."""
 
+from collections.abc import Collection
+
 import jax
 import numpy as np
 
@@ -12,9 +14,11 @@ TABLES = {"skip_gram": ("embedding",), "cbow": ("embedding",), "glove": ("embedd
 """By ``model.kind``: the tables whose sum are the vectors (of GloVe both, section 4.2 of Pennington et al. 2014)."""
 
 
-def vectors_of(params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer) -> WordVectors:
-    """The vectors of the words of a tokenizer, in its order, frequent words first; special ids have none."""
-    size = tokenizer.vocabulary_size
+def vectors_of(
+    params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer, without: Collection[int] = ()
+) -> WordVectors:
+    """The vectors of the words of a tokenizer, in its order; special ids, and those of ``without``, have none."""
+    left_out = frozenset(without)
+    ids = [number for number in range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size) if number not in left_out]
     tables = [np.asarray(jax.device_get(params[name]["table"]), np.float32) for name in TABLES[config.model.kind]]
-    words = tokenizer.pieces(range(NUM_SPECIAL_IDS, size))
-    return WordVectors(words, np.sum(tables, axis=0)[NUM_SPECIAL_IDS:size])
+    return WordVectors(tokenizer.pieces(ids), np.sum(tables, axis=0)[ids])

@@ -27,14 +27,18 @@ class TextBlock(NamedTuple):
 
 
 class TreeBlock(NamedTuple):
-    """The same for hierarchical softmax: ``nodes`` [R, T, L] on the way to each word, and the ``turns`` there.
+    """The same for hierarchical softmax, with the paths to the words of each row.
 
-    A turn is 1 to the left, -1 to the right, and 0 behind the end of a shorter way.
+    ``top`` [R, T, N]: the turns at the N heaviest nodes of the tree. ``nodes``, ``places`` and ``turns`` [R, E]: the other
+    nodes on the paths of a row, the word of the row (0 to T - 1) that each belongs to, and the turn there. A turn is 1 to the
+    left, -1 to the right, and 0 where there is none.
     """
 
     words: AnyArray
     reach: AnyArray
+    top: AnyArray
     nodes: AnyArray
+    places: AnyArray
     turns: AnyArray
 
 
@@ -51,21 +55,13 @@ def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[
     return is_near & is_same & is_word[:, center, None] & is_word[:, None, :]
 
 
-def window_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[Array, "R T O"]:
-    """The same as the 2 W words around each center, from the left to the right, without the center."""
-    length = reach.shape[1]
-    margin = (words.shape[1] - length) // 2
-    places = jnp.array([place for place in range(2 * margin + 1) if place != margin])
-    around = jnp.arange(length)[:, None] + places[None]
-    return jnp.take_along_axis(pair_mask(words, reach), around[None], axis=2)
-
-
 class SkipGramNegative:
     """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4), for all pairs of a row at once.
 
     Every center of a row meets every vector that predicts, of a context word or a negative, in one matrix product; weights say
     which of them count: 1 for a context word, and of K shared negatives each ``negatives`` / K times the number of pairs of the
-    center. In expectation that is what negatives of their own give each pair.
+    center. In expectation that is what negatives of their own give each pair. A negative that is the word itself counts, as in
+    the paper; word2vec.c leaves it out.
     """
 
     def __init__(self, config: Word2vecConfig) -> None:
@@ -82,8 +78,8 @@ class SkipGramNegative:
         is_pair = pair_mask(block.words, block.reach)
         pairs = jnp.sum(is_pair, axis=2, keepdims=True, dtype=jnp.float32)
         share = self._negatives / block.negatives.shape[1]
-        unlike = jnp.broadcast_to(pairs * share, (*pairs.shape[:2], block.negatives.shape[1]))
-        weights = jnp.concatenate([jnp.asarray(is_pair, jnp.float32), unlike], axis=2)
+        repelled = jnp.broadcast_to(pairs * share, (*pairs.shape[:2], block.negatives.shape[1]))
+        weights = jnp.concatenate([jnp.asarray(is_pair, jnp.float32), repelled], axis=2)
         scores = jnp.einsum("rtd,rjd->rtj", rows["center"], rows["output"])
         contexts = block.words.shape[1]
         sign = jnp.where(jnp.arange(scores.shape[2]) < contexts, 1.0, -1.0)
@@ -113,27 +109,41 @@ class CbowNegative:
         negative = jnp.einsum("rtd,rkd->rtk", mean, rows["negative"])
         share = self._negatives / block.negatives.shape[1]
         weight = jnp.asarray(is_center, jnp.float32)[:, :, None]
-        liked = _binary_sums(positive, jnp.ones((1, 1, 1)), weight, is_center[:, :, None], positive, jnp.sum(weight))
-        unlike = jnp.sum(weight * share * nll_of_sign(-negative))
-        return liked._replace(loss=liked.loss + unlike, nll=liked.nll + unlike)
+        attracted = _binary_sums(
+            positive, jnp.ones((1, 1, 1)), weight, is_center[:, :, None], positive, jnp.sum(weight)
+        )
+        repelled = jnp.sum(weight * share * nll_of_sign(-negative))
+        return attracted._replace(loss=attracted.loss + repelled, nll=attracted.nll + repelled)
 
 
-MOST_STEPS = 32
+MOST_STEPS = 256
 """Steps of a node of the tree that may add up in a block; the gradients of a block are all taken at its start."""
 
 
-def node_scale(block: TreeBlock, examples_per_word: float) -> Float[Array, "1 1 L"]:
-    """What keeps nodes near the root, which are on the way to every word, from making all steps of a block at once.
+def tree_lookups(block: TreeBlock, examples_per_word: float) -> dict[str, Lookup]:
+    """The rows of both tables that a block reads: its words, the heaviest nodes, and the other nodes on its paths.
 
-    A node at depth l is on the way to about one word in 2^l.
+    Of nodes numbered by weight about 1 / (n + 1) of all paths lead through node n. Their scale keeps the heavy ones from making
+    all steps of a block at once.
     """
-    depth = jnp.arange(block.nodes.shape[2], dtype=jnp.float32)
-    steps = block.reach.size * examples_per_word * 2.0**-depth
-    return jnp.minimum(MOST_STEPS / steps, 1.0)[None, None]
+    examples = block.reach.size * examples_per_word
+
+    def scale(nodes: AnyArray) -> Array:
+        return jnp.minimum(MOST_STEPS * (jnp.asarray(nodes, jnp.float32) + 1.0) / examples, 1.0)
+
+    top = jnp.arange(block.top.shape[2])
+    return {
+        "context": Lookup(WORDS, block.words),
+        "top": Lookup(OUTPUTS, top, scale(top)),
+        "node": Lookup(OUTPUTS, block.nodes, scale(block.nodes)),
+    }
 
 
 class SkipGramTree:
-    """Skip-gram with hierarchical softmax (Morin and Bengio 2005): each context word is asked for the way to the center."""
+    """Skip-gram with hierarchical softmax (Morin and Bengio 2005): each context word is asked for the path to the center.
+
+    All words of a row meet all nodes on its paths in matrix products; weights say which of them count, and how often.
+    """
 
     def __init__(self, config: Word2vecConfig) -> None:
         self._window = config.window
@@ -141,40 +151,49 @@ class SkipGramTree:
     def lookups(self, block: TreeBlock) -> dict[str, Lookup]:
         """The rows that a block reads."""
         # A window reaches (window + 1) / 2 words to each side, on average.
-        scale = node_scale(block, self._window + 1.0)
-        return {"context": Lookup(WORDS, block.words), "node": Lookup(OUTPUTS, block.nodes, scale)}
+        return tree_lookups(block, self._window + 1.0)
 
     def loss(self, rows: Mapping[str, Array], block: TreeBlock) -> LossSums:
         """Sums over the pairs of a block."""
-        length = block.reach.shape[1]
-        places = [place for place in range(2 * self._window + 1) if place != self._window]
-        is_pair = window_mask(block.words, block.reach)
-        contexts = jnp.stack([rows["context"][:, place : place + length] for place in places], axis=2)
-        scores = jnp.einsum("rtld,rtod->rtlo", rows["node"], contexts)
-        turns = jnp.asarray(block.turns, jnp.float32)[..., None]
-        weights = jnp.abs(turns) * is_pair[:, :, None]
-        pairs = jnp.sum(is_pair, dtype=jnp.float32)
-        return _binary_sums(scores, turns, weights, weights > 0, turns * scores, pairs)
+        is_pair = jnp.asarray(pair_mask(block.words, block.reach), jnp.float32)
+        top_turns = jnp.asarray(block.top, jnp.float32)
+        asked = jnp.einsum("rtj,rtn->rjn", is_pair, jnp.abs(top_turns))
+        turned = jnp.einsum("rtj,rtn->rjn", is_pair, top_turns)
+        top = jnp.einsum("rjd,nd->rjn", rows["context"], rows["top"])
+        # Of the paths that lead through a node, (asked + turned) / 2 turn to the left: likely is sigmoid(score).
+        loss = jnp.sum(asked * nll_of_sign(-top) - 0.5 * (asked + turned) * top)
+        turns = jnp.asarray(block.turns, jnp.float32)[:, :, None]
+        weights = jnp.take_along_axis(is_pair, block.places[:, :, None], axis=1) * jnp.abs(turns)
+        scores = jnp.einsum("red,rjd->rej", rows["node"], rows["context"])
+        loss += jnp.sum(weights * nll_of_sign(turns * scores))
+        right = jnp.sum(weights * (turns * scores > 0)) + 0.5 * jnp.sum(asked + jnp.sign(top) * turned)
+        pairs = jnp.sum(is_pair)
+        return LossSums(loss, loss, right * pairs / jnp.maximum(jnp.sum(weights) + jnp.sum(asked), 1.0), pairs)
 
 
 class CbowTree:
-    """CBOW with hierarchical softmax: the mean of the words in a window is asked for the way to its center."""
+    """CBOW with hierarchical softmax: the mean of the words in a window is asked for the path to its center."""
 
     def __init__(self, config: Word2vecConfig) -> None:
         del config
 
     def lookups(self, block: TreeBlock) -> dict[str, Lookup]:
         """The rows that a block reads."""
-        return {"context": Lookup(WORDS, block.words), "node": Lookup(OUTPUTS, block.nodes, node_scale(block, 1.0))}
+        return tree_lookups(block, 1.0)
 
     def loss(self, rows: Mapping[str, Array], block: TreeBlock) -> LossSums:
         """Sums over the centers of a block."""
         mean, is_center = window_means(pair_mask(block.words, block.reach), rows["context"])
-        scores = jnp.einsum("rtld,rtd->rtl", rows["node"], mean)
-        turns = jnp.asarray(block.turns, jnp.float32)
-        weights = jnp.abs(turns) * is_center[:, :, None]
-        tokens = jnp.sum(is_center, dtype=jnp.float32)
-        return _binary_sums(scores, turns, weights, weights > 0, turns * scores, tokens)
+        asked = jnp.asarray(is_center, jnp.float32)[:, :, None]
+        top_turns = block.top * asked
+        turns = block.turns * jnp.take_along_axis(asked[..., 0], block.places, axis=1)
+        top = jnp.einsum("rtd,nd->rtn", mean, rows["top"]) * top_turns
+        scores = turns * jnp.sum(rows["node"] * jnp.take_along_axis(mean, block.places[:, :, None], axis=1), axis=2)
+        loss = jnp.sum(jnp.abs(top_turns) * nll_of_sign(top)) + jnp.sum(jnp.abs(turns) * nll_of_sign(scores))
+        right = jnp.sum(top > 0, dtype=jnp.float32) + jnp.sum(scores > 0, dtype=jnp.float32)
+        centers = jnp.sum(asked)
+        questions = jnp.sum(jnp.abs(top_turns)) + jnp.sum(jnp.abs(turns))
+        return LossSums(loss, loss, right * centers / jnp.maximum(questions, 1.0), centers)
 
 
 Word2vec = SkipGramNegative | CbowNegative | SkipGramTree | CbowTree

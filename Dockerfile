@@ -1,0 +1,16 @@
+# docker build --target=cpu  -t transformer_jax .        docker run transformer_jax
+# docker build --target=cuda -t transformer_jax:cuda .   docker run --gpus=all transformer_jax:cuda
+FROM python:3.12-slim AS cpu
+WORKDIR /opt/transformer_jax
+COPY requirements/py312.txt requirements/py312.txt
+RUN python -m pip install --no-cache-dir -r requirements/py312.txt
+COPY pyproject.toml setup.py README.md LICENSE ./
+COPY transformer_jax transformer_jax
+COPY configs configs
+RUN python -m pip install --no-cache-dir --no-deps --no-build-isolation .
+WORKDIR /work
+ENTRYPOINT ["transformer-jax"]
+CMD ["quickstart"]
+
+FROM cpu AS cuda
+RUN python -m pip install --no-cache-dir "jax[cuda13]"

@@ -1,0 +1,25 @@
+"""A Transformer for your own parallel text: its size, vocabulary and length follow from the corpus and a budget of time.
+
+    transformer-jax train --config=text --config.data.train=corpus/train.{en,de} --config.data.validation=corpus/dev.{en,de} \
+        --budget=20m --workdir=runs/mine
+    transformer-jax train --config=text --config.data.train=corpus/all.tsv --config.data.held_out=2000 --workdir=runs/mine
+
+Files are plain or .gz, two of one language each with a sentence a line, or one .tsv. What is set by hand stays. The budget is
+an estimate for the CPU, printed before work starts; an accelerator is faster. Not yet run on a corpus of millions of pairs.
+"""
+
+from ml_collections import ConfigDict
+
+BUDGET = "1h"
+
+
+def get_config() -> ConfigDict:
+    """The settings that do not depend on the corpus; ``train`` adds the others."""
+    config = ConfigDict()
+    config.data = {"source": "text"}
+    config.tokenizer = {"kind": "bpe", "joint": True}
+    config.batching = {"kind": "buckets", "num_buckets": 4}
+    config.model = {"kind": "transformer", "compute_dtype": "auto"}
+    config.training = {"validation_sentences": 200, "validation_beam_width": 1, "keep_last": 5}
+    config.decoding = {"beam_width": 5}
+    return config

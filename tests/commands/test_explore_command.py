@@ -1,0 +1,47 @@
+"""The page of a trained run, from the command line."""
+
+import json
+import re
+
+from transformer_jax.__main__ import main
+
+
+def data_of(path):
+    found = re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    return json.loads(found[1])
+
+
+def test_a_page_of_two_texts_and_two_checkpoints(run, tmp_path, capsys):
+    output = tmp_path / "page.html"
+    flags = ["--text=a b c d", "--text=d c b a", f"--against={run}:10", f"--output={output}", "--nogradients"]
+    assert main(["explore", f"--workdir={run}", "--checkpoint=last", *flags]) == 0
+    assert str(output) in capsys.readouterr().out
+    data = data_of(output)
+    assert [each["detail"] for each in data["runs"]] == ["update 30", "update 10"]
+    assert [(each["text"], each["run"]) for each in data["readings"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [each["kind"] for each in data["readings"][0]["attentions"]] == ["encoder", "decoder", "cross"]
+    assert data["readings"][0]["gradients"] == {}
+    assert "http://" not in output.read_text().replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_given_translation_is_read(run, tmp_path):
+    output = tmp_path / "page.html"
+    flags = ["--text=a b", "--target=b a", f"--output={output}"]
+    assert main(["explore", f"--workdir={run}", *flags]) == 0
+    (reading,) = data_of(output)["readings"]
+    assert reading["translation"] == "b a"
+    assert len(reading["logProbs"]) == len(reading["tokens"]["target"])
+    assert sorted(reading["gradients"]) == ["cross", "decoder"]
+
+
+def test_what_cannot_be_is_told(run, tmp_path, capsys):
+    cases = [
+        ([], "--text: give a text, or --texts=FILE"),
+        (["--text= "], "none of them may be empty"),
+        (["--text=a", "--target=b", "--target=c"], "--target: 2 for 1 texts"),
+        (["--text=a", f"--output={tmp_path}/page.png"], "end it in .html"),
+        (["--text=a", f"--against={tmp_path}"], "not a run directory"),
+    ]
+    for flags, message in cases:
+        assert main(["explore", f"--workdir={run}", *flags]) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,48 @@
+"""The command ``figure``: names, files, and what it refuses."""
+
+import pytest
+
+from transformer_jax.commands import figure
+from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.config import ConfigError
+from transformer_jax.figures.registry import FIGURES, FigureModule
+
+
+def draw(*arguments):
+    return figure.run(parse_flags(figure.define_flags, arguments))
+
+
+def test_help_has_a_line_for_every_figure():
+    for name, each in FIGURES.items():
+        assert f"\n{name}: " in figure.__doc__
+        assert isinstance(each.load(), FigureModule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "takes one name, found none"),
+        (["position"], "did you mean positions"),
+        (["schedule", "--output=a.pdf"], "end it in .png"),
+        (["schedule", "--config=configs/quickstart.py", "--workdir=runs/a"], "not both"),
+        (["schedule", "--workdir=nowhere"], "nowhere"),
+        (["masks", "--config=configs/language_model.py:quick"], "takes task=translation"),
+    ],
+)
+def test_what_it_refuses(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        draw(*arguments)
+
+
+def test_figures_without_training_are_drawn_with_their_numbers(tmp_path, capsys):
+    assert draw("schedule", f"--output={tmp_path / 'rate.png'}", "--config.optimizer.warmup_updates=500") == 0
+    assert "peak 1.976e-03 at update 500" in capsys.readouterr().out
+    assert draw("smoothing", f"--output={tmp_path / 'smoothing.png'}") == 0
+    assert {path.read_bytes()[:4] for path in tmp_path.glob("*.png")} == {b"\x89PNG"}
+
+
+def test_a_run_stands_for_its_recipe(run, tmp_path, capsys):
+    output = tmp_path / "masks.png"
+    assert draw("masks", f"--workdir={run}", f"--output={output}") == 0
+    assert "padded  decoder, causal" in capsys.readouterr().out
+    assert output.stat().st_size > 10_000

@@ -1,0 +1,110 @@
+"""The package as a library: train, translate, look and score in a few lines."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_settings import tiny_settings
+
+import transformer_jax
+from transformer_jax import Callback, ConfigError
+from transformer_jax.runs.callbacks import Callbacks
+
+
+class Seen(Callback):
+    def __init__(self, stops_at: int) -> None:
+        self.stops_at, self.calls = stops_at, []
+
+    def on_log(self, step, metrics):
+        self.calls.append(("log", step, "train/loss" in metrics))
+
+    def on_validation(self, step, metrics):
+        self.calls.append(("validation", step, "validation/bleu" in metrics))
+        return step >= self.stops_at
+
+    def on_checkpoint(self, step, folder):
+        self.calls.append(("checkpoint", step, folder.name == str(step)))
+
+
+@pytest.fixture(scope="module")
+def trained(run):
+    return transformer_jax.load(run, "last")
+
+
+@pytest.mark.slow
+def test_callbacks_see_logs_validations_and_checkpoints_and_can_end_the_run(tmp_path):
+    seen = Seen(stops_at=6)
+    settings = tiny_settings(tmp_path / "cache", log_every=3) | {"mesh": {"data": 8}}
+    run = transformer_jax.train(settings, tmp_path / "run", [seen], settings={"seed": 3})
+    steps = {kind: [step for each, step, _ in seen.calls if each == kind] for kind, *_ in seen.calls}
+    assert steps == {"checkpoint": [0, 3, 6], "log": [3, 6], "validation": [6]}
+    assert all(is_right for *_, is_right in seen.calls)
+    assert json.loads((run.path / "outcome.json").read_text())["reason"] == "stopped"
+    assert (run.config.seed, run.steps) == (3, (6,))
+    assert [record["step"] for record in run.metrics if "train/loss" in record] == [3, 6]
+
+
+def test_several_callbacks_are_all_called_and_one_ends_the_run():
+    first, second = Seen(stops_at=1), Seen(stops_at=9)
+    both = Callbacks([first, second])
+    assert [both.on_validation(step, {"validation/bleu": 1.0}) for step in (0, 1)] == [False, True]
+    both.on_log(2, {"train/loss": 1.0})
+    both.on_checkpoint(3, Path("3"))
+    assert first.calls == second.calls and len(first.calls) == 4
+
+
+def test_one_sentence_gives_one_and_several_give_several(trained):
+    one, two = trained.translate(["a b", "c"])
+    assert (trained.translate("a b"), trained.translate("c")) == (one, two)
+
+
+def test_attention_is_arrays_with_named_axes(trained, tmp_path):
+    attention = trained.attention("a b", "b a c")
+    assert [(each.kind, each.layer, each.weights.shape) for each in attention] == [
+        ("cross", 1, (2, 4, 3)),
+        ("encoder", 1, (2, 3, 3)),
+        ("decoder", 1, (2, 4, 4)),
+    ]
+    (cross,) = attention.of("cross")
+    assert (cross.queries[-1], cross.keys[-1]) == ("</s>", "</s>")
+    np.testing.assert_allclose(cross.mean.sum(axis=-1), 1, rtol=1e-5)
+    assert attention.draw(tmp_path / "cross.png").stat().st_size > 1000
+    with pytest.raises(ConfigError, match="'self' is not one of cross, encoder, decoder"):
+        attention.of("self")
+
+
+def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
+    pairs = [trained.score(*pair) for pair in (("a b", "a b"), ("c", "d e"))]
+    together = trained.score(["a b", "c"], ["a b", "d e"])
+    np.testing.assert_allclose([each.log_prob for each in pairs], [each.log_prob for each in together], rtol=1e-5)
+    assert [len(each.pieces) for each in pairs] == [3, 3]
+    assert pairs[0].log_prob == pytest.approx(sum(pairs[0].log_probs), rel=1e-5)
+    evaluator = trained._trained.evaluator
+    split = evaluator.pairs("validation", 8)
+    scored = trained.score([pair.source for pair in split], [pair.target for pair in split])
+    sums = evaluator.loss_sums(trained.params, "validation", 8)
+    assert -sum(each.log_prob for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
+    assert trained.evaluate("validation", limit=8).metrics["loss"] == pytest.approx(
+        float(sums.nll / sums.tokens), rel=1e-4
+    )
+
+
+def test_errors_speak_python(trained, tmp_path):
+    for call, message in (
+        (lambda: transformer_jax.load(tmp_path / "none"), "^workdir: .*none does not exist"),
+        (lambda: transformer_jax.load(trained.path, 5), "no checkpoint '5'"),
+        (lambda: transformer_jax.load(trained.path, settings={"model.d_ff": 8}), "^model.d_ff: the trained model has"),
+        (lambda: trained.generate("a"), r"generate\(\) takes task=language_model"),
+        (lambda: trained.score("a", ["a"]), "^target: give one sentence for one source"),
+    ):
+        with pytest.raises((ConfigError, transformer_jax.DataError), match=message) as raised:
+            call()
+        assert "--" not in str(raised.value)
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    program = "import transformer_jax, sys; print([m for m in ('jax', 'numpy', 'absl') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"

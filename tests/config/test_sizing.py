@@ -1,0 +1,38 @@
+"""The size of a run follows from its corpus and a budget."""
+
+import pytest
+
+from transformer_jax.config import ConfigError, resolve
+from transformer_jax.config.sizing import FEWEST_EPOCHS, MOST_EPOCHS, SIZES, Corpus, plan_of, seconds_of
+
+FLOPS = 2e11
+
+
+def test_more_text_and_more_time_give_larger_models():
+    small, medium, large = (plan_of(Corpus(pairs, 12), 3600, FLOPS) for pairs in (5_000, 29_000, 300_000))
+    assert (small.size, medium.size) == (SIZES[0], SIZES[1])
+    assert [plan_of(Corpus(300_000, 12), hours * 3600, FLOPS).size for hours in (2, 10)] == [SIZES[1], SIZES[2]]
+    assert small.epochs == pytest.approx(MOST_EPOCHS, rel=0.05)
+    assert medium.epochs >= FEWEST_EPOCHS
+    assert all(plan.seconds <= 3600 * 1.01 for plan in (small, medium, large))
+
+
+def test_without_time_the_smallest_model_is_trained_for_what_there_is():
+    plan = plan_of(Corpus(10**7, 25), 60, FLOPS)
+    assert plan.size == SIZES[0]
+    assert plan.seconds <= 61
+
+
+def test_every_plan_is_a_run():
+    for pairs, seconds in ((10, 1), (29_000, 600), (10**6, 10**5), (10**7, 10**6)):
+        plan = plan_of(Corpus(pairs, 20), seconds, FLOPS)
+        overrides = [(key, str(value)) for key, value in plan.settings().items()]
+        config = resolve("text", [("data.train", "a.en,a.de"), *overrides])
+        assert config.training.num_updates == plan.updates >= 20
+
+
+def test_a_budget_is_a_number_with_a_unit():
+    assert [seconds_of(text) for text in ("90s", "20m", "1.5h", "2 d")] == [90, 1200, 5400, 172800]
+    for text in ("20", "0m", "an hour"):
+        with pytest.raises(ConfigError, match="--budget: .* is not a time; write 90s, 20m, 2h or 1d"):
+            seconds_of(text)

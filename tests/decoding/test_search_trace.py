@@ -1,0 +1,113 @@
+"""A replayed search is the search; a forced one is its part that begins with the prefix."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.array_types import BOS_ID, PAD_ID
+from transformer_jax.decoding.beam_search import Rules, beam_search
+from transformer_jax.decoding.forced_prefix import cache_with_prefixes, padded_prefixes, step_after_prefix
+from transformer_jax.decoding.search_trace import SearchTrace
+from transformer_jax.explorer.search_tree import DROPPED, FINISHED, KEPT, build_tree
+
+LIMIT, BEAMS, ALPHA = 5, 3, 0.6
+RULES = Rules(BEAMS, BEAMS, ALPHA)
+
+
+@pytest.fixture(scope="module")
+def traced(lookup_model):
+    """Table, tree and hypotheses of a traced search."""
+    tables = lookup_model.random_tables(1, 7, seed=17, scale=2.0)
+    trace = SearchTrace(
+        lambda params, inputs, room: lookup_model.make_cache(inputs, BEAMS, room),
+        lambda params: lookup_model.step,
+        RULES,
+        num_best=4,
+    )
+    steps, finished = trace({}, tables, LIMIT, room=LIMIT + 2)
+    tree = build_tree(steps, str, BEAMS, ALPHA)
+    return tables[0], tree, finished
+
+
+def test_the_trace_ends_with_the_hypotheses_of_the_search(lookup_model, traced):
+    table, tree, finished = traced
+    search = jax.jit(
+        lambda cache: beam_search(
+            lookup_model.step,
+            cache,
+            max_lengths=jnp.array([LIMIT]),
+            max_length=LIMIT,
+            beam_width=BEAMS,
+            length_penalty=ALPHA,
+        )
+    )
+    expected = jax.device_get(search(lookup_model.make_cache(table[None], BEAMS, LIMIT)))
+    np.testing.assert_array_equal(finished.ids[..., :LIMIT], expected.ids)
+    best = tree.hypotheses()[:BEAMS]
+    assert [tree.nodes[number].score for number in best] == pytest.approx(expected.scores[0].tolist(), rel=1e-5)
+    for number, ids, length in zip(best, expected.ids[0], expected.lengths[0], strict=True):
+        assert tree.prefix(number) == tuple(ids[:length])
+
+
+def test_every_node_has_the_log_probability_of_its_prefix(lookup_model, traced):
+    table, tree, _ = traced
+    for number, node in enumerate(tree.nodes):
+        assert node.log_prob == pytest.approx(lookup_model.log_prob_of(table, tree.prefix(number)), abs=1e-4)
+        if node.parent >= 0:
+            assert tree.nodes[node.parent].status == KEPT
+    by_position = {
+        node.position: [each for each in tree.nodes if each.position == node.position] for node in tree.nodes
+    }
+    for position, nodes in by_position.items():
+        kept = [node for node in nodes if node.status == KEPT]
+        assert len(kept) == (BEAMS if position < LIMIT - 1 else 0)
+        dropped = [node.log_prob for node in nodes if node.status == DROPPED]
+        assert all(node.log_prob >= max(dropped, default=-np.inf) for node in kept)
+    assert {node.status for node in tree.nodes} == {KEPT, DROPPED, FINISHED}
+
+
+def test_following_tokens_are_the_most_probable_ones(lookup_model, traced):
+    table, tree, _ = traced
+    log_probs = lookup_model.log_softmax(table[lookup_model.context_of(())])
+    assert [each.token for each in tree.first] == np.argsort(-log_probs)[:4].tolist()
+    kept = next(node for node in tree.nodes if node.status == KEPT)
+    log_probs = lookup_model.log_softmax(table[lookup_model.context_of((kept.token,))])
+    assert [each.log_prob for each in kept.following] == pytest.approx(sorted(log_probs)[::-1][:4], abs=1e-4)
+
+
+def test_alternatives_leave_the_best_hypothesis_at_one_token(traced):
+    _, tree, _ = traced
+    best = tree.prefix(tree.hypotheses()[0])
+    found = tree.alternatives(6)
+    assert len(set(found)) == 6 and len(best) > 2
+    for prefix in found:
+        assert prefix[:-1] == best[: len(prefix) - 1]
+        assert prefix[-1] not in (best[len(prefix) - 1], PAD_ID, BOS_ID)
+
+
+def test_a_forced_search_finds_the_best_that_begins_so(lookup_model, traced):
+    table, _, _ = traced
+    prefixes, wide = [(3, 4), (5,), (6, 3, 2)], 125
+    tables = jnp.repeat(table[None], 3, axis=0)
+
+    @jax.jit
+    def search(cache, prefixes):
+        return beam_search(
+            step_after_prefix(lookup_model.step),
+            cache_with_prefixes(cache, prefixes),
+            max_lengths=jnp.full(3, 4),
+            max_length=4,
+            beam_width=wide,
+            length_penalty=ALPHA,
+            num_results=1,
+        )
+
+    cache = lookup_model.make_cache(tables, wide, 4)
+    found = jax.device_get(search(cache, padded_prefixes(prefixes, 3, 4)))
+    for row, prefix in enumerate(prefixes):
+        every = lookup_model.exhaustive_search(table, 4, ALPHA)
+        best = next(each for each in every if each.ids[: len(prefix)] == prefix)
+        assert tuple(found.ids[row, 0, : found.lengths[row, 0]]) == best.ids
+        assert found.log_probs[row, 0] == pytest.approx(best.log_prob, abs=1e-4)
+        assert found.scores[row, 0] == pytest.approx(best.score, abs=1e-4)

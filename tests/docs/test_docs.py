@@ -1,0 +1,81 @@
+"""The documents: short where it counts, links that lead somewhere, commands that parse, recipes and settings that exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.commands.flag_parsing import overrides_of, parse_flags
+from transformer_jax.commands.registry import COMMANDS, load_command
+from transformer_jax.config import ConfigError
+from transformer_jax.config.overrides import read_value
+from transformer_jax.config.recipes import find_recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
+COMMAND = re.compile(r"^(?:[ $]*|\S* *\| *\d? *)(?:srun )?(transformer-jax .*(?:\\\n.*)*)$", re.MULTILINE)
+# Text that stands for something a reader fills in.
+PLACEHOLDERS = ("...", "RUN", "KEY=VALUE", "FILE", "COMMAND", "slurm|")
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_bytes()) <= 8192
+
+
+def test_every_link_leads_somewhere():
+    broken = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target, anchor in LINK.findall(text):
+            if target.startswith(("http://", "https://")):
+                continue
+            path = page.parent / target if target else page
+            if not path.exists():
+                broken.append(f"{page.name}: {target}")
+            elif anchor and path.suffix == ".md" and anchor[1:] not in anchors(path):
+                broken.append(f"{page.name}: {target}{anchor}")
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def commands() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"(?:^    .*\n?)+", page.read_text(encoding="utf-8"), re.MULTILINE):
+            lines = re.sub(r"\\\n\s*", "", block).split("\n")
+            starts = [line.strip().removeprefix("srun ") for line in lines]
+            found += [(page.name, line) for line in starts if line.startswith("transformer-jax ")]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_commands_parse(page, line):
+    words = shlex.split(re.split(r" [<>|] ?| #", line)[0])[1:]
+    if words[0] not in COMMANDS or any(mark in line for mark in PLACEHOLDERS):
+        assert words[0] in (*COMMANDS, "COMMAND"), line
+        return
+    own = words[1 : words.index("--")] if "--" in words else words[1:]
+    expanded = [each for word in own for each in in_braces(word)]
+    values = parse_flags(load_command(words[0]).define_flags, [word for word in expanded if "--plugin" not in word])
+    if "config" in values and values.config and not values.config.startswith("runs/"):
+        find_recipe(values.config.partition(":")[0])
+    for key, text in overrides_of(values) if "config_override" in values else ():
+        read_value(key, text)
+
+
+def in_braces(word: str) -> list[str]:
+    found = re.fullmatch(r"(.*)\{(\w+),(\w+)\}(.*)", word)
+    return [f"{found[1]}{ending}{found[4]}" for ending in (found[2], found[3])] if found else [word]
+
+
+def test_wrong_commands_are_seen():
+    with pytest.raises(ConfigError):
+        test_commands_parse("x", "transformer-jax train --config=nowhere --workdir=runs/x")
+    with pytest.raises(ConfigError):
+        test_commands_parse("x", "transformer-jax train --config=quickstart --config.model.width=3 --workdir=runs/x")

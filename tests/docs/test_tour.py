@@ -1,0 +1,20 @@
+"""The notebook runs from top to bottom."""
+
+from pathlib import Path
+
+import pytest
+
+TOUR = Path(__file__).resolve().parents[2] / "docs" / "tour.ipynb"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_tour_runs(tmp_path, monkeypatch):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", str(TOUR.parents[1]))
+    monkeypatch.delenv("XLA_FLAGS")
+    notebook = nbformat.read(TOUR, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in each for each in shown)

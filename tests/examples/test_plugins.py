@@ -1,0 +1,105 @@
+"""The examples of docs/extending.md: what they add works like what the package has."""
+
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jitted_model import JittedModel
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import (
+    ConfigError,
+    DataConfig,
+    ExperimentConfig,
+    OptimizerConfig,
+    TransformerConfig,
+    from_dict,
+    hyperparameters_of,
+)
+from transformer_jax.config.explain import explained
+from transformer_jax.config.plugins import load_plugin, register, registered
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import shift_right
+from transformer_jax.runs.trackers import open_trackers
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.optimizers import make_optimizer
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 4}
+SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
+TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugins():
+    for file in EXAMPLES:
+        load_plugin(str(file))
+
+
+@pytest.mark.parametrize("name", ["cosine", "shaw", "alibi", "rotary"])
+def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words(name):
+    config = TransformerConfig(**SMALL, attention=name, positions="nowhere")
+    model = JittedModel(build_model(config, 19, 19))
+    variables = jax.jit(partial(build_model(config, 19, 19).init, train=False))(jax.random.key(0), SOURCE, TARGET)
+    full = model.apply(variables, SOURCE, TARGET, train=False)
+    memory = model.apply(variables, SOURCE, train=False, method="encode")
+    cache = model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache")
+    inputs = shift_right(TARGET)
+    for position in range(TARGET.ids.shape[1]):
+        beams = jnp.repeat(inputs[:, position, None], 3, axis=1)
+        logits, cache = model.apply(variables, beams, cache, method="decode_step")
+        real = TARGET.segments[:, position] > 0
+        np.testing.assert_allclose(logits[real, 2], full[real, position], atol=1e-4)
+    # Without positions in the embeddings, words that change places in the encoder are seen only by scores that know where.
+    swapped = Tokens.from_ids(np.array([[6, 5, 7, 2, 0, 0], [9, 8, 10, 11, 12, 2]], np.int32))
+    other = model.apply(variables, swapped, TARGET, train=False)
+    assert (float(jnp.abs(other - full).max()) > 1e-4) is (name != "cosine")
+
+
+def test_a_source_of_pairs(tmp_path):
+    (tmp_path / "train.csv").write_text('en,de\n"a, b",x\nc,y\n')
+    corpus = open_corpus(DataConfig(source="csv", directory=str(tmp_path)), 0)
+    assert list(corpus.pairs("train")) == [("a, b", "x"), ("c", "y")]
+
+
+def test_an_optimizer():
+    config = ExperimentConfig(
+        optimizer=OptimizerConfig(name="lion", schedule="constant", learning_rate=0.5, warmup_updates=1)
+    )
+    rule = make_optimizer("lion", hyperparameters_of(config), lambda step: 0.5)
+    params = jnp.array([1.0, 1.0])
+    updates, _ = rule.update(jnp.array([3.0, -0.1]), rule.init(params), params)
+    np.testing.assert_allclose(updates, [-0.5, 0.5])
+
+
+def test_a_tracker(tmp_path):
+    config = from_dict({"training": {"trackers": "jsonl,csv"}})
+    (tracker,) = open_trackers(tmp_path, config, 0)
+    tracker.write(3, {"train/loss": 1.5})
+    tracker.close()
+    assert (tmp_path / "metrics.csv").read_text() == "3,train/loss,1.5\n"
+
+
+def test_choices_and_their_explanation_know_what_was_added(capsys):
+    assert "cosine" in explained("model.attention").by("choices")[0][0]
+    with pytest.raises(ConfigError, match=r"'cosin' is not one of .*cosine.*; a plugin may add it: --plugin=FILE\.py"):
+        TransformerConfig(attention="cosin")
+    with pytest.raises(ConfigError, match="'attentions' is not one of attention, "):
+        register("attentions", "a")
+    assert main(["config", "--plugin=nowhere.py", "--config=quickstart"]) == 2
+    assert "--plugin: nowhere.py is not a file" in capsys.readouterr().err
+    command = ["config", f"--plugin={EXAMPLES[0]}", "--config=quickstart", "--config.model.attention=cosine"]
+    assert main(command) == 0
+    assert "model.attention          = cosine" in capsys.readouterr().out
+    assert set(registered("attention")) == {"cosine", "shaw", "alibi", "rotary"}
+
+
+def test_the_page_shows_the_examples_whole():
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    missing = [file.name for file in EXAMPLES if file.read_text(encoding="utf-8") not in page]
+    assert missing == [], "copy them into docs/extending.md"

@@ -1,0 +1,135 @@
+"""The page in a real browser, with the network cut, its console watched, and every request counted."""
+
+import json
+
+import pytest
+from explorer.made_readings import made_reading
+from headless_chromium import browser_program, headless_chromium
+
+from transformer_jax.explorer.page import Page, RunName
+
+pytestmark = pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)")
+
+HOSTILE = ["\u2581<script>throw", "1</script>", "<!--", '"&amp;', "</s>"]
+SOURCE = ["\u2581A", "\u2581man", "\u2581sleeps", ".", "</s>"]
+TARGET = ["\u2581Ein", "\u2581Mann", "\u2581schl\u00e4ft", ".", "</s>"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with headless_chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    page = Page("made <b>up</b>", [RunName("first", "update 1"), RunName("rnn", "update 2")])
+    page.add_reading(made_reading(SOURCE, TARGET), text=0, run=0)
+    page.add_reading(made_reading(SOURCE, TARGET, layers=1, heads=1, kinds=["cross"]), text=0, run=1)
+    page.add_reading(made_reading(HOSTILE, HOSTILE), text=1, run=0)
+    page.add_reading(made_reading(HOSTILE, HOSTILE, layers=1, heads=1, kinds=["cross"]), text=1, run=1)
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(page.html(), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(autouse=True)
+def nothing_logged_and_nothing_fetched(browser, address):
+    browser.messages.clear()
+    browser.requests.clear()
+    yield
+    assert browser.messages == []
+    assert [each for each in browser.requests if not each.startswith((address, "data:", "blob:", "about:"))] == []
+
+
+def state(browser, *names):
+    return [browser.evaluate(f"state.{name}") for name in names]
+
+
+def colors(browser):
+    """The different colors of the first canvas."""
+    return browser.evaluate(
+        "(() => { const { canvas, context } = panels[0]; const seen = new Set(new Uint32Array("
+        "context.getImageData(0, 0, canvas.width, canvas.height).data.buffer)); return seen.size; })()"
+    )
+
+
+@pytest.mark.parametrize("view", ["matrix", "lines", "grid"])
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_view_draws(browser, address, view, dark):
+    browser.open(f"{address}#view={view}&kind=encoder&layer=2&head=3", dark=dark)
+    assert state(browser, "view", "kind", "layer", "head") == [view, "encoder", 2, 3]
+    browser.wait_for("thumbnails.size >= 8 || state.view !== 'grid'")
+    assert colors(browser) > 20
+    assert browser.evaluate("isDark()") is dark
+
+
+def test_keys_move_and_the_address_follows(browser, address):
+    browser.open(address)
+    for key in ("e", "ArrowDown", "ArrowRight", "ArrowRight", "b", "r", "k"):
+        browser.press(key)
+    assert state(browser, "kind", "layer", "head", "view", "measure") == ["encoder", 2, 3, "lines", "rollout"]
+    hash_ = browser.evaluate("location.hash")
+    assert {"kind=encoder", "layer=2", "head=3", "view=lines"} <= set(hash_.removeprefix("#").split("&"))
+    browser.open(address + hash_)
+    assert state(browser, "kind", "layer", "head", "view", "measure") == ["encoder", 2, 3, "lines", "rollout"]
+
+
+def test_values_on_the_page_are_those_of_the_model(browser, address):
+    browser.open(f"{address}#kind=cross&layer=2&head=3")
+    browser.wait_for("currentMatrix(panels[0])")
+    reading = made_reading(SOURCE, TARGET)
+    cross = reading.attentions[2]
+    for measure, expected in (
+        ("w", cross.weights.values[1, 2]),
+        ("n", cross.weights.values[1, 2] * cross.value_norms.values[1, 2]),
+        ("r", cross.rollout.values[1]),
+        ("x", reading.gradients["cross"].values),
+    ):
+        browser.press(measure)
+        browser.wait_for("currentMatrix(panels[0])")
+        found = browser.evaluate("Array.from(currentMatrix(panels[0]).values)")
+        assert found == pytest.approx(expected.ravel().tolist(), abs=0.03 if measure == "x" else 0.012)
+    browser.press("0")
+    browser.press("n")
+    browser.wait_for("currentMatrix(panels[0])")
+    found = browser.evaluate("Array.from(currentMatrix(panels[0]).values)")
+    assert found == pytest.approx(cross.joint_norms.values[1].ravel().tolist(), abs=0.006)
+
+
+def test_pointing_and_searching_name_tokens(browser, address):
+    browser.open(f"{address}#kind=cross")
+    browser.wait_for("currentMatrix(panels[0])")
+    left, top = browser.evaluate(
+        "(() => { const box = panels[0].canvas.getBoundingClientRect(), found = layoutOf(panels[0], currentMatrix(panels[0]));"
+        " return [box.left + found.left + found.cell * 2.5, box.top + found.top + found.cell * 1.5]; })()"
+    )
+    browser.move(left, top)
+    heading = browser.evaluate("document.querySelector('#inspector h2').textContent")
+    assert heading == "\u2423Mann (2) \u2192 \u2423sleeps (3)"
+    browser.press("/")
+    browser.type("schl")
+    assert browser.evaluate("document.getElementById('said').textContent") == "1 of 1"
+    assert state(browser, "row", "column") == [2, -1]
+
+
+def test_texts_are_text(browser, address):
+    browser.open(f"{address}#text=2&beside=2")
+    assert browser.evaluate("document.getElementById('source').textContent") == " ".join(HOSTILE)
+    assert browser.evaluate("document.querySelectorAll('body b').length") == 2, "the names of the two runs"
+    assert browser.evaluate("document.title") == "made <b>up</b>"
+    svg = browser.evaluate("svgPicture()")
+    assert "&lt;script&gt;throw" in svg and "<script" not in svg
+    is_well_formed = (
+        "new DOMParser().parseFromString(svgPicture(), 'image/svg+xml').querySelector('parsererror') === null"
+    )
+    assert browser.evaluate(is_well_formed)
+
+
+def test_two_runs_side_by_side_and_a_phone(browser, address):
+    browser.open(address, width=390, height=844, phone=True)
+    browser.press("s")
+    assert json.loads(browser.evaluate("JSON.stringify(panels.map((panel) => panel.run))")) == [0, 1]
+    browser.wait_for("currentMatrix(panels[1])")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.evaluate("pngPicture().width") > 100

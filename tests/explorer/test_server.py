@@ -1,0 +1,69 @@
+"""The served page: on this machine only, and no path from other pages to the run."""
+
+import json
+import threading
+import urllib.request
+
+import pytest
+
+from transformer_jax.config import ConfigError
+from transformer_jax.explorer.search_tree import Forced
+from transformer_jax.explorer.server import make_app, make_local_server
+
+
+def force(run, text, prefix):
+    if run:
+        raise ConfigError("run: 1 is not one of 1 runs")
+    return Forced(tuple(prefix), f"{text}!", -1.0, -2.0) if len(prefix) < 3 else None
+
+
+@pytest.fixture
+def client():
+    return make_app(lambda text: f"page of {text}", force).test_client()
+
+
+def test_pages_and_forced_decoding(client):
+    assert client.get("/", base_url="http://127.0.0.1:8000").text == "page of None"
+    assert client.get("/?text=a+b", base_url="http://localhost").text == "page of a b"
+    answer = client.post("/forced", json={"run": 0, "text": "a", "prefix": [5]}, base_url="http://127.0.0.1")
+    assert answer.json == {"text": "a!", "score": -1.0, "logProb": -2.0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "message"),
+    [
+        ({"run": 1, "text": "a", "prefix": [5]}, 400, "not one of 1 runs"),
+        ({"run": 0, "text": "a", "prefix": [5, 6, 7]}, 404, "no room"),
+        ({"run": 0, "text": "a", "prefix": ["x"]}, 400, "expected run"),
+        ({"text": "a"}, 400, "expected run"),
+        ([], 400, "expected run"),
+    ],
+)
+def test_what_cannot_be_answered(client, asked, status, message):
+    answer = client.post("/forced", json=asked, base_url="http://127.0.0.1")
+    assert (answer.status_code, message in answer.json["error"]) == (status, True)
+
+
+def test_other_names_and_other_origins_are_refused(client):
+    assert client.get("/", base_url="http://example.com").status_code == 400
+    plain = client.post(
+        "/forced", data='{"run": 0}', headers={"content-type": "text/plain"}, base_url="http://127.0.0.1"
+    )
+    assert plain.status_code == 415
+
+
+def test_it_listens_on_this_machine_only():
+    server = make_local_server(make_app(lambda text: "page", force), 0)
+    assert server.server_address[0] == "127.0.0.1"
+    with pytest.raises(ConfigError, match="--port"):
+        make_local_server(make_app(lambda text: "page", force), server.server_port)
+    thread = threading.Thread(target=server.handle_request)
+    thread.start()
+    body = json.dumps({"run": 0, "text": "a", "prefix": [5]}).encode()
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{server.server_port}/forced", body, {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        assert json.load(answer)["text"] == "a!"
+    thread.join()
+    server.server_close()

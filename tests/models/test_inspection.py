@@ -1,0 +1,94 @@
+"""What is read off a pass must be what the model computed with."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import RnnConfig, TransformerConfig
+from transformer_jax.explorer.attention_readings import attention_readings, joint_norms
+from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.models.build import build_model
+from transformer_jax.models.inspection import attention_records, gradients_times_inputs, target_log_probs
+from transformer_jax.models.interface import init_params
+from transformer_jax.sequence_types import Tokens
+
+MODELS = {
+    "transformer": TransformerConfig(
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        d_model=8,
+        d_ff=8,
+        num_heads=2,
+        compute_dtype="float32",
+        tying="none",
+    ),
+    "rnn": RnnConfig(d_embedding=8, d_hidden=8, d_attention=8, compute_dtype="float32"),
+}
+SIDES = [[5, 6, 7, 2], [8, 9, 2]]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def built(request):
+    """A model, its parameters, a pair."""
+    model = build_model(MODELS[request.param], 12, 12)
+    sides = [Tokens.from_ids(np.array([ids], np.int32)) for ids in SIDES]
+    return model, jax.jit(partial(init_params, model))(jax.random.key(0)), sides
+
+
+def test_records_have_weights_and_transformed_values(built):
+    model, params, sides = built
+    records = jax.jit(partial(attention_records, model))(params, *sides)
+    readings = {each.kind: each for each in attention_readings(records, {"source": 4, "target": 3, "input": 3})}
+    assert set(readings) in ({"cross"}, {"encoder", "decoder", "cross"})
+    for each in readings.values():
+        np.testing.assert_allclose(each.weights.values.sum(axis=-1), 1.0, rtol=1e-5)
+    cross = readings["cross"]
+    assert cross.weights.axes == ("layer", "head", "target", "source")
+    assert cross.weights.values.shape[2:] == cross.joint_norms.values.shape[1:] == (3, 4)
+    for record in records.values():
+        direct = np.linalg.norm(np.einsum("BHQM,BHMD->BQMD", *map(np.asarray, record)), axis=-1)
+        np.testing.assert_allclose(joint_norms(*map(np.asarray, record)), direct, atol=1e-5)
+
+
+def test_weights_times_transformed_values_are_the_output(monkeypatch):
+    """Of the attention to the source, which is the second that the decoder calls."""
+    model = build_model(MODELS["transformer"], 12, 12)
+    sides = [Tokens.from_ids(np.array([ids], np.int32)) for ids in SIDES]
+    attend = MultiHeadAttention.attend
+
+    def outputs_and_records(params):
+        outputs = []
+
+        def kept(self, *arguments, **options):
+            outputs.append(attend(self, *arguments, **options))
+            return outputs[-1]
+
+        monkeypatch.setattr(MultiHeadAttention, "attend", kept)
+        return outputs, attention_records(model, params, *sides)
+
+    outputs, records = jax.jit(outputs_and_records)(jax.jit(partial(init_params, model))(jax.random.key(0)))
+    names = ["encoder_layers_0/self_attention", "decoder_layers_0/self_attention", "decoder_layers_0/cross_attention"]
+    for name, output in zip(names, outputs, strict=True):
+        np.testing.assert_allclose(jnp.einsum("BHQM,BHMD->BQD", *records[name]), output, atol=1e-5)
+
+
+def test_gradient_times_input_is_a_directional_derivative(built):
+    """Scaling the embedding of one source word by 1 + e moves a log-probability by e times its attribution."""
+    model, params, sides = built
+    to_source, to_target = jax.jit(partial(gradients_times_inputs, model))(params, *sides)
+    assert (to_source.shape, to_target.shape) == ((3, 4), (3, 3))
+    assert np.abs(np.triu(to_target, 1)).max() < 1e-7
+    change = 1e-2
+
+    @jax.jit
+    def moved(params, by):
+        table = params["source_embedding"]["table"]
+        scaled = params["source_embedding"] | {"table": table.at[6].multiply(1 + by)}
+        return target_log_probs(model, params | {"source_embedding": scaled}, *sides)
+
+    difference = (moved(params, change) - moved(params, -change)) / (2 * change)
+    assert np.abs(difference).max() > 1e-2
+    np.testing.assert_allclose(difference, to_source[:, 1], atol=1e-3)

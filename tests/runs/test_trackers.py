@@ -1,0 +1,76 @@
+"""Trackers: chosen by name, one identity over all starts of a run; those of others where their libraries are installed."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.config import ConfigError, from_dict
+from transformer_jax.runs import trackers
+from transformer_jax.runs.trackers import TRACKERS, group_of, open_trackers, run_id
+
+CONFIG = from_dict({})
+
+
+def log_twice(name: str, folder: Path) -> str:
+    """What two starts of a run log, and the name under which the second one continues."""
+    for step in (1, 2):
+        tracker = TRACKERS[name](folder, CONFIG, step - 1)
+        tracker.write(step, {"train/loss": 1.0 / step})
+        tracker.sync()
+        tracker.close()
+    return json.loads((folder / "trackers.json").read_text())[name]
+
+
+def test_names_choose_and_the_log_itself_is_none_of_them(tmp_path):
+    config = from_dict({"training": {"trackers": " jsonl, tensorboard"}})
+    (tracker,) = open_trackers(tmp_path, config, 0)
+    tracker.write(1, {"train/loss": 1.0})
+    tracker.close()
+    assert list(tmp_path.glob("events.*"))
+    with pytest.raises(ConfigError, match=r"training\.trackers: 'tensorbord' is not one of jsonl, tensorboard, "):
+        from_dict({"training": {"trackers": "tensorbord"}})
+
+
+def test_a_run_keeps_its_name_and_a_trial_belongs_to_its_sweep(tmp_path):
+    names = iter("abc")
+    assert [run_id(tmp_path, kind, lambda: next(names)) for kind in ("wandb", "wandb", "mlflow")] == ["a", "a", "b"]
+    assert group_of(tmp_path / "table3" / "trials" / "0001") == "table3"
+    assert group_of(tmp_path / "runs" / "m30k") is None
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(trackers.importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    for name in ("wandb", "mlflow", "trackio"):
+        with pytest.raises(ConfigError, match=f"{name} is not installed; pip install {name}"):
+            TRACKERS[name](tmp_path, CONFIG, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_weights_and_biases_offline(monkeypatch, tmp_path):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    name = log_twice("wandb", tmp_path)
+    assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{name}"))) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_in_a_file(monkeypatch, tmp_path):
+    pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "run").mkdir()
+    name = log_twice("mlflow", tmp_path / "run")
+    rows = sqlite3.connect(tmp_path / "mlruns.db").execute("select run_uuid, key, step from metrics order by step")
+    assert rows.fetchall() == [(name, "train/loss", 1), (name, "train/loss", 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_trackio_in_its_database(monkeypatch, tmp_path):
+    pytest.importorskip("trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "db"))
+    assert log_twice("trackio", tmp_path).startswith(tmp_path.name)

@@ -1,0 +1,1 @@
+"""What ``import transformer_jax`` offers in Python: trained runs, and training with callbacks."""

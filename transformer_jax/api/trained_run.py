@@ -1,0 +1,143 @@
+"""A trained run in Python."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+from transformer_jax.api.attention import Attention, AttentionLayer
+from transformer_jax.api.python_errors import python_errors
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
+from transformer_jax.checkpoints.selection import chosen_step
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    config_for_use,
+)
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runtime.compilation_cache import start_jax
+from transformer_jax.tasks.protocol import Evaluation
+from transformer_jax.tasks.registry import TASKS
+from transformer_jax.tasks.translation.alignment import attentions_of_pair
+from transformer_jax.tasks.translation.pair_scores import PairScore, score_pairs
+
+
+class Run:
+    """A trained run: its settings, its log, and its model, which is restored on first use.
+
+    Raises ConfigError where a method is not for the task of the run.
+    """
+
+    def __init__(self, directory: RunDirectory, config: ExperimentConfig, checkpoint: str, average: int) -> None:
+        self.directory, self.config = directory, config
+        self._checkpoint, self._average = checkpoint, average
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, task={self.config.task}, checkpoint={self._checkpoint})"
+
+    @property
+    def path(self) -> Path:
+        """The folder of the run."""
+        return self.directory.path
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The log so far, a dictionary a record, with ``step`` in each: ``pandas.DataFrame(run.metrics)``."""
+        return read_metrics(self.directory.metrics)
+
+    @property
+    def params(self) -> PyTree:
+        """The parameters of the checkpoint, nested dictionaries of arrays."""
+        return self._trained.params
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The updates of the checkpoints whose mean the parameters are; one, unless they are averaged."""
+        return tuple(self._trained.steps)
+
+    @overload
+    def translate(self, text: str) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, text: Sequence[str]) -> list[str]: ...
+    def translate(self, text: str | Sequence[str]) -> str | list[str]:
+        """The best translation of one sentence, or of each of several."""
+        with python_errors():
+            self._require("translate", "translation")
+            sentences = [text] if isinstance(text, str) else list(text)
+            found = self._trained.translator.translate(self.params, sentences)
+        translations = [best[0].text for best in found]
+        return translations[0] if isinstance(text, str) else translations
+
+    def generate(self, prompt: str = "", seed: int = 0) -> str:
+        """The continuation of a prompt by a language model, by the decoding settings of the run."""
+        with python_errors():
+            self._require("generate", "language_model")
+            return str(self._trained.generator.continuations(self.params, [prompt], seed=seed)[0].text)
+
+    def attention(self, text: str, translation: str | None = None) -> Attention:
+        """All attention weights between a sentence and its translation, by default the run's own."""
+        with python_errors():
+            self._require("attention", "translation")
+            target = self.translate(text) if translation is None else translation
+            layers = [
+                AttentionLayer(kind, number, weights, found.rows, found.columns)
+                for kind, found in attentions_of_pair(self._trained, text, target).items()
+                for number, weights in enumerate(found.weights.values(), start=1)
+            ]
+        return Attention(text, target, layers)
+
+    @overload
+    def score(self, source: str, target: str) -> PairScore: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, source: Sequence[str], target: Sequence[str]) -> list[PairScore]: ...
+    def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> PairScore | list[PairScore]:
+        """The log-probability of a given translation, or of each of several."""
+        with python_errors():
+            self._require("score", "translation")
+            if isinstance(source, str) != isinstance(target, str):
+                raise ConfigError("target: give one sentence for one source, or a list for a list")
+            if isinstance(source, str) and isinstance(target, str):
+                return score_pairs(self._trained, [source], [target])[0]
+            return score_pairs(self._trained, source, target)
+
+    def evaluate(self, split: str = "test", limit: int = 0) -> Evaluation:
+        """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` are numbers by name."""
+        with python_errors():
+            TASKS[self.config.task].require_split(self.config, split)
+            evaluation: Evaluation = self._trained.evaluate(split, limit=limit)
+        return evaluation
+
+    @cached_property
+    def _trained(self) -> Any:
+        with python_errors():
+            start_jax(self.config.data.cache_directory)
+            chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
+            return TASKS[self.config.task].open_trained([chosen], self._average)
+
+    def _require(self, method: str, task: str) -> None:
+        if self.config.task != task:
+            raise ConfigError(f"{self.path} is a run of task={self.config.task}; {method}() takes task={task}")
+
+
+def load(
+    path: str | Path,
+    checkpoint: str | int = "best",
+    *,
+    average: int = 1,
+    settings: Mapping[str, object] | None = None,
+) -> Run:
+    """A trained run, from its folder alone.
+
+    ``checkpoint``: ``best``, ``last`` or the number of an update; of the ``average`` newest up to it the mean is taken.
+    ``settings``: those of decoding, devices or the place of the data, such as ``{"decoding.beam_width": 1}``.
+
+    Raises:
+        ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
+    """
+    with python_errors():
+        directory = RunDirectory(path)
+        directory.require_run()
+        config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
+        chosen_step(directory, str(checkpoint))
+    return Run(directory, config, str(checkpoint), average)

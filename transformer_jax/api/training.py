@@ -1,0 +1,49 @@
+"""Training in Python."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer_jax.api.python_errors import python_errors
+from transformer_jax.api.trained_run import Run, load
+from transformer_jax.commands.train import require_same_run, with_recorded_init
+from transformer_jax.config import ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
+from transformer_jax.runs.callbacks import Callback
+from transformer_jax.runs.train import run_training
+
+
+def train(
+    config: str | ExperimentConfig | ConfigDict | Mapping[str, Any],
+    workdir: str | Path,
+    callbacks: Sequence[Callback] = (),
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> Run:
+    """Trains a run, or resumes the one that is in ``workdir``, and returns it with its best checkpoint.
+
+    ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
+    change single ones: ``{"training.num_updates": 500}``. ``callbacks`` are called at every log, validation and checkpoint.
+    An interruption (Ctrl-C) saves and returns; the same call resumes.
+
+    Raises:
+        ConfigError, DataError: what the caller can mend.
+        TrainingDiverged: loss or gradient were not finite.
+    """
+    with python_errors():
+        resolved = _resolved(config, [(key, str(value)) for key, value in (settings or {}).items()])
+        resolved = replace(resolved, init=resolved.init.absolute())
+        require_same_run(resolved, str(workdir))
+        run_training(with_recorded_init(resolved, str(workdir)), workdir, callbacks=callbacks)
+        return load(workdir)
+
+
+def _resolved(
+    config: str | ExperimentConfig | ConfigDict | Mapping[str, Any], overrides: list[tuple[str, str]]
+) -> ExperimentConfig:
+    if isinstance(config, str):
+        return resolve(config, overrides)
+    values = to_dict(config) if isinstance(config, ExperimentConfig) else config
+    return from_dict(apply_overrides(values, overrides))

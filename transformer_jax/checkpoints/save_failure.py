@@ -1,0 +1,95 @@
+"""Checkpoints that cannot be written: a full disk, a folder that is gone; one sentence instead of the writer's tracebacks."""
+
+import errno
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.config import ConfigError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# tensorstore's errors have no number, only the system's text in a message.
+_FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
+
+
+GONE = "{} was removed or moved while training; put it back and run the same command"
+
+
+class SaveFailed(RuntimeError):
+    """The newest state is not saved, and the run ends. The message says why, and which checkpoint is the newest."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, of whatever library, says that nothing more fits on the disk."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
+
+
+def ignore_abandoned_reads() -> None:
+    """Once a file failed, tensorstore's threads report the others to an event loop that is gone, a traceback for each."""
+    if not getattr(sys.unraisablehook, "ignores_abandoned_reads", False):
+        others = sys.unraisablehook
+
+        def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+            if str(unraisable.exc_value) != "Event loop is closed":
+                others(unraisable)
+
+        hook.ignores_abandoned_reads = True  # type: ignore[attr-defined]
+        sys.unraisablehook = hook
+
+
+def require_present(config: Path) -> None:
+    """Raises SaveFailed when the folder of a run, known by its settings, is gone: writing would make another."""
+    if not config.is_file():
+        raise SaveFailed(GONE.format(config.parent))
+
+
+@contextmanager
+def reported(checkpoints: Path) -> Iterator[None]:
+    """Raises SaveFailed for whatever saving raises."""
+    try:
+        yield
+    except SaveFailed:
+        raise
+    # Orbax, tensorstore and the system have different errors.
+    except Exception as error:
+        # Of what else was to be written; told when it is collected, at the end.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        raise SaveFailed(problem_of(checkpoints, error)) from None
+
+
+def problem_of(checkpoints: Path, error: BaseException) -> str:
+    """One line: why the folder cannot be written, the newest checkpoint that is whole, and the remedy."""
+    if not checkpoints.is_dir():
+        return GONE.format(checkpoints.parent)
+    steps = [each.step for each in stored_checkpoints(checkpoints) if each.is_sound]
+    newest = f"newest whole checkpoint: {steps[-1] if steps else 'none'}"
+    if is_disk_full(error):
+        return f"{checkpoints}: the disk is full; {newest}. Make room and run the same command"
+    reason = str(error).strip().split("\n")[0][:200]
+    return f"{checkpoints}: cannot be written ({reason}); {newest}. Mend that and run the same command"
+
+
+def require_room(workdir: Path, state: PyTree, kept: int) -> list[str]:
+    """A warning where the disk will not hold ``kept`` checkpoints; raises ConfigError where not even the next one fits."""
+    state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    free = shutil.disk_usage(workdir).free
+    if free < state_bytes:
+        raise ConfigError(
+            f"--workdir: {workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
+        )
+    held = sum(file.stat().st_size for file in (workdir / "checkpoints").rglob("*") if file.is_file())
+    # One more than is kept: the old one goes once the new one is whole.
+    needed = (kept + 1) * state_bytes
+    if free + held < needed:
+        return [
+            f"{workdir} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
+        ]
+    return []

@@ -1,0 +1,99 @@
+"""Draw a picture of the theory, with the numbers that check it.
+
+Example:
+    transformer-jax figure positions
+    transformer-jax figure architecture --config=configs/seq2seq.py:bahdanau --output=bahdanau.svg
+    transformer-jax figure heads --workdir=runs/m30k --limit=200
+    transformer-jax figure lengths --workdir=runs/sinusoidal --others=runs/learned,runs/none
+
+architecture: the modules of a model with shapes and parameter counts.
+heads: BLEU and loss of a run without each of its heads, one at a time.
+lengths: the loss of a run, and of --others, against the length of the target.
+masks: padding, causal, packed and cross masks of real sentences.
+positions: the sinusoids, their dot products, and a shift as one matrix; beside them the learned table of a run.
+scaling: why scores are divided by sqrt(d_k): their variance, entropy and gradient of the softmax.
+schedule: the learning rate.
+smoothing: label smoothing: target, loss and gradient.
+
+A figure is of a recipe, --config=RECIPE with --config.KEY=VALUE (each has one by default), or of a run, --workdir=RUN, whose
+settings, tokenizers and parameters it takes.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from transformer_jax.commands.flag_parsing import define_arguments, define_config_flag, resolve_config
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.figures.registry import FIGURES, find_figure
+
+if TYPE_CHECKING:
+    from transformer_jax.figures.subject import Subject
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The flags of this command."""
+    define_arguments(values, "NAME", f"the figure: {', '.join(FIGURES)}")
+    define_config_flag(values, required=False)
+    flags.DEFINE_string("workdir", None, "folder of a run, instead of --config", flag_values=values)
+    flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
+    flags.DEFINE_list("others", [], "lengths: more runs, to compare with --workdir", flag_values=values)
+    meaning = "heads, lengths: read only so many sentences; 0: heads 200, lengths all"
+    flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
+    flags.DEFINE_string("output", None, "the file to write (default: figure-NAME.png, or .svg)", flag_values=values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Draws; 0."""
+    names = values.arguments or []
+    if len(names) != 1:
+        raise ConfigError(f"figure: takes one name, found {' '.join(names) or 'none'}; names are {', '.join(FIGURES)}")
+    figure = find_figure(names[0])
+    path = Path(values.output or f"figure-{names[0]}{figure.ending}").expanduser()
+    if path.suffix != figure.ending:
+        raise ConfigError(f"--output: {path} is not the name of a file that it writes; end it in {figure.ending}")
+    subject = subject_of(values, figure.recipe)
+    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.runtime.compilation_cache import start_jax
+
+    require_writable(path.parent, "--output")
+    start_jax(subject.config.data.cache_directory)
+    lines = figure.load().make(subject, path)
+    print("\n".join([*lines, str(path)]))
+    return 0
+
+
+def subject_of(values: flags.FlagValues, recipe: str) -> "Subject":
+    """The run of --workdir, or the recipe of --config, by default ``recipe``."""
+    from transformer_jax.figures.subject import Subject
+
+    if values.workdir and values.config:
+        raise ConfigError("--workdir: a run has its own settings; give it or --config, not both")
+    if not values.workdir:
+        if not values.config:
+            values["config"].value = recipe
+        if not values.config:
+            raise ConfigError("--workdir: this figure is of a trained run; give its folder")
+        return Subject(values.config, resolve_config(values))
+    return Subject(
+        values.workdir,
+        *_run(values, values.workdir),
+        others=tuple(Subject(workdir, *_run(values, workdir)) for workdir in values.others),
+        limit=values.limit,
+    )
+
+
+def _run(values: flags.FlagValues, workdir: str) -> "tuple[ExperimentConfig, Callable[[], Any]]":
+    """The settings of a run, and how to restore it."""
+    config = run_config(values, workdir)
+
+    def restored() -> Any:
+        from transformer_jax.checkpoints.run_directory import ChosenRun
+        from transformer_jax.tasks.registry import TASKS
+
+        return TASKS[config.task].open_trained([ChosenRun(workdir, config, values.checkpoint)], 1)
+
+    return config, restored

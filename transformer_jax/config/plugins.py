@@ -1,0 +1,69 @@
+"""Registry of what users add without editing the package: attentions, positions, data sources, optimizers, trackers.
+
+A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
+group ``transformer_jax.plugins``; it registers what it has when it is run. Nothing of a plugin is kept in a run.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.python_files import names_in_file
+
+EXTENSIONS = {
+    "attention": "model.attention of Transformers: a ScoredAttention",
+    "rnn_attention": "model.attention of recurrent models: settings -> RnnAttention",
+    "positions": "model.positions: settings -> module of positions",
+    "data_source": "data.source of translation: settings, seed -> Corpus",
+    "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
+    "tracker": "training.trackers: run folder, settings, first update -> Tracker",
+}
+ENTRY_POINTS = "transformer_jax.plugins"
+
+Registered = TypeVar("Registered")
+_REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
+
+
+def register(kind: str, name: str) -> Callable[[Registered], Registered]:
+    """Decorator that adds a function or class under ``name``, which the setting of its ``kind`` then takes.
+
+    Raises ConfigError when there is no such kind.
+    """
+    if kind not in EXTENSIONS:
+        raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
+
+    def add(made: Registered) -> Registered:
+        _REGISTERED[kind][name] = made
+        return made
+
+    return add
+
+
+def registered(kind: str) -> dict[str, Any]:
+    """What was added of a kind, by name."""
+    return dict(_REGISTERED[kind])
+
+
+def is_registered(kind: str, name: str) -> bool:
+    """Whether ``name`` was added; installed plugins are loaded before it is denied."""
+    if name not in _REGISTERED[kind]:
+        load_installed_plugins()
+    return name in _REGISTERED[kind]
+
+
+def load_plugin(file: str) -> None:
+    """Runs a Python file that registers something; raises ConfigError when there is none, or it fails."""
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ConfigError(f"--plugin: {path} is not a file")
+    names_in_file(path)
+
+
+@cache
+def load_installed_plugins() -> None:
+    """Imports the plugins of installed distributions, once."""
+    for entry_point in metadata.entry_points(group=ENTRY_POINTS):
+        entry_point.load()

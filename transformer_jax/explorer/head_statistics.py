@@ -1,0 +1,131 @@
+"""What each head does on average over many sentences: how sharp it is, how far it looks, and at which tokens."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, PyTree
+from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.decoding.source_batches import padded_width, source_batches
+from transformer_jax.explorer.attention_readings import KINDS
+from transformer_jax.models.interface import Module, attention_maps, shift_right
+from transformer_jax.sequence_types import Tokens
+
+BATCH_TOKENS = 2048
+# What the page says about each; averages over all queries of all sentences.
+STATISTICS = {
+    "entropy": "entropy in bits",
+    "distance": "mean distance |i - j| in tokens",
+    "previous": "share on the position before",
+    "same": "share on the same position",
+    "next": "share on the position after",
+    "punctuation": "share on punctuation",
+    "boundary": "share on </s>, in the decoder <s>",
+}
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """A number for every layer and head [L, H] of a kind of attention, by the name of the statistic."""
+
+    kind: str
+    values: dict[str, np.ndarray]
+
+
+class Keys(NamedTuple):
+    """The tokens that are looked at: which are there, which are punctuation, which begin or end a sentence, each [B, M]."""
+
+    is_token: Bool[AnyArray, "B M"]
+    is_punctuation: Bool[AnyArray, "B M"]
+    is_boundary: Bool[AnyArray, "B M"]
+
+
+def head_statistics(
+    model: Module, params: PyTree, tokenizers: Sequence[Tokenizer], sides: Sequence[Sequence[list[int]]]
+) -> list[HeadStatistics]:
+    """The statistics of every kind of attention in teacher-forced passes over sentences.
+
+    ``sides``: the ids of all sentences with EOS, source and target or the text alone; ``tokenizers`` are theirs.
+    """
+    marks = [np.array(punctuation(tokenizer)) for tokenizer in tokenizers]
+    add = jax.jit(partial(_sums, model))
+    totals: dict[str, dict[str, np.ndarray]] = {}
+    counts: dict[str, float] = {}
+    for inputs in _batches(sides):
+        for path, (sums, count) in jax.device_get(add(params, marks, *inputs)).items():
+            before = totals.get(path, {})
+            totals[path] = {name: before.get(name, 0.0) + value for name, value in sums.items()}
+            counts[path] = counts.get(path, 0.0) + float(count)
+    found = []
+    for kind, (prefix, suffix, _, _) in KINDS.items():
+        paths = [path for path in totals if path.startswith(prefix) and path.endswith(suffix)]
+        if paths:
+            values = {name: np.stack([totals[path][name] / counts[path] for path in paths]) for name in STATISTICS}
+            found.append(HeadStatistics(kind, values))
+    return found
+
+
+def punctuation(tokenizer: Tokenizer) -> list[bool]:
+    """For every id whether its piece, spaces apart, is nothing but punctuation."""
+    pieces = tokenizer.pieces(list(range(tokenizer.vocabulary_size)))
+    letters = [piece.replace("\u2581", "").strip() for piece in pieces]
+    return [bool(each) and all(unicodedata.category(letter)[0] == "P" for letter in each) for each in letters]
+
+
+def _batches(sides: Sequence[Sequence[list[int]]]) -> Iterator[list[Tokens]]:
+    """Sentences of like length together, longest first, every side padded to one of few widths."""
+    longest = [max(rows, key=len) for rows in zip(*sides, strict=True)]
+    for batch in source_batches(longest, batch_tokens=BATCH_TOKENS):
+        inputs = []
+        for side in sides:
+            rows = [side[index] for index in batch.indices]
+            ids = np.full((len(batch.ids), padded_width(max(map(len, rows)))), PAD_ID, np.int32)
+            for row, tokens in enumerate(rows):
+                ids[row, : len(tokens)] = tokens
+            inputs.append(Tokens.from_ids(ids))
+        yield inputs
+
+
+def _sums(
+    model: Module, params: PyTree, marks: list[Array], *inputs: Tokens
+) -> dict[str, tuple[dict[str, Float[Array, " H"]], Array]]:
+    """The sums over the queries of a batch, and their number, by the path of the attention."""
+    target = inputs[-1]
+    keys = {"source": _keys(inputs[0].ids, marks[0]), "input": _keys(shift_right(target), marks[-1], target.ids)}
+    queries = {"source": inputs[0].ids != PAD_ID, "target": target.ids != PAD_ID}
+    found = {}
+    for path, weights in attention_maps(model, params, *inputs).items():
+        _, _, rows, columns = next(
+            each for each in KINDS.values() if path.startswith(each[0]) and path.endswith(each[1])
+        )
+        found[path] = _sums_of_heads(weights, jnp.asarray(queries[rows]), keys[columns]), queries[rows].sum()
+    return found
+
+
+def _keys(ids: AnyArray, marks: Array, padded_like: AnyArray | None = None) -> Keys:
+    is_token = jnp.asarray((ids if padded_like is None else padded_like) != PAD_ID)
+    ids = jnp.asarray(ids)
+    return Keys(is_token, jnp.asarray(marks)[ids] & is_token, ((ids == EOS_ID) | (ids == BOS_ID)) & is_token)
+
+
+def _sums_of_heads(weights: Float[Array, "B H Q M"], is_query: Bool[Array, "B Q"], keys: Keys) -> dict[str, Array]:
+    weights = jnp.where(is_query[:, None, :, None] & keys.is_token[:, None, None, :], weights, 0.0)
+    offset = jnp.arange(weights.shape[3])[None, :] - jnp.arange(weights.shape[2])[:, None]
+    logs = jnp.log2(jnp.where(weights > 0, weights, 1.0))
+    shares = {name: jnp.einsum("BHQM,QM->H", weights, jnp.float32(offset == by)) for name, by in OFFSETS.items()}
+    return {
+        "entropy": -jnp.einsum("BHQM,BHQM->H", weights, logs),
+        "distance": jnp.einsum("BHQM,QM->H", weights, jnp.abs(offset).astype(jnp.float32)),
+        **shares,
+        "punctuation": jnp.einsum("BHQM,BM->H", weights, jnp.float32(keys.is_punctuation)),
+        "boundary": jnp.einsum("BHQM,BM->H", weights, jnp.float32(keys.is_boundary)),
+    }
+
+
+OFFSETS = {"previous": -1, "same": 0, "next": 1}

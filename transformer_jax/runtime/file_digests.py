@@ -1,0 +1,119 @@
+"""Digests of the files of a folder, so that a flipped bit is damage and not another model or another text.
+
+CRC-32 (ISO 3309) finds every flipped bit and every burst of up to 32; it is no protection against someone who edits a file
+and its digests. zlib computes it at several GB/s a core and releases the interpreter's lock.
+"""
+
+import json
+import os
+import random
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.runtime.atomic_files import write_whole
+
+DIGESTS = "digests.json"
+SEGMENT_BYTES = 1 << 22
+_READ_BYTES = 1 << 20
+_THREADS = min(8, os.cpu_count() or 1)
+# Orbax writes them after the digests; nothing in them is restored.
+_WRITTEN_LATER = (DIGESTS, "_CHECKPOINT_METADATA", "commit_success.txt")
+
+
+class Part(NamedTuple):
+    """Part ``number`` of ``parts``: several processes that check one folder read each segment once."""
+
+    number: int = 0
+    parts: int = 1
+
+
+WHOLE = Part()
+
+
+class _Segment(NamedTuple):
+    name: str
+    number: int
+
+
+def write_digests(folder: Path) -> None:
+    """Writes ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB."""
+    names = list(_files(folder))
+    segments = list(_segments(folder, names))
+    digests: dict[str, list[int]] = {name: [] for name in names}
+    for segment, crc in zip(segments, _crcs(folder, segments), strict=True):
+        digests[segment.name].append(crc)
+    write_whole(folder / DIGESTS, json.dumps(digests))
+
+
+def has_digests(folder: Path) -> bool:
+    """Whether the folder has digests; what earlier versions wrote has none."""
+    return (folder / DIGESTS).is_file()
+
+
+def changed_files(
+    folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE, sample: int | None = None
+) -> list[str]:
+    """The files that are gone or not as they were written; of those named, or inside a folder named, in ``prefixes``.
+
+    ``sample``: reads so many segments, chosen at random. Empty where there are no digests. Opens only names that it finds in
+    the folder, never one that the digests name.
+    """
+    if not has_digests(folder):
+        return []
+    recorded = _recorded(folder)
+    if recorded is None:
+        return [DIGESTS]
+    wanted = None if prefixes is None else tuple(f"{prefix}/" for prefix in prefixes)
+    names = {name for name in recorded if wanted is None or f"{name}/".startswith(wanted)}
+    present = names & set(_files(folder))
+    segments = list(_segments(folder, sorted(present)))
+    sizes = dict.fromkeys(present, 0) | {each.name: each.number + 1 for each in segments}
+    changed = {name for name in present if sizes[name] != len(recorded[name])}
+    own = [each for each in segments[part.number :: part.parts] if each.name not in changed]
+    if sample is not None and sample < len(own):
+        own = random.sample(own, sample)
+    crcs = _crcs(folder, own)
+    changed |= {each.name for each, crc in zip(own, crcs, strict=True) if recorded[each.name][each.number] != crc}
+    return sorted(changed | (names - present))
+
+
+def _recorded(folder: Path) -> dict[str, list[int]] | None:
+    """The digests by file; None where they are damaged."""
+    try:
+        recorded = parse_json((folder / DIGESTS).read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    is_sound = isinstance(recorded, dict) and all(isinstance(crcs, list) for crcs in recorded.values())
+    return recorded if is_sound else None
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        if file.is_file() and name not in _WRITTEN_LATER:
+            yield name
+
+
+def _segments(folder: Path, names: Iterable[str]) -> Iterator[_Segment]:
+    for name in names:
+        yield from (_Segment(name, start) for start in range(-(-(folder / name).stat().st_size // SEGMENT_BYTES)))
+
+
+def _crcs(folder: Path, segments: list[_Segment]) -> list[int]:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(lambda segment: _crc(folder / segment.name, segment.number), segments))
+
+
+def _crc(path: Path, number: int) -> int:
+    crc, left = 0, SEGMENT_BYTES
+    buffer = bytearray(_READ_BYTES)
+    with path.open("rb", buffering=0) as file:
+        file.seek(number * SEGMENT_BYTES)
+        while left and (size := file.readinto(buffer)):
+            crc = zlib.crc32(memoryview(buffer)[:size], crc)
+            left -= size
+    return crc
