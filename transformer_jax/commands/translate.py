@@ -34,7 +34,8 @@ from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.sampling import SamplingRule
-    from transformer_jax.tasks.translation.translator import SentenceTooLong, Translation
+    from transformer_jax.tasks.translation.sources import SentenceTooLong
+    from transformer_jax.tasks.translation.translator import Translation
 
 
 BYTES_AT_ONCE = 1 << 16
@@ -89,7 +90,9 @@ def run(values: flags.FlagValues) -> int:
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first = next(chunks, [])
     if is_drawn:
-        translate = partial(trained.translator.sample, trained.params, rule=_rule(values), seed=values.seed)
+        from transformer_jax.tasks.translation.sampler import Sampler
+
+        translate = Sampler(trained, _rule(values), values.seed).translate
     else:
         translate = partial(trained.translator.translate, trained.params, prefix=values.prefix)
     translate = partial(translate, num_results=values.n_best)
@@ -123,7 +126,7 @@ def _translated(
     translate: "Callable[..., list[list[Translation]]]", lines: list[str], name: str, first: int
 ) -> "tuple[list[list[Translation]], SentenceTooLong | None]":
     """The translations of the lines; of those before the first that is too long, and the error that says which that is."""
-    from transformer_jax.tasks.translation.translator import SentenceTooLong
+    from transformer_jax.tasks.translation.sources import SentenceTooLong
 
     try:
         return translate(lines, name=name, first=first), None

@@ -22,8 +22,9 @@ from transformer_jax.explorer.searches import Searches
 from transformer_jax.explorer.teacher_forcing import TeacherForcing
 from transformer_jax.models.interface import call
 from transformer_jax.tasks.translation.alignment import tokens_of_pair
+from transformer_jax.tasks.translation.sources import require_translatable
 from transformer_jax.tasks.translation.trained_run import TrainedRun
-from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
+from transformer_jax.tasks.translation.translator import init_cache, limits_of
 
 
 class TranslationSubject:

@@ -21,7 +21,8 @@ from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.translation.translator import Translator, require_translatable
+from transformer_jax.tasks.translation.sources import require_translatable
+from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 

@@ -12,7 +12,7 @@ from transformer_jax.data.evaluation_batches import scoring_rows
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.pair_encoding import Sentences
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.translation.translator import require_translatable
+from transformer_jax.tasks.translation.sources import require_translatable
 
 TokenIds = list[list[int]]
 
