@@ -21,6 +21,7 @@ VIEWS: dict[str, tuple[str, dict]] = {
     "rollout": ("view=matrix&kind=decoder&measure=rollout&layer=4&palette=cividis", DARK),
     "norms": ("view=grid&kind=cross&measure=norms", {}),
     "gradient": ("view=matrix&kind=cross&measure=gradient", {}),
+    "matrix-256": ("view=matrix&kind=encoder&layer=2&head=3", {}),
     "beside": ("view=lines&kind=cross&layer=4&head=0&beside=2", {}),
     "phone": ("view=lines&kind=cross&layer=4&head=0&row=3", PHONE),
 }
