@@ -21,7 +21,6 @@ VIEWS: dict[str, tuple[str, dict]] = {
     "rollout": ("view=matrix&kind=decoder&measure=rollout&layer=4&palette=cividis", DARK),
     "norms": ("view=grid&kind=cross&measure=norms", {}),
     "gradient": ("view=matrix&kind=cross&measure=gradient", {}),
-    "matrix-256": ("view=matrix&kind=encoder&layer=2&head=3", {}),
     "beside": ("view=lines&kind=cross&layer=4&head=0&beside=2", {}),
     "phone": ("view=lines&kind=cross&layer=4&head=0&row=3", PHONE),
 }
@@ -38,7 +37,7 @@ def main() -> None:
     with headless_chromium() as browser:
         for view in options.views.split(","):
             address, window = VIEWS[view]
-            browser.open(f"{options.page.resolve().as_uri()}#{address}", **({"width": 1100, "height": 640} | window))
+            browser.open(f"{options.page.resolve().as_uri()}#{address}", **({"width": 1040, "height": 600} | window))
             # The pictures of the grid come as their blocks are unpacked.
             browser.evaluate("new Promise((done) => setTimeout(done, 1500))")
             browser.screenshot(options.output / f"{options.name}-{view}.png")
