@@ -37,7 +37,7 @@ def main() -> None:
     with headless_chromium() as browser:
         for view in options.views.split(","):
             address, window = VIEWS[view]
-            browser.open(f"{options.page.resolve().as_uri()}#{address}", **({"width": 1100, "height": 640} | window))
+            browser.open(f"{options.page.resolve().as_uri()}#{address}", **({"width": 1040, "height": 600} | window))
             # The pictures of the grid come as their blocks are unpacked.
             browser.evaluate("new Promise((done) => setTimeout(done, 1500))")
             browser.screenshot(options.output / f"{options.name}-{view}.png")

@@ -26,9 +26,17 @@ def test_a_page_of_two_texts_and_two_checkpoints(run, tmp_path, capsys):
 
 def test_a_given_translation_is_read(run, tmp_path):
     output = tmp_path / "page.html"
-    flags = ["--text=a b", "--target=b a", f"--output={output}"]
-    assert main(["explore", f"--workdir={run}", *flags]) == 0
-    (reading,) = data_of(output)["readings"]
+    for name, line in (("gold", "0-0 1-1"), ("en", "a b"), ("de", "b a")):
+        (tmp_path / name).write_text(f"{line}\n")
+    gold = [f"--gold={tmp_path}/gold", f"--gold_source={tmp_path}/en", f"--gold_target={tmp_path}/de"]
+    flags = ["--text=a b", "--target=b a", "--nosearch", "--split=validation", "--sentences=4", f"--output={output}"]
+    assert main(["explore", f"--workdir={run}", *flags, *gold]) == 0
+    data = data_of(output)
+    (statistics,) = data["statistics"]
+    assert set(statistics["kinds"]) == {"encoder", "decoder", "cross"}
+    rates = [rate for layer in statistics["kinds"]["cross"]["alignment"] for rate in layer]
+    assert set(rates) <= {0.0, 0.5, 1.0}
+    (reading,) = data["readings"]
     assert reading["translation"] == "b a"
     assert len(reading["logProbs"]) == len(reading["tokens"]["target"])
     assert sorted(reading["gradients"]) == ["cross", "decoder"]
@@ -41,6 +49,7 @@ def test_what_cannot_be_is_told(run, tmp_path, capsys):
         (["--text=a", "--target=b", "--target=c"], "--target: 2 for 1 texts"),
         (["--text=a", f"--output={tmp_path}/page.png"], "end it in .html"),
         (["--text=a", f"--against={tmp_path}"], "not a run directory"),
+        (["--text=a", "--gold=links"], "--gold: give --gold_source and --gold_target too"),
     ]
     for flags, message in cases:
         assert main(["explore", f"--workdir={run}", *flags]) == 2

@@ -136,6 +136,16 @@ def test_pointing_and_searching_name_tokens(browser, address):
     assert state(browser, "row", "column") == [2, -1]
 
 
+def test_square_root_shades_show_faint_values(browser, address):
+    browser.open(f"{address}#kind=cross")
+    browser.wait_for("currentMatrix(panels[0])")
+    faint = "stepOf(0.01, { largest: 1, isSigned: false })"
+    before, painted = browser.evaluate(faint), browser.evaluate("currentMatrix(panels[0]).bitmapColors")
+    browser.press("v")
+    assert (before, browser.evaluate(faint)) == (3, 26)
+    assert browser.evaluate("currentMatrix(panels[0]).bitmapColors") != painted
+
+
 def inspected(browser):
     return browser.evaluate("document.getElementById('inspector').textContent")
 

@@ -47,9 +47,9 @@ const MEASURES = {
 };
 const state = {
   text: 0, run: 0, beside: -1, view: "matrix", kind: "", layer: 1, head: 1, measure: "weights", zoom: 0,
-  row: -1, column: -1, node: -1, palette: "blue", theme: "",
+  row: -1, column: -1, node: -1, palette: "blue", theme: "", shades: "linear",
 };
-const AS_TEXT = ["view", "kind", "measure", "palette", "theme"];
+const AS_TEXT = ["view", "kind", "measure", "palette", "theme", "shades"];
 // In the address layers, heads, texts and runs count from 1; head 0 is the mean of all.
 const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
 const initial = { ...state };
@@ -202,7 +202,9 @@ function colorTable(isSigned) {
 }
 
 const stepOf = (value, matrix) => {
-  const share = matrix.largest ? value / matrix.largest : 0;
+  let share = matrix.largest ? value / matrix.largest : 0;
+  // Faint values stand out: of a long text most are.
+  if (state.shades === "root") share = Math.sign(share) * Math.sqrt(Math.abs(share));
   return matrix.isSigned ? Math.round(127.5 + 127.5 * share) : Math.round(255 * share);
 };
 
@@ -715,7 +717,7 @@ const statisticsView = {
 };
 
 const VIEWS = { matrix: matrixView, lines: linesView, grid: gridView, search: treeView, statistics: statisticsView };
-const paint = () => state.palette + (isDark() ? " dark" : " light");
+const paint = () => [state.palette, isDark() ? "dark" : "light", state.shades].join();
 
 // ---------------------------------------------------------------- inspector
 
@@ -865,7 +867,7 @@ const KEYS = [
   ["e d c", "encoder, decoder, cross attention"],
   ["w r n x", "weights, rollout, norms, gradient × input"],
   ["[ ]", "text before, after"], ["s", "another run beside this one"], ["+ - =", "larger, smaller, fitted"], ["/", "find a token; Enter: the next"],
-  ["Esc", "let go of a token"], ["k", "light or dark"], ["l", "colors"], ["o p", "save as SVG, PNG"], ["?", "these keys"],
+  ["Esc", "let go of a token"], ["k", "light or dark"], ["l", "colors"], ["v", "shades by the value or by its square root, for faint ones"], ["o p", "save as SVG, PNG"], ["?", "these keys"],
 ];
 
 function choice(id, options, name, isThere) {
@@ -953,6 +955,7 @@ function press(key) {
     Escape: () => set({ row: -1, column: -1, node: -1 }),
     k: () => set({ theme: isDark() ? "light" : "dark" }),
     l: () => set({ palette: cycled(Object.keys(PALETTES), state.palette, 1) }),
+    v: () => set({ shades: state.shades === "root" ? "linear" : "root" }),
     o: saveSvg, p: savePng,
     "?": () => byId("keys").open ? byId("keys").close() : byId("keys").showModal(),
   };
