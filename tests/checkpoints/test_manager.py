@@ -50,7 +50,7 @@ def test_the_last_and_the_best_are_kept(tmp_path):
     run = RunDirectory(tmp_path)
     assert [chosen_step(run, which) for which in ("best", "last", "4")] == [2, 5, 4]
     assert checkpoints.progress(4) == {"counters": {"step": 4}}
-    with pytest.raises(CheckpointError, match=r"no checkpoint '3'; there are best, last, \[2, 4, 5\]"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint '3'; kept are 2, 4, 5 \(best 2, last 5\)"):
         chosen_step(run, "3")
     checkpoints.close()
 

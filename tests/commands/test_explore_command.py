@@ -18,7 +18,7 @@ def test_a_page_of_two_texts_and_two_checkpoints(run, tmp_path, capsys):
     assert str(output) in capsys.readouterr().out
     data = data_of(output)
     assert [each["detail"] for each in data["runs"]] == ["update 30", "update 10"]
-    assert [(each["text"], each["run"]) for each in data["readings"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert sorted((each["text"], each["run"]) for each in data["readings"]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [each["kind"] for each in data["readings"][0]["attentions"]] == ["encoder", "decoder", "cross"]
     assert data["readings"][0]["gradients"] == {}
     assert "http://" not in output.read_text().replace("http://www.w3.org/2000/svg", "")

@@ -31,7 +31,7 @@ def source(cache, tmp_path_factory) -> Path:
     config = replace(tiny_config(cache), seed=1)
     with prepared(config, folder) as run:
         _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run))
+        run.checkpoints.save(run.initial.state(), _progress(run, 0))
     return folder
 
 
@@ -102,7 +102,7 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
             "tokenizer.kind: 'character', but the tokenizers are adopted from .*'word'",
         ),
         ({"init": {"tokenizer": "new"}}, "source_embedding/table would be taken from a run with other tokenizers"),
-        ({"init": {"checkpoint": "5"}}, r"no checkpoint '5'; there are best, last, \[0\]"),
+        ({"init": {"checkpoint": "5"}}, r"no checkpoint '5'; kept are 0"),
         ({"freeze": "decoder_layers_9"}, "optimizer.freeze: 'decoder_layers_9' is found in the path of no parameter"),
     ],
 )

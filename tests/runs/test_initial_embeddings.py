@@ -75,7 +75,7 @@ def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
     config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
     with prepared(config, tmp_path / "run") as run:
         _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run))
+        run.checkpoints.save(run.initial.state(), _progress(run, 0))
     file.unlink()
     require_same_run(replace(config, init=InitConfig()), str(tmp_path / "run"))
     with prepared(config, tmp_path / "run") as run:

@@ -86,7 +86,7 @@ def test_the_same_command_resumes_a_run_on_a_file(cache, tmp_path, monkeypatch):
     stated = language_model_config(cache, data={"source": "text", "file": "text.txt", "held_out": 0.1})
     with prepared(with_absolute_directory(stated), tmp_path / "run") as run:
         _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run))
+        run.checkpoints.save(run.initial.state(), _progress(run, 0))
     require_same_run(stated, str(tmp_path / "run"))
     with pytest.raises(ConfigError, match="data.held_out: the run has 0.1"):
         require_same_run(replace(stated, data=replace(stated.data, held_out=0.2)), str(tmp_path / "run"))

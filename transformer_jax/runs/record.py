@@ -234,7 +234,7 @@ class RunRecord:
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
         with self._clock.spend("checkpoint"):
-            self._checkpoints.save(state, _progress(self._run, self._log), score)
+            self._checkpoints.save(state, _progress(self._run, self._log.num_records), score)
         self._run.callback.on_checkpoint(int(state.step), self.directory.checkpoints / str(int(state.step)))
         self._goodput.saved()
         self._goodput.write(int(state.step))
@@ -271,14 +271,14 @@ def _describe_run(run: PreparedRun, report: DataReport) -> None:
     directory.write_run(devices, run.config.seed, parameters, **run.initial.origin())
 
 
-def _progress(run: PreparedRun, log: MetricsLog) -> Progress:
+def _progress(run: PreparedRun, num_records: int) -> Progress:
     """Metadata of a checkpoint: its origin, and what is needed to use it."""
     return {
         "config": to_json(run.config),
         "data": dict(run.task.identity),
         "tokenizer": tokenizers_to_json(run.task.tokenizers),
         "counters": run.counters.to_json(),
-        "num_records": log.num_records,
+        "num_records": num_records,
     }
 
 
