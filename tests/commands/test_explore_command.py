@@ -3,7 +3,11 @@
 import json
 import re
 
+import pytest
+
 from transformer_jax.__main__ import main
+
+pytestmark = pytest.mark.slow
 
 
 def data_of(path):

@@ -41,6 +41,7 @@ def test_figures_without_training_are_drawn_with_their_numbers(tmp_path, capsys)
     assert {path.read_bytes()[:4] for path in tmp_path.glob("*.png")} == {b"\x89PNG"}
 
 
+@pytest.mark.slow
 def test_a_run_stands_for_its_recipe(run, tmp_path, capsys):
     output = tmp_path / "masks.png"
     assert draw("masks", f"--workdir={run}", f"--output={output}") == 0

@@ -20,7 +20,7 @@ def rule_of(name, blocks=1):
             "task": "word_vectors",
             "batching": {"rows": 1, "row_length": 200, "blocks_per_update": blocks},
             "tokenizer": {"kind": "lower_word"},
-            "model": {"kind": "skip_gram", "d_model": 1},
+            "model": {"kind": "skip_gram", "d_model": 1, "shared_negatives": 100},
             "optimizer": {"name": name, "schedule": "constant", "learning_rate": RATE, "warmup_updates": 1},
         }
     )

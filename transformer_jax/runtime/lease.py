@@ -17,7 +17,6 @@ from pathlib import Path
 
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.runtime.distributed import say
 
 SECONDS = 60.0
 BEATS = 6
@@ -37,6 +36,9 @@ def leased(path: Path, problem: ConfigError, seconds: float = SECONDS) -> Iterat
         while not over.wait(seconds / BEATS):
             count += 1
             if _owner(path) != owner:
+                # Imported here because it imports JAX, which a command that only looks at a run does without.
+                from transformer_jax.runtime.distributed import say
+
                 say(f"{path}: another process took the lease; this one saves and ends", sys.stderr)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
