@@ -63,6 +63,16 @@ def annotations_checked(request: pytest.FixtureRequest):
 
 
 @pytest.fixture(scope="module", autouse=True)
+def plugins_of_this_file():
+    """What the tests of a file register is gone after them."""
+    from transformer_jax.config import plugins
+
+    before = {kind: dict(made) for kind, made in plugins._REGISTERED.items()}
+    yield
+    plugins._REGISTERED.update(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
 def forget_programs():
     """The programs of one file serve no other: kept, they fill memory, and the collector visits them again and again."""
     yield

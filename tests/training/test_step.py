@@ -177,8 +177,7 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
         require_rows_divide(8, 2, make_mesh(MeshConfig()).shape)
 
 
-def test_a_parameter_without_a_rule_is_an_error(monkeypatch):
-    monkeypatch.setattr("transformer_jax.training.sharding.registered", lambda kind: {})
+def test_a_parameter_without_a_rule_is_an_error():
     with pytest.raises(KeyError, match="params/strange/thing"):
         partition_of("params/strange/thing", (3, 4))
 
