@@ -1,4 +1,4 @@
-"""A language model in the explorer: its search is that of the generator, and a forced one begins as it is told."""
+"""A language model in the explorer: its search is that of the generator, and a forced one begins with its prefix."""
 
 import jax
 import numpy as np

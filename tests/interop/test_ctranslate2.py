@@ -63,7 +63,15 @@ def test_quantized_weights_are_near_and_the_run_is_left_alone(quantization, tmp_
 
 
 @pytest.mark.parametrize(
-    "settings", [{"attention": "rectified"}, {"embedding": "zero_padding"}, {"d_key": 4}, {"d_value": 4}]
+    "settings",
+    [
+        {"attention": "rectified"},
+        {"embedding": "zero_padding"},
+        {"d_key": 4},
+        {"d_value": 4},
+        {"positions": "none"},
+        {"attention": "unscaled"},
+    ],
 )
 def test_a_setting_that_the_specification_lacks_is_named(settings, tmp_path):
     model = opened(small_model(**settings))

@@ -15,7 +15,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, UNK_ID
 from transformer_jax.config import ConfigError, TransformerConfig
 from transformer_jax.data.tokenizers import tokenizer_files
 from transformer_jax.interop.matrix_layout import as_matrices, tables
-from transformer_jax.interop.opened_model import OpenedModel
+from transformer_jax.interop.opened_model import OpenedModel, require_plain_transformer
 from transformer_jax.models.build import SINUSOIDS
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -70,22 +70,8 @@ def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -
 
 def require_expressible(model: OpenedModel) -> None:
     """Raises ConfigError, naming task or setting, unless the runtime can compute the model."""
-    config = model.config.model
-    if not model.translates or config.kind != "transformer":
-        kind = f"task={model.config.task}, model.kind={config.kind}"
-        raise ConfigError(f"--format: ctranslate2 takes Transformers for translation, not {kind}; use safetensors")
-    width = config.d_model // config.num_heads
-    expressible = {
-        "attention": config.attention in ("multi_head", "biased"),
-        "embedding": config.embedding in ("scaled", "unscaled"),
-        "feed_forward": config.feed_forward in ACTIVATIONS,
-        "d_key": config.head_key_size == width,
-        "d_value": config.head_value_size == width,
-    }
-    for name, fits in expressible.items():
-        if not fits:
-            problem = f"{getattr(config, name)!r} is not in the specification of CTranslate2"
-            raise ConfigError(f"model.{name}: {problem}; export with --format=safetensors")
+    choices = {"feed_forward": ACTIVATIONS, "positions": (*SINUSOIDS, "learned")}
+    require_plain_transformer(model, "ctranslate2", "is not in the specification of CTranslate2", choices)
 
 
 def library() -> Any:

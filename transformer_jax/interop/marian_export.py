@@ -16,7 +16,7 @@ from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import ConfigError, TransformerConfig
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.interop.matrix_layout import as_matrices, tables
-from transformer_jax.interop.opened_model import OpenedModel
+from transformer_jax.interop.opened_model import OpenedModel, require_plain_transformer
 from transformer_jax.interop.public_names import halves, public_name, reordered_width
 from transformer_jax.interop.safetensors_file import write_tensors
 from transformer_jax.runtime.atomic_files import write_whole
@@ -37,24 +37,8 @@ def export(model: OpenedModel, folder: Path) -> None:
 
 def require_expressible(model: OpenedModel) -> None:
     """Raises ConfigError, naming task or setting, unless a Marian model can compute the same."""
-    config = model.config.model
-    if not model.translates or config.kind != "transformer":
-        kind = f"task={model.config.task}, model.kind={config.kind}"
-        raise ConfigError(f"--format: huggingface takes Transformers for translation, not {kind}; use safetensors")
-    width = config.d_model // config.num_heads
-    expressible = {
-        "normalization": config.normalization == "post",
-        "attention": config.attention in ("multi_head", "biased"),
-        "embedding": config.embedding in ("scaled", "unscaled"),
-        "feed_forward": config.feed_forward in ACTIVATIONS,
-        "positions": config.positions == "sinusoidal",
-        "d_key": config.head_key_size == width,
-        "d_value": config.head_value_size == width,
-    }
-    for name, fits in expressible.items():
-        if not fits:
-            problem = f"{getattr(config, name)!r} cannot be said to a Marian model"
-            raise ConfigError(f"model.{name}: {problem}; export with --format=safetensors")
+    choices = {"normalization": ("post",), "feed_forward": ACTIVATIONS, "positions": ("sinusoidal",)}
+    require_plain_transformer(model, "huggingface", "cannot be said to a Marian model", choices)
 
 
 def state_dict(model: OpenedModel) -> dict[str, np.ndarray]:

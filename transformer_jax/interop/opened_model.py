@@ -1,7 +1,7 @@
 """A trained run as formats see it: settings, tokenizers, parameters by path, teacher-forced logits, greedy decoding."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,3 +126,23 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
     trained: Any = TASKS[config.task].open_trained([ChosenRun(str(workdir), config, checkpoint)], average)
     params = jax.device_get(trained.params)
     return OpenedModel(config, tokenizers_of_run(run), trained.objective.model, params, trained.mesh, trained.steps)
+
+
+def require_plain_transformer(
+    model: OpenedModel, format_name: str, problem: str, choices: Mapping[str, Collection[str]]
+) -> None:
+    """Raises ConfigError, naming task or setting, unless a format can hold the model, a Transformer for translation.
+
+    ``choices``: the values that the format has of some settings; ``problem`` says of another that it has not.
+    """
+    config = model.config.model
+    if not model.translates or config.kind != "transformer":
+        kind = f"task={model.config.task}, model.kind={config.kind}"
+        raise ConfigError(f"--format: {format_name} takes Transformers for translation, not {kind}; use safetensors")
+    width = config.d_model // config.num_heads
+    both = {"attention": ("multi_head", "biased"), "embedding": ("scaled", "unscaled")}
+    fitting = {name: getattr(config, name) in values for name, values in {**both, **choices}.items()}
+    fitting |= {"d_key": config.head_key_size == width, "d_value": config.head_value_size == width}
+    for name, fits in fitting.items():
+        if not fits:
+            raise ConfigError(f"model.{name}: {getattr(config, name)!r} {problem}; export with --format=safetensors")

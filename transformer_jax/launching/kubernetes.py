@@ -14,6 +14,7 @@ take for success. The shell around it turns that into a failure, the JobSet star
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -61,17 +62,7 @@ class KubernetesSettings:
     seconds_to_save: int
 
     def __post_init__(self) -> None:
-        require_name(self.name)
-        for flag in ("image", "volume_claim"):
-            if getattr(self, flag) is None:
-                raise ConfigError(f"--{flag}: is missing; --help shows an example")
-        for flag in ("namespace", "image", "volume_claim", "gpu_type"):
-            if getattr(self, flag) is not None:
-                require_word(flag, getattr(self, flag))
-        if self.memory is not None:
-            require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
-        if not self.mount_path.startswith("/"):
-            raise ConfigError(f"--mount_path: {self.mount_path} must begin with /")
+        require_pod_settings(self, ("namespace", "image", "volume_claim", "gpu_type"))
         if (self.tpu is None) == (self.gpus_per_node is None):
             raise ConfigError(
                 "--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 is one process a node on its CPU"
@@ -80,6 +71,24 @@ class KubernetesSettings:
             raise ConfigError(
                 f"--nodes: {self.nodes}: the topology of --tpu says how many hosts there are; leave it out"
             )
+
+
+def require_pod_settings(settings: Any, words: Sequence[str]) -> None:
+    """Checks what every manifest has: name, image, volume and memory; ``words`` are flags that take a word.
+
+    Raises ConfigError that names the flag.
+    """
+    require_name(settings.name)
+    for flag in ("image", "volume_claim"):
+        if getattr(settings, flag) is None:
+            raise ConfigError(f"--{flag}: is missing; --help shows an example")
+    for flag in words:
+        if getattr(settings, flag) is not None:
+            require_word(flag, getattr(settings, flag))
+    if settings.memory is not None:
+        require_memory(settings.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
+    if not settings.mount_path.startswith("/"):
+        raise ConfigError(f"--mount_path: {settings.mount_path} must begin with /")
 
 
 class Hosts(NamedTuple):

@@ -9,8 +9,15 @@ import shlex
 from dataclasses import dataclass
 
 from transformer_jax.config import ConfigError
-from transformer_jax.launching.field_formats import require_memory, require_name, require_word
-from transformer_jax.launching.kubernetes import SHELL, VOLUME, Manifest, as_yaml, require_on_volume, unexpanded
+from transformer_jax.launching.kubernetes import (
+    SHELL,
+    VOLUME,
+    Manifest,
+    as_yaml,
+    require_on_volume,
+    require_pod_settings,
+    unexpanded,
+)
 from transformer_jax.launching.workload import Sweep, Training
 
 NODE = "node"
@@ -32,17 +39,7 @@ class TrainJobSettings:
     memory: str | None
 
     def __post_init__(self) -> None:
-        require_name(self.name)
-        for flag in ("image", "volume_claim"):
-            if getattr(self, flag) is None:
-                raise ConfigError(f"--{flag}: is missing; --help shows an example")
-        for flag in ("namespace", "runtime", "image", "volume_claim"):
-            if getattr(self, flag) is not None:
-                require_word(flag, getattr(self, flag))
-        if self.memory is not None:
-            require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
-        if not self.mount_path.startswith("/"):
-            raise ConfigError(f"--mount_path: {self.mount_path} must begin with /")
+        require_pod_settings(self, ("namespace", "runtime", "image", "volume_claim"))
 
 
 def train_job(settings: TrainJobSettings, workload: Training | Sweep) -> Manifest:

@@ -1,4 +1,4 @@
-"""Metrics on disk: one JSON object a line, and whatever trackers are told as well."""
+"""Metrics on disk, one JSON object a line, and in the trackers of the run."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from transformer_jax.runtime.atomic_files import read_records, write_whole
 
 
 class MetricsLog:
-    """Appends to ``metrics.jsonl`` and tells ``trackers``.
+    """Appends to ``metrics.jsonl`` and to ``trackers``.
 
     ``num_records`` counts its lines.
 

@@ -52,7 +52,7 @@ def join_processes() -> None:
 def wait_for_all(name: str) -> None:
     """A barrier: returns when all processes have called it with this name, each name once.
 
-    Collectives give up after 30 s, and end the process with frames of C++; here slow processes are awaited, and that is told.
+    Collectives time out after 30 s and abort the process with a C++ stack trace; this waits for slow processes and says so.
     Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds, 1800 where it is not set.
     """
     client = distributed_state.client

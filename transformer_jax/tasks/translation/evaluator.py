@@ -98,14 +98,26 @@ class Evaluator:
         name = self.config.data.split_name(split)
         pairs = self.pairs(name, limit)
         sums = self.loss_sums(params, name, limit)
+        references = [pair.target for pair in pairs]
+        return self.translated(params, name, pairs, references, float(sums.nll), float(sums.tokens))
+
+    def translated(
+        self,
+        params: PyTree,
+        name: str,
+        pairs: Sequence[SentencePair],
+        references: Sequence[str] | Sequence[Sequence[str]],
+        nll: float,
+        tokens: float,
+    ) -> TranslationEvaluation:
+        """Translates the sources of ``pairs``, scores them against ``references``, and reports with a given loss, in nats."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
         seconds = time.perf_counter() - started
         hypotheses = [translation.text for translation in translations]
-        nll, tokens = float(sums.nll), float(sums.tokens)
         report = EvaluationReport(
             split=name,
-            scores=score_translations(hypotheses, [pair.target for pair in pairs]),
+            scores=score_translations(hypotheses, references),
             loss=nll / tokens,
             perplexity=perplexity(nll, tokens),
             tokens_per_second=sum(len(translation.token_ids) for translation in translations) / seconds,
