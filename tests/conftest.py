@@ -74,10 +74,14 @@ def plugins_of_this_file():
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-    """The programs of one file serve no other: kept, they fill memory, and the collector visits them again and again."""
+    """The programs of one file serve no other: kept, they fill memory, and the collector visits them again and again.
+
+    What is left after that are modules that tests have imported; frozen, they are not visited after every further file.
+    """
     yield
     jax.clear_caches()
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
