@@ -43,6 +43,8 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 gc.freeze()
+# Tracing makes many objects; their cycles are collected after every file, see `forget_programs`.
+gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

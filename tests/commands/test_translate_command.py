@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from process_environment import process_environment
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands import translate as translate_command
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 
@@ -80,17 +82,17 @@ def test_translate_answers_a_pipe_before_it_is_closed(run):
         assert process.wait(timeout=60) == 0
 
 
-def test_translate_answers_whole_lines_though_a_part_of_the_next_follows(run):
-    lines = b"a b c\n" * 11_000  # More than is read at once, so that the part comes alone.
-    flags = [f"--workdir={run}", "--checkpoint=last", "--config.decoding.batch_tokens=65536", "--lines_at_once=20000"]
-    command = [sys.executable, "-m", "transformer_jax", "translate", *flags]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment()) as process:
-        process.stdin.write(lines + b"a b")
-        process.stdin.flush()
-        for _ in range(11_000):
-            assert process.stdout.readline().endswith(b"\n")
-        process.stdin.close()
-        assert process.wait(timeout=60) == 0
+def test_whole_lines_are_answered_though_a_part_of_the_next_follows(monkeypatch):
+    monkeypatch.setattr(translate_command, "BYTES_AT_ONCE", 4)
+    receiving, sending = os.pipe()
+    with open(receiving, "rb") as source, open(sending, "wb", buffering=0) as sink:
+        lines = translate_command._lines(source, "pipe")
+        sink.write(b"a b c\nd")
+        assert [next(lines), next(lines)] == ["a b c", None]
+        sink.write(b" e\nf")
+        assert [next(lines), next(lines)] == ["d e", None]
+        sink.close()
+        assert list(lines) == ["f"]
 
 
 def test_translate_reads_files_as_training_does(run, tmp_path):

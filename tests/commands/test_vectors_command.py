@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from libraries import library
 
 from transformer_jax.__main__ import main
 from transformer_jax.word_vectors.formats import read_vectors
 
-pytest.importorskip("sklearn")
+library("sklearn", "vectors")
 
 SENTENCES = "I hope you know, I love you\nI hope you know\nI love you\n"
 VECTORS = "man 1 0 0\nwoman 1 1 0\nking 1 0 1\nqueen 1 1 1\napple -1 0 0.1\n"

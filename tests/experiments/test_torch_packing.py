@@ -1,12 +1,12 @@
 """The other side of the training benchmark: packed sentences are to it what they are alone."""
 
 import numpy as np
-import pytest
+from libraries import library
 
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import TransformerConfig
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = library("torch")
 
 
 def test_packed_sentences_do_not_see_each_other(benchmark_module):

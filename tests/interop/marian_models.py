@@ -5,11 +5,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import torch
-import transformers
 from interop.small_models import TEXTS, tokenizers_of
+from libraries import library
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS
+
+torch, transformers = library("torch", "export"), library("transformers", "export")
 
 SIZES = {
     "d_model": 16,
@@ -47,7 +48,7 @@ def save_marian(folder: Path, *, updates: int = 0, **settings: object) -> None:
     (folder / "tokenizer_config.json").write_text('{"source_lang": "eng", "target_lang": "deu"}')
 
 
-def train(model: transformers.MarianMTModel, updates: int) -> None:
+def train(model: "transformers.MarianMTModel", updates: int) -> None:
     """Learns to copy random tokens."""
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     draw = np.random.default_rng(0)

@@ -6,13 +6,14 @@ import shutil
 import numpy as np
 import pytest
 from interop.small_models import TEXTS, opened, small_model
+from libraries import library
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError
 from transformer_jax.interop import archive_reader
 from transformer_jax.interop.safetensors_file import read_tensors, write_tensors
 
-pytest.importorskip("safetensors", reason="safetensors is not installed: pip install transformer_jax[export]")
+library("safetensors", "export")
 
 
 @pytest.fixture(scope="module")

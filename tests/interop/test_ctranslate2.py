@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from interop.small_models import TEXTS, opened, small_model
+from libraries import library
 
 from transformer_jax.config import ConfigError
 from transformer_jax.interop import ctranslate2_export
@@ -10,7 +11,7 @@ from transformer_jax.interop.formats import open_counterpart
 from transformer_jax.interop.opened_model import Example
 from transformer_jax.interop.parity import compare, token_log_probabilities
 
-pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install transformer_jax[export]")
+library("ctranslate2", "export")
 
 VARIANTS = {
     "published": {},

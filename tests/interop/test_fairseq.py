@@ -5,6 +5,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 from interop.small_models import opened
+from libraries import library
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError
@@ -12,9 +13,7 @@ from transformer_jax.interop import fairseq_reader
 from transformer_jax.interop.opened_model import Example
 from transformer_jax.interop.vocabulary_order import vocabulary_order
 
-REASON = "is not installed: pip install transformer_jax[export]"
-torch = pytest.importorskip("torch", reason=f"torch {REASON}")
-transformers = pytest.importorskip("transformers", reason=f"transformers {REASON}")
+torch, transformers = library("torch", "export"), library("transformers", "export")
 
 WORDS = [f"w{n}" for n in range(30)]
 SETTINGS = {

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interop.marian_models import save_marian
 from interop.small_models import TEXTS, opened, small_model
+from libraries import library
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError
@@ -14,11 +16,7 @@ from transformer_jax.interop.formats import open_counterpart
 from transformer_jax.interop.parity import compare
 from transformer_jax.interop.torch_weights import load_tensors_only
 
-REASON = "is not installed: pip install transformer_jax[export]"
-torch = pytest.importorskip("torch", reason=f"torch {REASON}")
-pytest.importorskip("transformers", reason=f"transformers {REASON}")
-# Imports both.
-save_marian = pytest.importorskip("interop.marian_models").save_marian
+torch = library("torch", "export")
 
 
 @pytest.fixture(scope="module")

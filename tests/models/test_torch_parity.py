@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from libraries import library
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.layers.normalization import EPSILON
@@ -13,7 +14,7 @@ from transformer_jax.models.interface import shift_right
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import label_smoothed_cross_entropy
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = library("torch")
 
 CONFIG = TransformerConfig(
     num_encoder_layers=2, num_decoder_layers=2, d_model=32, d_ff=64, num_heads=4, dropout=0.0, embedding_dropout=0.0

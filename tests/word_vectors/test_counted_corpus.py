@@ -4,6 +4,7 @@ import lzma
 
 import numpy as np
 import pytest
+from libraries import library
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.word_vectors import vectorizers
@@ -11,8 +12,8 @@ from transformer_jax.word_vectors.counted_corpus import count_corpus
 from transformer_jax.word_vectors.sparse_files import read_sparse, write_sparse
 from transformer_jax.word_vectors.vectorizers import CountingConfig, count_terms, make_vectorizer
 
-pytest.importorskip("sklearn")
-scipy_sparse = pytest.importorskip("scipy.sparse")
+library("sklearn", "vectors")
+scipy_sparse = library("scipy.sparse", "vectors")
 
 LINES = ["I hope you know, I love you", "I hope you know", "", "I love you", "snow in Oslo"]
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from libraries import library
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.word_vectors.projection import analogy_plane, project
 
-pytest.importorskip("sklearn")
+library("sklearn", "vectors")
 
 
 def distances(points):

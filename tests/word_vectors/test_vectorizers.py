@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from libraries import library
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.word_vectors.cooccurrence_table import cooccurrence_table
@@ -17,7 +18,7 @@ from transformer_jax.word_vectors.vectorizers import (
     top_terms,
 )
 
-pytest.importorskip("sklearn")
+library("sklearn", "vectors")
 
 SENTENCES = ["I hope you know, I love you", "I hope you know", "I love you"]
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from tensorboardX import SummaryWriter
-
 from transformer_jax.config import ConfigError, ExperimentConfig, flatten
 from transformer_jax.config.plugins import registered
 from transformer_jax.runtime.atomic_files import write_whole
@@ -36,6 +34,9 @@ class TensorBoard:
     """Events in the folder of the run; those of a killed run beyond ``first_update`` are purged."""
 
     def __init__(self, folder: Path, config: ExperimentConfig | None, first_update: int) -> None:
+        # Where PyTorch is installed, this imports it.
+        from tensorboardX import SummaryWriter
+
         self._events = SummaryWriter(str(folder), purge_step=first_update + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
