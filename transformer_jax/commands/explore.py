@@ -60,7 +60,9 @@ def define_flags(values: flags.FlagValues) -> None:
         "first_word", 0, "number of the first word in the gold file", flag_values=values, lower_bound=0, upper_bound=1
     )
     flags.DEFINE_boolean("serve", False, "serve the page from the run, on 127.0.0.1 only", flag_values=values)
-    flags.DEFINE_integer("port", 8000, "where to serve; 0 is any free port", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer(
+        "port", 8000, "where to serve; 0 is any free port", flag_values=values, lower_bound=0, upper_bound=65535
+    )
     flags.DEFINE_string("output", None, "the page (default: explore.html in the run directory)", flag_values=values)
 
 
@@ -168,7 +170,7 @@ def _serve(
         return opened[run].reader.forced(text, prefix)
 
     server = make_local_server(make_app(render, force), listener)
-    print(f"http://{HOST}:{server.server_port}/ until Ctrl-C", flush=True)
+    print(f"http://{HOST}:{server.port}/ until Ctrl-C", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
     return 0

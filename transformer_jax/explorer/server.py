@@ -79,7 +79,7 @@ def listen_locally(port: int) -> socket.socket:
     """A port of 127.0.0.1, taken at once; 0 is any free one. Raises ConfigError when it cannot be had."""
     try:
         return socket.create_server((HOST, port))
-    except (OSError, OverflowError):
+    except OSError:
         raise ConfigError(f"--port: {port} cannot be used on {HOST}; give another, or 0 for any free one") from None
 
 
