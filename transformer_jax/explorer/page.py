@@ -75,7 +75,7 @@ class Page:
                 "kind": each.kind,
                 "title": TITLES[name],
                 "source": each.source,
-                "values": np.round(values, 4).tolist(),
+                "values": np.round(np.asarray(values, np.float64), 4).tolist(),
             }
             for each in statistics
             for name, values in each.values.items()

@@ -123,8 +123,8 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
     }
     errors = {
         "closed form": (shifts, numbers.closed_form),
-        "least squares, fitted positions": (shifts, numbers.fitted),
-        "least squares, later positions": (shifts, numbers.held_out),
+        "least squares, fitted": (shifts, numbers.fitted),
+        "least squares, later": (shifts, numbers.held_out),
         "1e-5": (shifts[[0, -1]], np.array([1e-5, 1e-5])),
     }
     matrix = shift_matrix(SHOWN_SHIFT, table.shape[1])[:width, :width]

@@ -73,10 +73,8 @@ class LinePanel:
             place: dict[str, Any] = {}
             if self.has_room_above:
                 low, high = axes.get_ylim()
-                axes.set_ylim(
-                    low,
-                    high * (high / low) ** ROOM_ABOVE if self.y_scale == "log" else high + (high - low) * ROOM_ABOVE,
-                )
+                is_log = self.y_scale == "log"
+                axes.set_ylim(top=high * (high / low) ** ROOM_ABOVE if is_log else high + (high - low) * ROOM_ABOVE)
                 place = {"loc": "upper left", "ncols": 2}
             legend = axes.legend(prop=font(7.5), framealpha=0.85, edgecolor="none", labelcolor=INK, **place)
             for text in legend.get_texts():
