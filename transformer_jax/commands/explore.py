@@ -121,7 +121,7 @@ def _tables(values: flags.FlagValues, reader: "Reader", aligned: "Aligned | None
     """The averages of the heads of a run over --split, and their alignment error rates; none where none is asked for."""
     from transformer_jax.explorer.head_statistics import HeadStatistics
 
-    source = f"the first {values.sentences} of {values.split}"
+    source = f"averages over the first {values.sentences} of {values.split}"
     of_split = reader.statistics(values.split, values.sentences) if values.split else []
     found = [replace(each, source=source) for each in of_split]
     if aligned:
