@@ -1,4 +1,4 @@
-"""Names in messages: the nearest known one, natural sort order (10 after 9), and nothing that a terminal would obey."""
+"""Names: the nearest known one, natural sort order (10 after 9), and whether they are text at all."""
 
 import difflib
 import re
@@ -13,11 +13,6 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 def natural_order(name: str) -> list[tuple[int, str]]:
     """A sort key that compares numbers by value: ``layer_9`` is ``[(0, "layer_"), (9, ""), (0, "")]``, before ``layer_10``."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
-
-
-def printable(text: str) -> str:
-    r"""The text with what cannot be printed escaped: ``\x1b`` as four characters, which no terminal obeys."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def is_unicode(text: str) -> bool:

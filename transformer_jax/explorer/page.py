@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.config.names import printable
 from transformer_jax.explorer.head_statistics import STATISTICS, HeadStatistics
 from transformer_jax.explorer.packing import Blocks
 from transformer_jax.explorer.reading import AttentionReading, Reading
@@ -52,7 +51,7 @@ class Page:
         """
         if not reading.is_finite:
             name = self._data["runs"][run]["name"]
-            raise DataError(f"text {text + 1}, {printable(reading.text)!r}: NaN or infinity in the model of {name}")
+            raise DataError(f"text {text + 1}, {reading.text!r}: NaN or infinity in the model of {name}")
         self._data["readings"].append(
             {
                 "text": text,

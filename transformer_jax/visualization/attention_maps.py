@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from transformer_jax.config.names import printable
 from transformer_jax.visualization import canvas
 from transformer_jax.visualization.canvas import FAINT_INK, HAIRLINE, INK, font
 
@@ -101,7 +100,8 @@ def draw_attention(
 
 def visible_piece(piece: str) -> str:
     """Returns a token as an axis shows it: the word start of sentencepiece as an open box, unprintables escaped."""
-    return printable(piece.replace(WORD_START, SPACE_MARK).replace(" ", SPACE_MARK))
+    shown = piece.replace(WORD_START, SPACE_MARK).replace(" ", SPACE_MARK)
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 
 
 def _checked_layers(weights: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
