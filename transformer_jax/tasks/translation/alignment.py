@@ -56,13 +56,13 @@ def attention_of_pair(trained: TrainedRun, source: str, target: str, kind: str) 
 
 
 def attentions_of_pair(trained: TrainedRun, source: str, target: str) -> dict[str, PairAttention]:
-    """All attention of a teacher-forced pass by kind. Row ``i`` of the decoder is the position that predicts piece ``i``."""
+    """All attention of a teacher-forced pass by kind, cross attention first. Row ``i`` of the decoder is the position that predicts piece ``i``."""
     source_ids, target_ids, source_pieces, target_pieces = tokens_of_pair(trained.tokenizers, source, target)
     sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
     maps = jax.device_get(jax.jit(partial(attention_maps, trained.model))(trained.params, *sides))
     axes = {"source": source_pieces, "target": target_pieces, "input": ["<s>", *target_pieces[:-1]]}
     found = {}
-    for kind, layers in layers_by_kind(maps).items():
+    for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda each: each[0] != "cross"):
         prefix, _, rows, columns = KINDS[kind]
         # A recurrent decoder has one attention, whatever its layers.
         is_layered = any("layers_" in path for path in layers)
