@@ -56,7 +56,10 @@ def attention_of_pair(trained: TrainedRun, source: str, target: str, kind: str) 
 
 
 def attentions_of_pair(trained: TrainedRun, source: str, target: str) -> dict[str, PairAttention]:
-    """All attention of a teacher-forced pass by kind, cross attention first. Row ``i`` of the decoder is the position that predicts piece ``i``."""
+    """All attention of a teacher-forced pass by kind, cross attention first.
+
+    Row ``i`` of the decoder is the position that predicts piece ``i``.
+    """
     source_ids, target_ids, source_pieces, target_pieces = tokens_of_pair(trained.tokenizers, source, target)
     sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
     maps = jax.device_get(jax.jit(partial(attention_maps, trained.model))(trained.params, *sides))
