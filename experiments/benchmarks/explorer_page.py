@@ -24,7 +24,7 @@ from transformer_jax.explorer.attention_readings import attention_readings
 from transformer_jax.explorer.page import Page, RunName
 from transformer_jax.explorer.reading import AttentionReading, NamedArray, Reading
 from transformer_jax.explorer.teacher_forcing import TeacherForcing
-from transformer_jax.explorer.translation_subject import with_rollout
+from transformer_jax.explorer.translation_reader import with_rollout
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 

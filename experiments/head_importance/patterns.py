@@ -20,7 +20,8 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import load_run_config
 from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.data.tokenizers.pair_encoding import joined
+from transformer_jax.models.attention_kinds import layers_by_kind
 from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
@@ -65,12 +66,10 @@ def encoded(trained: TrainedRun) -> Iterator[Sentence]:
     maps = jax.jit(partial(attention_maps, trained.model))
     for start in range(0, len(ids), ROWS):
         part = ids[start : start + ROWS]
-        lengths = np.array([len(each) for each in part], np.int32)
-        flat = np.concatenate([np.asarray(each, np.int32) for each in part])
-        source = token_rows(Sentences(flat, lengths), np.minimum(np.arange(ROWS + 1), len(part)), width)
+        source = token_rows(joined(part), np.minimum(np.arange(ROWS + 1), len(part)), width)
         target = Tokens.from_ids(np.full((ROWS, 1), EOS_ID, np.int32))
         found = maps(trained.params, source, target)
-        layers = np.stack([np.asarray(found[name]) for name in found if name.startswith("encoder")])
+        layers = np.stack([np.asarray(weights) for weights in layers_by_kind(found)["encoder"].values()])
         for row, each in enumerate(part):
             pieces = tokenizer.pieces(each[:-1])
             words = [word_at(pieces, place) for place in range(len(pieces))]

@@ -18,6 +18,7 @@ VIEWS: dict[str, tuple[str, dict]] = {
     "grid": ("view=grid&kind=encoder", DARK),
     "search": ("view=search", {}),
     "statistics": ("view=statistics&kind=decoder", {}),
+    "alignment": ("view=statistics&kind=cross&layer=2&head=4", {"height": 720}),
     "rollout": ("view=matrix&kind=decoder&measure=rollout&layer=4&palette=cividis", DARK),
     "norms": ("view=grid&kind=cross&measure=norms", {}),
     "gradient": ("view=matrix&kind=cross&measure=gradient", {}),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_a_page_of_two_texts_and_two_checkpoints(run, tmp_path, capsys):
     output = tmp_path / "page.html"
     flags = ["--text=a b c d", "--text=d c b a", f"--against={run}:10", f"--output={output}", "--nogradients"]
     assert main(["explore", f"--workdir={run}", "--checkpoint=last", *flags]) == 0
-    assert str(output) in capsys.readouterr().out
+    assert capsys.readouterr().out == f"{output}\n"
     data = data_of(output)
     assert [each["detail"] for each in data["runs"]] == ["update 30", "update 10"]
     assert sorted((each["text"], each["run"]) for each in data["readings"]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -36,17 +37,26 @@ def test_a_given_translation_is_read(run, tmp_path):
     flags = ["--text=a b", "--target=b a", "--nosearch", "--split=validation", "--sentences=4", f"--output={output}"]
     assert main(["explore", f"--workdir={run}", *flags, *gold]) == 0
     data = data_of(output)
-    (statistics,) = data["statistics"]
-    assert set(statistics["kinds"]) == {"encoder", "decoder", "cross"}
-    rates = [rate for layer in statistics["kinds"]["cross"]["alignment"] for rate in layer]
-    assert set(rates) <= {0.0, 0.5, 1.0}
+    (alignment,) = (each for each in data["statistics"] if each["title"] == "alignment error rate")
+    assert alignment["source"] == "1 pairs of gold"
+    assert {rate for layer in alignment["values"] for rate in layer} <= {0.0, 0.5, 1.0}
+    others = [each for each in data["statistics"] if each is not alignment]
+    assert {each["kind"] for each in others} == {"encoder", "decoder", "cross"}
+    assert {each["source"] for each in others} == {"averages over the first 4 of validation"}
     (reading,) = data["readings"]
     assert reading["translation"] == "b a"
     assert len(reading["logProbs"]) == len(reading["tokens"]["target"])
     assert sorted(reading["gradients"]) == ["cross", "decoder"]
 
 
-def test_what_cannot_be_is_told(run, tmp_path, capsys):
+@pytest.fixture
+def taken():
+    """A port that another program has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def test_what_cannot_be_is_told(run, tmp_path, capsys, taken):
     cases = [
         ([], "--text: give a text, or --texts=FILE"),
         (["--text= "], "none of them may be empty"),
@@ -54,6 +64,8 @@ def test_what_cannot_be_is_told(run, tmp_path, capsys):
         (["--text=a", f"--output={tmp_path}/page.png"], "end it in .html"),
         (["--text=a", f"--against={tmp_path}"], "not a run directory"),
         (["--text=a", "--gold=links"], "--gold: give --gold_source and --gold_target too"),
+        (["--text=a\udcff"], r"--text: 'a\udcff' is not valid UTF-8"),
+        (["--text=a", "--serve", f"--port={taken.getsockname()[1]}"], "cannot be used on 127.0.0.1"),
     ]
     for flags, message in cases:
         assert main(["explore", f"--workdir={run}", *flags]) == 2

@@ -7,7 +7,6 @@ import pytest
 
 from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.decoding.beam_search import Rules, beam_search
-from transformer_jax.decoding.forced_prefix import cache_with_prefixes, padded_prefixes, step_after_prefix
 from transformer_jax.decoding.search_trace import SearchTrace
 from transformer_jax.explorer.search_tree import DROPPED, FINISHED, KEPT, build_tree
 
@@ -70,9 +69,11 @@ def test_every_node_has_the_log_probability_of_its_prefix(lookup_model, traced):
 def test_following_tokens_are_the_most_probable_ones(lookup_model, traced):
     table, tree, _ = traced
     log_probs = lookup_model.log_softmax(table[lookup_model.context_of(())])
+    log_probs[[PAD_ID, BOS_ID]] = -np.inf
     assert [each.token for each in tree.first] == np.argsort(-log_probs)[:4].tolist()
     kept = next(node for node in tree.nodes if node.status == KEPT)
     log_probs = lookup_model.log_softmax(table[lookup_model.context_of((kept.token,))])
+    log_probs[[PAD_ID, BOS_ID]] = -np.inf
     assert [each.log_prob for each in kept.following] == pytest.approx(sorted(log_probs)[::-1][:4], abs=1e-4)
 
 
@@ -94,17 +95,18 @@ def test_a_forced_search_finds_the_best_that_begins_so(lookup_model, traced):
     @jax.jit
     def search(cache, prefixes):
         return beam_search(
-            step_after_prefix(lookup_model.step),
-            cache_with_prefixes(cache, prefixes),
+            lookup_model.step,
+            cache,
             max_lengths=jnp.full(3, 4),
             max_length=4,
             beam_width=wide,
             length_penalty=ALPHA,
             num_results=1,
+            forced=prefixes,
         )
 
     cache = lookup_model.make_cache(tables, wide, 4)
-    found = jax.device_get(search(cache, padded_prefixes(prefixes, 3, 4)))
+    found = jax.device_get(search(cache, np.array([[3, 4, 0, 0], [5, 0, 0, 0], [6, 3, 2, 0]])))
     for row, prefix in enumerate(prefixes):
         every = lookup_model.exhaustive_search(table, 4, ALPHA)
         best = next(each for each in every if each.ids[: len(prefix)] == prefix)

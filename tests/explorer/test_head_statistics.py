@@ -61,19 +61,33 @@ def test_punctuation_is_told_from_letters():
 
 def test_error_rates_of_heads():
     diagonal, turned = np.eye(3)[None], np.array([[[0, 1, 0], [1, 0, 0], [0, 0, 1.0]]])
-    weights = np.stack([np.concatenate([diagonal, turned])])
+    weights = [(0, np.stack([np.concatenate([diagonal, turned])]))]
     gold = read_gold(["0-0 1-1"], "gold")
 
     class Words:
         def surfaces(self, text):
             return [b"a", b" b"]
 
-    rates = head_error_rates(
-        lambda source, target: weights, TokenizerPair(Words(), Words()), [("a b", "a b")], gold, "gold"
-    )
-    assert rates.tolist() == [[0.0, 1.0]]
+    tokenizers, pairs = TokenizerPair(Words(), Words()), [("a b", "a b")]
+    assert head_error_rates(weights, tokenizers, pairs, gold, "gold").tolist() == [[0.0, 1.0]]
     with pytest.raises(DataError, match="links word 7"):
-        beyond = read_gold(["7-0"], "gold")
-        head_error_rates(
-            lambda source, target: weights, TokenizerPair(Words(), Words()), [("a b", "a b")], beyond, "gold"
-        )
+        head_error_rates(weights, tokenizers, pairs, read_gold(["7-0"], "gold"), "gold")
+    with pytest.raises(DataError, match="gold: no pairs"):
+        head_error_rates([], tokenizers, [], [], "gold")
+
+
+def test_layer_ten_comes_after_layer_nine(monkeypatch):
+    # As jit returns them: sorted as text.
+    paths = sorted(f"decoder_layers_{layer}/self_attention" for layer in range(11))
+    maps = {path: jnp.full((1, 1, 16, 16), float(path.split("_")[2].split("/")[0])) for path in paths}
+    monkeypatch.setattr(head_statistics, "attention_maps", lambda model, params, *inputs: maps)
+    (found,) = head_statistics.head_statistics(None, {}, [Letters()], [[[2]]])
+    assert found.values["same"].ravel().tolist() == list(range(11))
+
+
+def test_no_batch_is_wider_than_the_model_reads():
+    ids = [4] * 15 + [2]
+    (tokens,) = next(head_statistics._batches([[[*ids, *ids]]], 40))
+    assert tokens.ids.shape[1] == 32
+    (tokens,) = next(head_statistics._batches([[[*ids, *ids, 2]]], 40))
+    assert tokens.ids.shape[1] == 40

@@ -1,10 +1,14 @@
 import base64
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from explorer.made_readings import made_reading
 
+from transformer_jax.config import DataError
 from transformer_jax.explorer.packing import Blocks, quantized
+from transformer_jax.explorer.page import Page, RunName
 from transformer_jax.explorer.reading import NamedArray
 
 
@@ -41,3 +45,14 @@ def test_every_layer_is_a_block_of_its_own():
 def test_axes_must_fit():
     with pytest.raises(ValueError, match="do not fit"):
         NamedArray(("layer",), np.zeros((2, 2)))
+
+
+def test_a_reading_that_is_not_finite_is_refused_by_name():
+    reading = made_reading(["a", "</s>"], ["b", "</s>"])
+    reading.attentions[1].weights.values[0, 0, 1, 1] = np.nan
+    page = Page("page", [RunName("broken", "update 1")])
+    with pytest.raises(DataError, match="text 1, 'a </s>': NaN or infinity in the model of broken"):
+        page.add_reading(reading, text=0, run=0)
+    reading = made_reading(["a", "</s>"], ["b", "</s>"])
+    page.add_reading(replace(reading, log_probs=[-0.5, -1.0]), text=0, run=0)
+    assert "NaN" not in page.html().split('id="data">')[1].split("</script>")[0]

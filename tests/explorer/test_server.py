@@ -1,6 +1,7 @@
 """The served page: on this machine only, and no path from other pages to the run."""
 
 import json
+import socket
 import threading
 import urllib.request
 
@@ -8,13 +9,13 @@ import pytest
 
 from transformer_jax.config import ConfigError
 from transformer_jax.explorer.search_tree import Forced
-from transformer_jax.explorer.server import make_app, make_local_server
+from transformer_jax.explorer.server import listen_locally, make_app, make_local_server
 
 
 def force(run, text, prefix):
     if run:
         raise ConfigError("run: 1 is not one of 1 runs")
-    return Forced(tuple(prefix), f"{text}!", -1.0, -2.0) if len(prefix) < 3 else None
+    return Forced(tuple(prefix), f"{text}!", -1.0, -2.0)
 
 
 @pytest.fixture
@@ -33,8 +34,13 @@ def test_pages_and_forced_decoding(client):
     ("asked", "status", "message"),
     [
         ({"run": 1, "text": "a", "prefix": [5]}, 400, "not one of 1 runs"),
-        ({"run": 0, "text": "a", "prefix": [5, 6, 7]}, 404, "no room"),
         ({"run": 0, "text": "a", "prefix": ["x"]}, 400, "expected run"),
+        ({"run": 0, "text": "a", "prefix": [1e300]}, 400, "expected run"),
+        ({"run": 0, "text": "a", "prefix": [True]}, 400, "expected run"),
+        ({"run": 0, "text": "a", "prefix": "12"}, 400, "expected run"),
+        ({"run": 1e300, "text": "a", "prefix": []}, 400, "expected run"),
+        ({"run": 0, "text": "\ud800", "prefix": []}, 400, "expected run"),
+        ({"run": 0, "text": " ", "prefix": []}, 400, "expected run"),
         ({"text": "a"}, 400, "expected run"),
         ([], 400, "expected run"),
     ],
@@ -50,20 +56,30 @@ def test_other_names_and_other_origins_are_refused(client):
         "/forced", data='{"run": 0}', headers={"content-type": "text/plain"}, base_url="http://127.0.0.1"
     )
     assert plain.status_code == 415
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        asked = client.get("/?text=a", base_url="http://127.0.0.1", headers={"sec-fetch-site": site})
+        assert asked.status_code == status
 
 
-def test_it_listens_on_this_machine_only():
-    server = make_local_server(make_app(lambda text: "page", force), 0)
-    assert server.server_address[0] == "127.0.0.1"
-    with pytest.raises(ConfigError, match="--port"):
-        make_local_server(make_app(lambda text: "page", force), server.server_port)
-    thread = threading.Thread(target=server.handle_request)
-    thread.start()
-    body = json.dumps({"run": 0, "text": "a", "prefix": [5]}).encode()
-    asked = urllib.request.Request(
-        f"http://127.0.0.1:{server.server_port}/forced", body, {"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(asked, timeout=10) as answer:
-        assert json.load(answer)["text"] == "a!"
-    thread.join()
-    server.server_close()
+def test_a_port_is_this_machines_own_and_taken_at_once():
+    with listen_locally(0) as listener:
+        host, port = listener.getsockname()
+        assert host == "127.0.0.1"
+        with pytest.raises(ConfigError, match="--port"):
+            listen_locally(port)
+
+
+def test_an_idle_connection_blocks_no_other():
+    with listen_locally(0) as listener:
+        server = make_local_server(make_app(lambda text: "page", force), listener)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        body = json.dumps({"run": 0, "text": "a", "prefix": [5]}).encode()
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{server.port}/forced", body, {"content-type": "application/json"}
+        )
+        with socket.create_connection(listener.getsockname()), urllib.request.urlopen(asked, timeout=10) as answer:
+            assert json.load(answer)["text"] == "a!"
+        server.shutdown()
+        thread.join()
+        server.server_close()

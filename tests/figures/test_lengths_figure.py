@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import resolve
+from transformer_jax.config import DataError, resolve
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.figures.lengths import ROWS, loss_by_length, names_of
 from transformer_jax.training.losses import LossSums
@@ -37,10 +37,13 @@ def made_up_run(sentences):
 
 def test_losses_are_means_over_the_tokens_of_a_length():
     found = loss_by_length(made_up_run(["d" * 4] * (ROWS + 2) + ["n"] * 3 + ["too", "few"]))
-    assert found.lengths.tolist() == [2, 5]
-    assert found.counts.tolist() == [3, ROWS + 2]
-    np.testing.assert_allclose(found.loss, [(1.10 + 0.02) / 2, (4 * 1.00 + 0.02) / 5], rtol=1e-5)
-    assert found.loss[1] == pytest.approx(0.804)
+    assert found.lengths.tolist() == [2, 4, 5]
+    assert found.counts.tolist() == [3, 2, ROWS + 2]
+    drawn = found.drawn
+    assert (drawn.lengths.tolist(), drawn.counts.tolist()) == ([2, 5], [3, ROWS + 2])
+    np.testing.assert_allclose(drawn.loss, [(1.10 + 0.02) / 2, (4 * 1.00 + 0.02) / 5], rtol=1e-5)
+    with pytest.raises(DataError, match="no length of target has 3 sentences"):
+        _ = loss_by_length(made_up_run(["a", "bc"])).drawn
 
 
 def test_runs_are_called_by_what_differs():

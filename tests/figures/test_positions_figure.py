@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, resolve
-from transformer_jax.figures.positions import cosines, learned_table, position_numbers, shift_matrix
+from transformer_jax.figures.positions import cosines, learned_table, make, position_numbers, shift_matrix
 from transformer_jax.figures.subject import Subject
 from transformer_jax.layers.positions import sinusoid_table
 
@@ -50,3 +50,18 @@ def test_the_learned_table_is_found_and_missed():
         learned_table({"embedding": {"table": table}})
     with pytest.raises(ConfigError, match="--workdir: this figure is of a trained run"):
         _ = Subject("configs/quickstart.py", resolve("configs/quickstart.py", [])).trained
+
+
+@pytest.mark.parametrize("recipe", ["configs/seq2seq.py:bahdanau", "configs/word_vectors.py"])
+def test_a_model_without_positions_has_no_picture(recipe, tmp_path):
+    with pytest.raises(ConfigError, match="no positional encodings"):
+        make(Subject(recipe, resolve(recipe, [])), tmp_path / "positions.png")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [("none", "no positional encodings"), ("learned", "or a run that has learned them")]
+)
+def test_a_recipe_without_sinusoids_has_none_to_draw(kind, message, tmp_path):
+    config = resolve("configs/quickstart.py", [("model.positions", kind)])
+    with pytest.raises(ConfigError, match=message):
+        make(Subject("configs/quickstart.py", config), tmp_path / "positions.png")

@@ -14,6 +14,7 @@ continuation of the search can be asked for, and every other text. docs/explorer
 """
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,17 @@ from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, run_config, split_checkpoint
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.names import is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from socket import socket
 
     from transformer_jax.evaluation.word_alignment import GoldAlignment
+    from transformer_jax.explorer.head_statistics import HeadStatistics
     from transformer_jax.explorer.page import Page
+    from transformer_jax.explorer.readers import OpenedReader, Reader
     from transformer_jax.explorer.search_tree import Forced
-    from transformer_jax.explorer.subjects import OpenedRun
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
@@ -56,13 +60,15 @@ def define_flags(values: flags.FlagValues) -> None:
         "first_word", 0, "number of the first word in the gold file", flag_values=values, lower_bound=0, upper_bound=1
     )
     flags.DEFINE_boolean("serve", False, "serve the page from the run, on 127.0.0.1 only", flag_values=values)
-    flags.DEFINE_integer("port", 8000, "where to serve; 0 is any free port", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer(
+        "port", 8000, "where to serve; 0 is any free port", flag_values=values, lower_bound=0, upper_bound=65535
+    )
     flags.DEFINE_string("output", None, "the page (default: explore.html in the run directory)", flag_values=values)
 
 
 def run(values: flags.FlagValues) -> int:
-    """Writes the page; 0."""
-    from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
+    """Writes the page, or serves it; 0."""
+    from transformer_jax.checkpoints.run_directory import ChosenRun
 
     chosen = [ChosenRun(values.workdir, run_config(values), values.checkpoint)]
     for text in values.against:
@@ -72,62 +78,99 @@ def run(values: flags.FlagValues) -> int:
     targets = values.target or [None] * len(texts)
     if len(targets) != len(texts):
         raise ConfigError(f"--target: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
-    path = Path(values.output or RunDirectory(values.workdir).path / "explore.html").expanduser()
-    if path.suffix != ".html":
-        raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
+    aligned = _gold_pairs(values)
+    # What can fail at once does, before anything is computed.
+    listener = _listener(values) if values.serve else None
+    path = None if values.serve else _output(values)
 
-    from transformer_jax.explorer.subjects import open_run
-    from transformer_jax.runtime.atomic_files import require_writable, write_whole
+    from transformer_jax.explorer.readers import open_reader
+    from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.runtime.compilation_cache import start_jax
 
-    require_writable(path.parent, "--output" if values.output else "--workdir")
-    aligned = _gold_pairs(values)
     start_jax(chosen[0].config.data.cache_directory)
-    opened = [open_run(each, values.average) for each in chosen]
-    page = _page(values, opened, list(zip(texts, targets, strict=True)), aligned)
-    if values.serve:
-        return _serve(values, opened, page)
+    opened = [open_reader(each, values.average) for each in chosen]
+    tables = [_tables(values, each.reader, aligned) for each in opened]
+    page = _page(values, opened, tables, list(zip(texts, targets, strict=True)))
+    if listener:
+        return _serve(values, opened, tables, page, listener)
+    assert path is not None
     write_whole(path, page.html())
     print(path)
     return 0
 
 
+def _output(values: flags.FlagValues) -> Path:
+    """The file to write; raises ConfigError where it is no page or its folder cannot be written."""
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runtime.atomic_files import require_writable
+
+    path = Path(values.output or RunDirectory(values.workdir).path / "explore.html").expanduser()
+    if path.suffix != ".html":
+        raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
+    require_writable(path.parent, "--output" if values.output else "--workdir")
+    return path
+
+
+def _listener(values: flags.FlagValues) -> "socket":
+    from transformer_jax.explorer.server import listen_locally
+
+    return listen_locally(values.port)
+
+
+def _tables(values: flags.FlagValues, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
+    """The averages of the heads of a run over --split, and their alignment error rates; none where none is asked for."""
+    from transformer_jax.explorer.head_statistics import HeadStatistics
+
+    source = f"averages over the first {values.sentences} of {values.split}"
+    of_split = reader.statistics(values.split, values.sentences) if values.split else []
+    found = [replace(each, source=source) for each in of_split]
+    if aligned:
+        rates = reader.error_rates(*aligned, values.gold)
+        source = f"{len(aligned[0])} pairs of {Path(values.gold).name}"
+        found.append(HeadStatistics("cross", {"alignment": rates}, source))
+    return found
+
+
 def _page(
-    values: flags.FlagValues, opened: "list[OpenedRun]", texts: list[tuple[str, str | None]], aligned: "Aligned | None"
+    values: flags.FlagValues,
+    opened: "list[OpenedReader]",
+    tables: "list[list[HeadStatistics]]",
+    texts: list[tuple[str, str | None]],
 ) -> "Page":
-    """The page of some texts, with the averages of the heads where they are asked for."""
+    """The page of some texts, with the tables of each run."""
     from transformer_jax.explorer.page import Page
 
     names = [each.name for each in opened]
     page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
-    for number, each in enumerate(opened):
+    for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
         for place, (text, target) in enumerate(texts):
-            reading = each.subject.read(text, target, with_gradients=values.gradients)
-            search = each.subject.search(text, values.alternatives) if values.search else None
+            reading = each.reader.read(text, target, with_gradients=values.gradients)
+            search = each.reader.search(text, values.alternatives) if values.search else None
             page.add_reading(reading, search, text=place, run=number)
-            print("\n".join(filter(None, [text, reading.translation])))
-        if values.split or aligned:
-            of_split = each.subject.statistics(values.split, values.sentences) if values.split else []
-            rates = each.subject.error_rates(*aligned, values.gold) if aligned else None
-            source = f"the first {values.sentences} of {values.split}" if values.split else values.gold
-            page.add_statistics(of_split, run=number, source=source, error_rates=rates)
+        page.add_statistics(statistics, run=number)
     return page
 
 
-def _serve(values: flags.FlagValues, opened: "list[OpenedRun]", first: "Page") -> int:
+def _serve(
+    values: flags.FlagValues,
+    opened: "list[OpenedReader]",
+    tables: "list[list[HeadStatistics]]",
+    first: "Page",
+    listener: "socket",
+) -> int:
     """Serves the page, and pages of other texts, until it is interrupted; 0."""
     from transformer_jax.explorer.server import HOST, make_app, make_local_server
 
     def render(text: str | None) -> str:
-        return first.html() if text is None else _page(values, opened, [(text, None)], None).html()
+        return first.html() if text is None else _page(values, opened, tables, [(text, None)]).html()
 
-    def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced | None":
+    def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced":
         if not 0 <= run < len(opened):
             raise ConfigError(f"run: {run} is not one of {len(opened)} runs, counted from 0")
-        return opened[run].subject.forced(text, prefix)
+        return opened[run].reader.forced(text, prefix)
 
-    server = make_local_server(make_app(render, force), values.port)
-    print(f"http://{HOST}:{server.server_port}/ until Ctrl-C", flush=True)
+    server = make_local_server(make_app(render, force), listener)
+    print(f"http://{HOST}:{server.port}/ until Ctrl-C", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
     return 0
@@ -158,4 +201,9 @@ def _texts(values: flags.FlagValues) -> list[str]:
     texts = [*values.text, *(read_lines(Path(values.texts)) if values.texts else [])]
     if not texts or not all(text.strip() for text in texts):
         raise ConfigError("--text: give a text, or --texts=FILE; none of them may be empty")
+    for name, given in (("text", values.text), ("target", values.target)):
+        for text in given:
+            # A byte that is not UTF-8 comes as half of a surrogate pair.
+            if not is_unicode(text):
+                raise ConfigError(f"--{name}: {text!a} is not valid UTF-8")
     return texts

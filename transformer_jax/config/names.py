@@ -1,4 +1,4 @@
-"""Names: the nearest known one, and natural sort order (10 after 9)."""
+"""Names: the nearest known one, natural sort order (10 after 9), and whether they are text at all."""
 
 import difflib
 import re
@@ -13,3 +13,8 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 def natural_order(name: str) -> list[tuple[int, str]]:
     """A sort key that compares numbers by value: ``layer_9`` is ``[(0, "layer_"), (9, ""), (0, "")]``, before ``layer_10``."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def is_unicode(text: str) -> bool:
+    """Whether there is no half of a surrogate pair in the text, which no file can hold and no tokenizer reads."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

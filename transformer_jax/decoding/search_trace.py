@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import Array, Float, Int, PyTree
+from transformer_jax.array_types import PAD_ID, Array, Float, Int, PyTree
 from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, advance_by_one, expand, start_search
 from transformer_jax.decoding.segmented_search import InitCache, Step
 from transformer_jax.decoding.top_k import top_k
@@ -16,7 +16,8 @@ class TracedStep(NamedTuple):
     """One step of the search of one sentence: its ``C`` candidates, most probable first, and what may follow each beam.
 
     ``tokens`` and ``parents`` int32 [C]: what a candidate adds to which beam; ``log_probs`` [C] of the whole prefix, -inf
-    where there is none. ``best_tokens`` int32 and ``best_log_probs`` [W, K]: the most probable next tokens of each beam.
+    where there is none. ``best_tokens`` int32 and ``best_log_probs`` [W, K]: the most probable next tokens of each beam; PAD
+    and BOS, which no search chooses, have -inf.
     """
 
     tokens: Int[Array, " C"]
@@ -37,6 +38,7 @@ class SearchTrace:
             logits, after = step(params)(state.alive.last_ids, state.cache)
             candidates, parents = expand(state, logits, rules)
             log_probs = jax.nn.log_softmax(logits[0].astype(jnp.float32))
+            log_probs = log_probs.at[:, np.array([PAD_ID, rules.bos_id])].set(-jnp.inf)
             best_log_probs, best_tokens = top_k(log_probs, min(num_best, log_probs.shape[-1]))
             traced = TracedStep(
                 candidates.last_ids[0], parents[0], candidates.log_probs[0], best_tokens, best_log_probs

@@ -50,10 +50,14 @@ def source_batches(
         start += len(indices)
 
 
-def padded_width(length: int) -> int:
-    """Returns the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... that holds ``length`` tokens."""
+def padded_width(length: int, longest: int | None = None) -> int:
+    """Returns the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... that holds ``length`` tokens.
+
+    Of a model that reads at most ``longest`` tokens it is no more than that, but never less than ``length``.
+    """
     power = max(next_power_of_two(max(length, 1)), FEWEST_COLUMNS)
-    return power * 3 // 4 if power > FEWEST_STEPPED and length <= power * 3 // 4 else power
+    width = power * 3 // 4 if power > FEWEST_STEPPED and length <= power * 3 // 4 else power
+    return width if longest is None else max(min(width, longest), length)
 
 
 def fewest_rows(needed: int, rows: int) -> int:

@@ -5,29 +5,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from transformer_jax.explorer.reading import HEAD, LAYER, AttentionReading, NamedArray
+from transformer_jax.models.attention_kinds import KINDS, layers_by_kind
 from transformer_jax.models.inspection import AttentionRecord
-
-# By kind: where its modules are, and the token axes that its rows and columns are.
-KINDS = {
-    "encoder": ("encoder", "self_attention", "source", "source"),
-    "decoder": ("decoder", "self_attention", "target", "input"),
-    "cross": ("decoder", "cross_attention", "target", "source"),
-}
 
 
 def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[str, int]) -> list[AttentionReading]:
     """Every kind of attention that a model has, of the first row of a batch, cut to the ``lengths`` of the token axes."""
-    found = []
-    for kind, (prefix, suffix, rows, columns) in KINDS.items():
-        own = [record for path, record in records.items() if path.startswith(prefix) and path.endswith(suffix)]
-        if own:
-            found.append(_reading(kind, own, rows, columns, lengths[rows], lengths[columns]))
-    return found
+    return [_reading(kind, [*layers.values()], lengths) for kind, layers in layers_by_kind(records).items()]
 
 
-def _reading(
-    kind: str, records: list[AttentionRecord], rows: str, columns: str, num_rows: int, num_columns: int
-) -> AttentionReading:
+def _reading(kind: str, records: list[AttentionRecord], lengths: Mapping[str, int]) -> AttentionReading:
+    rows, columns = KINDS[kind].rows, KINDS[kind].columns
+    num_rows, num_columns = lengths[rows], lengths[columns]
     weights = np.stack([np.asarray(each.weights[0, :, :num_rows, :num_columns], np.float32) for each in records])
     transformed = np.stack([np.asarray(each.transformed[0, :, :num_columns], np.float32) for each in records])
     norms = np.linalg.norm(transformed, axis=-1)

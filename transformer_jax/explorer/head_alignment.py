@@ -1,10 +1,10 @@
 """The alignment error rate of every head that attends to the source, against manual alignments."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.word_alignment import (
     GoldAlignment,
@@ -17,7 +17,7 @@ from transformer_jax.tasks.translation.soft_alignment import between_words, word
 
 
 def head_error_rates(
-    weights_of: Callable[[str, str], np.ndarray],
+    weights: Iterable[tuple[int, np.ndarray]],
     tokenizers: TokenizerPair,
     pairs: Sequence[tuple[str, str]],
     gold: Sequence[GoldAlignment],
@@ -25,19 +25,20 @@ def head_error_rates(
 ) -> np.ndarray:
     """AER [L, H] when each target word is linked with the source word to which the head attends most (see ``align``).
 
-    ``weights_of`` a pair are [L, H, T, S], EOS included; ``name`` is the file of ``gold``, for errors. Raises DataError when
-    ``gold`` does not fit the pairs, ConfigError when nothing attends to the source.
+    ``weights``: the number of a pair, from 0, and its [L, H, T, S], EOS included, every pair once; ``name`` is the file of
+    ``gold``, for errors. Raises DataError when ``gold`` is empty or does not fit the pairs.
     """
-    links: list[list[Links]] = []
-    shapes = []
-    for source, target in pairs:
-        sides = word_membership(tokenizers.source, source), word_membership(tokenizers.target, target)
-        shapes.append((len(sides[1]), len(sides[0])))
-        weights = weights_of(source, target)
-        if not len(weights):
-            raise ConfigError("--gold: this model has no attention from target to source")
-        heads = weights.reshape(-1, *weights.shape[2:])
-        links.append([best_links(between_words(head, *sides)) for head in heads])
-    require_words(gold, shapes, name)
-    rates = [score_alignments(of_head, gold).error_rate for of_head in zip(*links, strict=True)]
-    return np.reshape(rates, weights.shape[:2])
+    if not pairs:
+        raise DataError(f"{name}: no pairs to align; it needs one at least")
+    sides = [
+        (word_membership(tokenizers.source, source), word_membership(tokenizers.target, target))
+        for source, target in pairs
+    ]
+    require_words(gold, [(len(target), len(source)) for source, target in sides], name)
+    links: dict[int, list[Links]] = {}
+    for pair, of_pair in weights:
+        shape = of_pair.shape[:2]
+        heads = of_pair.reshape(-1, *of_pair.shape[2:])
+        links[pair] = [best_links(between_words(head, *sides[pair])) for head in heads]
+    by_head = zip(*(links[pair] for pair in range(len(pairs))), strict=True)
+    return np.reshape([score_alignments(of_head, gold).error_rate for of_head in by_head], shape)

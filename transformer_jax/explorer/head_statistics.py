@@ -13,7 +13,7 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, PyTree
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.source_batches import padded_width, source_batches
-from transformer_jax.explorer.attention_readings import KINDS
+from transformer_jax.models.attention_kinds import KINDS, layers_by_kind
 from transformer_jax.models.interface import Module, attention_maps, shift_right
 from transformer_jax.sequence_types import Tokens
 
@@ -32,10 +32,11 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """A number for every layer and head [L, H] of a kind of attention, by the name of the statistic."""
+    """A number for every layer and head [L, H] of a kind of attention, by the name of the statistic; ``source``: of what."""
 
     kind: str
     values: dict[str, np.ndarray]
+    source: str = ""
 
 
 class Keys(NamedTuple):
@@ -47,28 +48,32 @@ class Keys(NamedTuple):
 
 
 def head_statistics(
-    model: Module, params: PyTree, tokenizers: Sequence[Tokenizer], sides: Sequence[Sequence[list[int]]]
+    model: Module,
+    params: PyTree,
+    tokenizers: Sequence[Tokenizer],
+    sides: Sequence[Sequence[list[int]]],
+    longest: int | None = None,
 ) -> list[HeadStatistics]:
     """The statistics of every kind of attention in teacher-forced passes over sentences.
 
-    ``sides``: the ids of all sentences with EOS, source and target or the text alone; ``tokenizers`` are theirs.
+    ``sides``: the ids of all sentences with EOS, source and target or the text alone; ``tokenizers`` are theirs;
+    ``longest`` is the most tokens that the model reads, None where there is no limit.
     """
     marks = [np.array(punctuation(tokenizer)) for tokenizer in tokenizers]
     add = jax.jit(partial(_sums, model))
     totals: dict[str, dict[str, np.ndarray]] = {}
     counts: dict[str, float] = {}
-    for inputs in _batches(sides):
+    for inputs in _batches(sides, longest):
         for path, (sums, count) in jax.device_get(add(params, marks, *inputs)).items():
             before = totals.get(path, {})
             totals[path] = {name: before.get(name, 0.0) + value for name, value in sums.items()}
             counts[path] = counts.get(path, 0.0) + float(count)
-    found = []
-    for kind, (prefix, suffix, _, _) in KINDS.items():
-        paths = [path for path in totals if path.startswith(prefix) and path.endswith(suffix)]
-        if paths:
-            values = {name: np.stack([totals[path][name] / counts[path] for path in paths]) for name in STATISTICS}
-            found.append(HeadStatistics(kind, values))
-    return found
+    return [
+        HeadStatistics(
+            kind, {name: np.stack([layers[path][name] / counts[path] for path in layers]) for name in STATISTICS}
+        )
+        for kind, layers in layers_by_kind(totals).items()
+    ]
 
 
 def punctuation(tokenizer: Tokenizer) -> list[bool]:
@@ -78,14 +83,14 @@ def punctuation(tokenizer: Tokenizer) -> list[bool]:
     return [bool(each) and all(unicodedata.category(letter)[0] == "P" for letter in each) for each in letters]
 
 
-def _batches(sides: Sequence[Sequence[list[int]]]) -> Iterator[list[Tokens]]:
+def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Iterator[list[Tokens]]:
     """Sentences of like length together, longest first, every side padded to one of few widths."""
-    longest = [max(rows, key=len) for rows in zip(*sides, strict=True)]
-    for batch in source_batches(longest, batch_tokens=BATCH_TOKENS):
+    longer_sides = [max(rows, key=len) for rows in zip(*sides, strict=True)]
+    for batch in source_batches(longer_sides, batch_tokens=BATCH_TOKENS):
         inputs = []
         for side in sides:
             rows = [side[index] for index in batch.indices]
-            ids = np.full((len(batch.ids), padded_width(max(map(len, rows)))), PAD_ID, np.int32)
+            ids = np.full((len(batch.ids), padded_width(max(map(len, rows)), longest)), PAD_ID, np.int32)
             for row, tokens in enumerate(rows):
                 ids[row, : len(tokens)] = tokens
             inputs.append(Tokens.from_ids(ids))
@@ -100,11 +105,10 @@ def _sums(
     keys = {"source": _keys(inputs[0].ids, marks[0]), "input": _keys(shift_right(target), marks[-1], target.ids)}
     queries = {"source": inputs[0].ids != PAD_ID, "target": target.ids != PAD_ID}
     found = {}
-    for path, weights in attention_maps(model, params, *inputs).items():
-        _, _, rows, columns = next(
-            each for each in KINDS.values() if path.startswith(each[0]) and path.endswith(each[1])
-        )
-        found[path] = _sums_of_heads(weights, jnp.asarray(queries[rows]), keys[columns]), queries[rows].sum()
+    for kind, layers in layers_by_kind(attention_maps(model, params, *inputs)).items():
+        is_query, looked_at = queries[KINDS[kind].rows], keys[KINDS[kind].columns]
+        for path, weights in layers.items():
+            found[path] = _sums_of_heads(weights, jnp.asarray(is_query), looked_at), is_query.sum()
     return found
 
 

@@ -7,6 +7,7 @@
 const page = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const unpacked = new Map(); // number of a block -> { steps, table }; null while it is being unpacked
+const unpacking = new Map(); // number of a block -> promise
 
 async function inflate(number) {
   const text = atob(byId("block-" + number).textContent);
@@ -28,10 +29,11 @@ function arrayOf(packed) {
   const found = unpacked.get(packed.block);
   if (found !== undefined) return found;
   unpacked.set(packed.block, null);
-  inflate(packed.block).then((steps) => {
+  unpacking.set(packed.block, inflate(packed.block).then((steps) => {
     unpacked.set(packed.block, { steps, table: valuesOfSteps(packed) });
+    unpacking.delete(packed.block);
     render();
-  });
+  }));
   return null;
 }
 
@@ -49,6 +51,7 @@ const state = {
   text: 0, run: 0, beside: -1, view: "matrix", kind: "", layer: 1, head: 1, measure: "weights", zoom: 0,
   row: -1, column: -1, node: -1, palette: "blue", theme: "", shades: "linear",
 };
+const MOST_ZOOM = 24, THEMES = { "": true, light: true, dark: true }, SHADES = { linear: true, root: true };
 const AS_TEXT = ["view", "kind", "measure", "palette", "theme", "shades"];
 // In the address layers, heads, texts and runs count from 1; head 0 is the mean of all.
 const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
@@ -79,19 +82,27 @@ function writeAddress() {
   history.replaceState(null, "", "#" + parts.join("&"));
 }
 
-// What cannot be becomes what is nearest.
+// Whatever the address says, the state is one that can be drawn: numbers out of range become the nearest, unknown words the
+// first choice, and a token or a prefix that is not there is let go.
 function settle() {
   state.text = clamp(state.text, 0, Math.max(...page.readings.map((each) => each.text)));
   state.run = clamp(state.run, 0, page.runs.length - 1);
   if (!page.runs[state.beside]) state.beside = -1;
-  if (!VIEWS[state.view] || !VIEWS[state.view].isThere()) state.view = Object.keys(VIEWS).find((name) => VIEWS[name].isThere());
-  const attention = attentionOf(readingOf(state.run));
-  if (!PALETTES[state.palette]) state.palette = "blue";
+  state.zoom = clamp(state.zoom, -MOST_ZOOM, MOST_ZOOM);
+  if (!Object.hasOwn(THEMES, state.theme)) state.theme = "";
+  if (!Object.hasOwn(SHADES, state.shades)) state.shades = "linear";
+  if (!Object.hasOwn(PALETTES, state.palette)) state.palette = "blue";
+  if (!Object.hasOwn(VIEWS, state.view) || !VIEWS[state.view].isThere()) state.view = Object.keys(VIEWS).find((name) => VIEWS[name].isThere()) || "matrix";
+  const reading = readingOf(state.run), attention = attentionOf(reading);
+  if (state.node < 0 || state.node >= (reading.search ? reading.search.nodes.length : 0)) state.node = -1;
   if (!attention) return;
-  if (!KINDS[state.kind] || attention.kind !== state.kind) state.kind = attention.kind;
+  state.kind = attention.kind;
   state.layer = clamp(state.layer, 1, attention.layers);
   state.head = clamp(state.head, 0, attention.heads);
-  if (!MEASURES[state.measure] || !hasMeasure(readingOf(state.run), attention, state.measure)) state.measure = "weights";
+  if (!Object.hasOwn(MEASURES, state.measure) || !hasMeasure(reading, attention, state.measure)) state.measure = "weights";
+  for (const side of ["row", "column"]) {
+    if (state[side] < 0 || state[side] >= reading.tokens[attention[side + "s"]].length) state[side] = -1;
+  }
 }
 
 function set(changes) {
@@ -276,6 +287,16 @@ class CanvasPen {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(image, x, y, width, height);
   }
+  // What `draw` draws, moved to a place and cut at its borders.
+  inside(x, y, width, height, draw) {
+    this.context.save();
+    this.context.translate(x, y);
+    this.context.beginPath();
+    this.context.rect(0, 0, width, height);
+    this.context.clip();
+    draw(this);
+    this.context.restore();
+  }
 }
 
 const marked = (text) => text.replace(/[&<>"]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter]);
@@ -298,6 +319,11 @@ class SvgPen {
   }
   bitmap(image, x, y, width, height) {
     this.parts.push(`<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image.toDataURL("image/png")}"/>`);
+  }
+  inside(x, y, width, height, draw) {
+    this.parts.push(`<svg x="${x}" y="${y}" width="${width}" height="${height}">`);
+    draw(this);
+    this.parts.push("</svg>");
   }
   svg(width, height) {
     return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="${marked(FONT)}">${this.parts.join("\n")}</svg>\n`;
@@ -351,8 +377,8 @@ const matrixView = {
     pen.bitmap(matrix.bitmap, left - frame.x, top - frame.y, cell * columns.length, cell * rows.length);
     pen.frame(left - frame.x - 0.5, top - frame.y - 0.5, cell * columns.length + 1, cell * rows.length + 1, ink("line"));
     const place = hovered || state;
-    if (place.row >= 0) pen.frame(left - frame.x, top - frame.y + place.row * cell, cell * columns.length, cell, mark, 1.5);
-    if (place.column >= 0) pen.frame(left - frame.x + place.column * cell, top - frame.y, cell, cell * rows.length, mark, 1.5);
+    if (place.row >= 0 && place.row < rows.length) pen.frame(left - frame.x, top - frame.y + place.row * cell, cell * columns.length, cell, mark, 1.5);
+    if (place.column >= 0 && place.column < columns.length) pen.frame(left - frame.x + place.column * cell, top - frame.y, cell, cell * rows.length, mark, 1.5);
     // The labels stay in sight: they cover what scrolls below them.
     pen.rect(0, 0, left, frame.height, ground);
     pen.rect(0, 0, frame.width, top, ground);
@@ -418,8 +444,8 @@ const linesView = {
       const share = values[row * columns.length + column] / (largest || 1), strength = Math.abs(share);
       if (strength > FAINTEST) pen.curve(from, height(row), to, height(column), share < 0 ? mark : blue, 0.1 + 0.9 * strength, 0.5 + 3 * strength);
     };
-    if (place.row >= 0) for (let column = 0; column < columns.length; column++) line(place.row, column);
-    if (place.column >= 0 && place.row < 0) for (let row = 0; row < rows.length; row++) line(row, place.column);
+    if (place.row >= 0 && place.row < rows.length) for (let column = 0; column < columns.length; column++) line(place.row, column);
+    if (place.column >= 0 && place.column < columns.length && place.row < 0) for (let row = 0; row < rows.length; row++) line(row, place.column);
     if (place.row < 0 && place.column < 0) {
       for (let row = 0; row < rows.length; row++) if (isSeen(row)) for (const column of strongest(matrix, row, LINES_A_ROW)) line(row, column);
     }
@@ -594,11 +620,11 @@ const fixed = (value) => value.toFixed(2);
 // The finished hypotheses, and what their order would be without the length penalty.
 function inspectSearch(tree) {
   const { search, nodes } = tree, finished = search.hypotheses.map((index) => ({ index, node: nodes[index] }));
-  const plain = [...finished].sort((a, b) => b.node.log_prob - a.node.log_prob);
+  const unpenalized = [...finished].sort((a, b) => b.node.log_prob - a.node.log_prob);
   const counts = ["kept", "dropped", "finished"].map((status) => `${nodes.filter((node) => node.status === status).length} ${status}`).join(", ");
   const rows = finished.flatMap(({ index, node }, place) => [
     element("tr", [
-      cell(String(place + 1)), cell(String(plain.findIndex((each) => each.index === index) + 1)), cell(String(node.position + 1)),
+      cell(String(place + 1)), cell(String(unpenalized.findIndex((each) => each.index === index) + 1)), cell(String(node.position + 1)),
       cell(fixed(node.log_prob)), cell(fixed(node.divisor)), cell(fixed(node.score)),
     ]),
     element("tr", element("td", element("button", textOf(node), { type: "button", onclick: () => set({ node: index }) }), { colSpan: 6 })),
@@ -606,8 +632,8 @@ function inspectSearch(tree) {
   return [
     element("h2", `beam search, ${search.beamWidth} beams`), element("p", `prefixes: ${counts}. Best path in orange; click a box for what may follow it.`),
     element("h2", "finished"),
-    element("p", `score = log-probability / penalty, the penalty ((5 + tokens) / 6)^${search.lengthPenalty} (Wu et al. 2016); "plain" is the place without it`),
-    element("table", [AS_HEAD([["#", "number"], ["plain", "number"], ["len", "number"], ["log p", "number"], ["pen.", "number"], ["score", "number"]]), ...rows]),
+    element("p", `score = log-probability / penalty, the penalty ((5 + tokens) / 6)^${search.lengthPenalty} (Wu et al. 2016); "without" is the place without it`),
+    element("table", [AS_HEAD([["#", "number"], ["without", "number"], ["len", "number"], ["log p", "number"], ["pen.", "number"], ["score", "number"]]), ...rows]),
   ];
 }
 
@@ -628,8 +654,9 @@ function inspectNode(tree, node) {
       const bar = element("i"), key = [...tokens, token].join(), isKnown = key in search.forced;
       bar.style.width = 100 * Math.exp(logProb) + "%";
       const open = () => {
-        if (!search.opened.delete(key)) search.opened.add(key);
-        if (!isKnown) ask(search, key, [...tokens, token]);
+        const isToAsk = !isKnown || search.forced[key].failed;
+        if (isToAsk || !search.opened.delete(key)) search.opened.add(key);
+        if (isToAsk) ask(search, key, [...tokens, token]);
         inspect();
       };
       const button = element("button", shown(piece), { type: "button", onclick: open, disabled: !isKnown && !page.served, title: isKnown || page.served ? "what the search finds with it" : "not computed ahead" });
@@ -645,7 +672,7 @@ function inspectNode(tree, node) {
 function forcedParts(search, key) {
   const found = search.forced[key];
   if (!found) return [];
-  if (found.words) return [element("p", found.words)];
+  if (found.words) return [element("p", found.words + (found.failed ? " Click again to ask again." : ""))];
   return [element("p", ["forced: ", element("b", found.text || "(empty)"), ` log p ${fixed(found.logProb)}, score ${fixed(found.score)}`])];
 }
 
@@ -653,8 +680,8 @@ function ask(search, key, prefix) {
   search.forced[key] = { words: "asking the run …" };
   const question = JSON.stringify({ run: state.run, text: readingOf(state.run).source, prefix });
   fetch("forced", { method: "POST", headers: { "content-type": "application/json" }, body: question })
-    .then((answer) => answer.json()).then((answer) => { search.forced[key] = answer.error ? { words: answer.error } : answer; })
-    .catch(() => { search.forced[key] = { words: "no answer; is explore --serve still running?" }; })
+    .then((answer) => answer.json()).then((answer) => { search.forced[key] = answer.error ? { words: answer.error + ".", failed: true } : answer; })
+    .catch(() => { search.forced[key] = { words: "no answer; is explore --serve still running?", failed: true }; })
     .then(inspect);
 }
 
@@ -664,27 +691,34 @@ const NUMBER = 48, LINE = 22, GAP = 26;
 const statisticsView = {
   name: "statistics", key: "h", hasNoScale: true,
   isThere: () => page.statistics.some((each) => each.run === state.run),
-  tables(panel) {
-    const found = page.statistics.find((each) => each.run === panel.run), own = found && (found.kinds[state.kind] || Object.values(found.kinds)[0]);
-    let x = 10, y = 34, tallest = 0;
-    return own ? Object.entries(own).map(([name, values]) => {
-      const width = Math.max(34 + values[0].length * NUMBER, 210), height = 46 + values.length * LINE;
-      if (x > 10 && x + width > panel.width) [x, y, tallest] = [10, y + tallest, 0];
-      const table = { title: found.titles[name], values, x, y, width, height };
-      x += width + GAP;
-      tallest = Math.max(tallest, height + 14);
-      return table;
-    }) : [];
+  // The tables of the kind that is looked at, where there are any, side by side under the source of their numbers.
+  layout(panel) {
+    const own = page.statistics.filter((each) => each.run === panel.run), tables = [], headings = [];
+    const ofKind = own.filter((each) => each.kind === state.kind), seen = ofKind.length ? ofKind : own.filter((each) => each.kind === own[0].kind);
+    let y = 0;
+    for (const source of new Set(seen.map((each) => each.source))) {
+      headings.push({ text: `${seen[0].kind} attention, ${source}`, y: y + 16 });
+      let x = 10, tallest = 0;
+      y += 34;
+      for (const { title, values } of seen.filter((each) => each.source === source)) {
+        const width = Math.max(34 + values[0].length * NUMBER, 210), height = 46 + values.length * LINE;
+        if (x > 10 && x + width > panel.width) [x, y, tallest] = [10, y + tallest, 0];
+        tables.push({ title, values, x, y, width, height });
+        x += width + GAP;
+        tallest = Math.max(tallest, height + 14);
+      }
+      y += tallest;
+    }
+    return { tables, headings: own.length ? headings : [{ text: "no statistics for this run", y: 16 }], height: y };
   },
   extent(panel) {
-    const tables = this.tables(panel);
-    return { width: Math.max(0, ...tables.map((each) => each.x + each.width + 10)), height: Math.max(0, ...tables.map((each) => each.y + each.height + 10)) };
+    const { tables, height } = this.layout(panel);
+    return { width: Math.max(300, ...tables.map((each) => each.x + each.width + 10)), height: Math.max(34, height) };
   },
   draw(pen, panel, frame) {
-    const [plain, faint, mark] = ["ink", "faint", "mark"].map(ink), found = page.statistics.find((each) => each.run === panel.run);
-    const kind = found && (found.kinds[state.kind] ? state.kind : Object.keys(found.kinds)[0]);
-    pen.text(found ? `${kind} attention, averages over ${found.source}` : "no statistics for this run", 10 - frame.x, 16 - frame.y, { color: faint, size: 13 });
-    for (const table of this.tables(panel)) {
+    const [plain, faint, mark] = ["ink", "faint", "mark"].map(ink), { tables, headings } = this.layout(panel);
+    for (const { text, y } of headings) pen.text(text, 10 - frame.x, y - frame.y, { color: faint, size: 13 });
+    for (const table of tables) {
       const x = table.x - frame.x, y = table.y - frame.y, all = table.values.flat(), largest = Math.max(...all, 1e-9);
       pen.text(table.title, x, y + 8, { color: plain, bold: true });
       table.values[0].forEach((_, head) => pen.text("h" + (head + 1), x + 30 + (head + 0.5) * NUMBER, y + 26, { color: faint, size: 11, align: "center" }));
@@ -703,7 +737,7 @@ const statisticsView = {
   },
   at(panel, x, y) {
     const frame = frameOf(panel);
-    for (const table of this.tables(panel)) {
+    for (const table of this.layout(panel).tables) {
       const head = Math.floor((x + frame.x - table.x - 30) / NUMBER), layer = Math.floor((y + frame.y - table.y - 36) / LINE);
       if (table.values[layer] && table.values[layer][head] !== undefined) return { layer: layer + 1, head: head + 1, title: table.title, value: table.values[layer][head] };
     }
@@ -929,7 +963,7 @@ function find(text, forward) {
   if (!matrix || !wanted) return void (byId("said").textContent = "");
   const hits = ["row", "column"].flatMap((side) => matrix[side + "s"].flatMap((piece, index) => shown(piece).toLowerCase().includes(wanted) ? [{ side, index }] : []));
   const here = hits.findIndex(({ side, index }) => state[side] === index);
-  const next = hits.length ? (here + (forward ? 1 : 0) + hits.length) % hits.length : -1;
+  const next = !hits.length ? -1 : here < 0 ? 0 : (here + (forward ? 1 : 0)) % hits.length;
   byId("said").textContent = hits.length ? `${next + 1} of ${hits.length}` : "no such token";
   if (next < 0) return;
   const { side, index } = hits[next];
@@ -998,15 +1032,45 @@ function listen() {
 
 // ---------------------------------------------------------------- export
 
-const LARGEST_PICTURE = 6000;
+const LARGEST_PICTURE = 6000, CAPTION = 24;
 
-// All of the view where that is not too large, else what is seen of it: the picture and its size.
-function picture(pen) {
-  const panel = panels[0], size = VIEWS[state.view].extent(panel);
-  const frame = size.width <= LARGEST_PICTURE && size.height <= LARGEST_PICTURE ? { x: 0, y: 0, ...size } : frameOf(panel);
-  pen.rect(0, 0, frame.width, frame.height, ink("ground"));
-  VIEWS[state.view].draw(pen, panel, frame);
-  return [Math.ceil(frame.width), Math.ceil(frame.height)];
+// Waits until nothing of the view is packed any more, so that all of it can be drawn.
+async function unpackView() {
+  do {
+    await Promise.all(unpacking.values());
+    for (const panel of drawnPanels()) VIEWS[state.view].draw(new SvgPen(), panel, partOf(panel));
+  } while (unpacking.size);
+}
+
+const drawnPanels = () => panels.filter((panel) => panel.reading && VIEWS[state.view].extent(panel));
+
+// All of the view where that is not too large, else what is seen of it.
+function partOf(panel) {
+  const size = VIEWS[state.view].extent(panel);
+  return size.width <= LARGEST_PICTURE && size.height <= LARGEST_PICTURE ? { x: 0, y: 0, ...size } : frameOf(panel);
+}
+
+// Every panel of the view beside the one before it, under the name of its run where there are several.
+async function layoutOfPicture() {
+  await unpackView();
+  const top = panels.length > 1 ? CAPTION : 0;
+  let width = 0, height = 0;
+  const parts = drawnPanels().map((panel) => {
+    const frame = partOf(panel), left = width;
+    width += Math.ceil(frame.width);
+    height = Math.max(height, Math.ceil(frame.height) + top);
+    return { panel, frame, left };
+  });
+  return { parts, width, height, top };
+}
+
+function drawPicture(pen, { parts, width, height, top }) {
+  pen.rect(0, 0, width, height, ink("ground"));
+  for (const { panel, frame, left } of parts) {
+    const run = page.runs[panel.run];
+    if (top) pen.inside(left, 0, frame.width, top, (inner) => inner.text(clipped(`${run.name} ${run.detail}`, frame.width - 12), 6, top / 2, { color: ink("ink"), bold: true }));
+    pen.inside(left, top, frame.width, frame.height, (inner) => VIEWS[state.view].draw(inner, panel, frame));
+  }
 }
 
 function save(blob, ending) {
@@ -1016,26 +1080,25 @@ function save(blob, ending) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-function svgPicture() {
-  const pen = new SvgPen(), [width, height] = picture(pen);
-  return pen.svg(width, height);
+async function svgPicture() {
+  const pen = new SvgPen(), layout = await layoutOfPicture();
+  drawPicture(pen, layout);
+  return pen.svg(layout.width, layout.height);
 }
 
-function saveSvg() { save(new Blob([svgPicture()], { type: "image/svg+xml" }), ".svg"); }
+async function saveSvg() { save(new Blob([await svgPicture()], { type: "image/svg+xml" }), ".svg"); }
 
-function pngPicture() {
-  const measured = VIEWS[state.view].extent(panels[0]), canvas = document.createElement("canvas");
-  const seen = frameOf(panels[0]), isWhole = measured.width <= LARGEST_PICTURE && measured.height <= LARGEST_PICTURE;
-  const scale = Math.min(2, LARGEST_PICTURE / Math.max(measured.width, measured.height));
-  const { width, height } = isWhole ? measured : seen;
-  [canvas.width, canvas.height] = [Math.ceil(width * (isWhole ? scale : 2)), Math.ceil(height * (isWhole ? scale : 2))];
+async function pngPicture() {
+  const layout = await layoutOfPicture(), canvas = document.createElement("canvas");
+  const scale = Math.min(2, LARGEST_PICTURE / Math.max(layout.width, layout.height));
+  [canvas.width, canvas.height] = [Math.ceil(layout.width * scale), Math.ceil(layout.height * scale)];
   const context = canvas.getContext("2d");
-  context.scale(canvas.width / width, canvas.height / height);
-  picture(new CanvasPen(context));
+  context.scale(scale, scale);
+  drawPicture(new CanvasPen(context), layout);
   return canvas;
 }
 
-function savePng() { pngPicture().toBlob((blob) => save(blob, ".png")); }
+async function savePng() { (await pngPicture()).toBlob((blob) => save(blob, ".png")); }
 
 // ---------------------------------------------------------------- start
 

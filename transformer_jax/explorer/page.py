@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.config import DataError
 from transformer_jax.explorer.head_statistics import STATISTICS, HeadStatistics
 from transformer_jax.explorer.packing import Blocks
 from transformer_jax.explorer.reading import AttentionReading, Reading
@@ -17,6 +18,7 @@ from transformer_jax.explorer.search_tree import Forced, Next, SearchTree
 
 # Where no weight of a layer is larger, finer steps would only make the page larger: 0.004 is stored to within 0.0002.
 WEIGHT_SCALE = 1 / 3
+TITLES = STATISTICS | {"alignment": "alignment error rate"}
 NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
 
 
@@ -43,7 +45,13 @@ class Page:
         }
 
     def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
-        """Adds what run number ``run`` reads in text number ``text``, and how it searched."""
+        """Adds what run number ``run`` reads in text number ``text``, and how it searched.
+
+        Raises DataError where the reading has numbers that are not finite.
+        """
+        if not reading.is_finite:
+            name = self._data["runs"][run]["name"]
+            raise DataError(f"text {text + 1}, {reading.text!r}: NaN or infinity in the model of {name}")
         self._data["readings"].append(
             {
                 "text": text,
@@ -58,24 +66,19 @@ class Page:
             }
         )
 
-    def add_statistics(
-        self, statistics: Sequence[HeadStatistics], *, run: int, source: str, error_rates: np.ndarray | None = None
-    ) -> None:
-        """Adds averages of the heads of a run; ``source`` says over what; ``error_rates`` [L, H] are of cross attention."""
-        kinds: dict[str, Any] = {each.kind: dict(each.values) for each in statistics}
-        if error_rates is not None:
-            kinds.setdefault("cross", {})["alignment"] = error_rates
-        self._data["statistics"].append(
+    def add_statistics(self, statistics: Sequence[HeadStatistics], *, run: int) -> None:
+        """Adds numbers of the heads of run number ``run``, a table each."""
+        self._data["statistics"] += [
             {
                 "run": run,
-                "source": source,
-                "titles": STATISTICS | {"alignment": "alignment error rate"},
-                "kinds": {
-                    kind: {name: np.round(values, 4).tolist() for name, values in own.items()}
-                    for kind, own in kinds.items()
-                },
+                "kind": each.kind,
+                "title": TITLES[name],
+                "source": each.source,
+                "values": np.round(np.asarray(values, np.float64), 4).tolist(),
             }
-        )
+            for each in statistics
+            for name, values in each.values.items()
+        ]
 
     def _attention(self, reading: AttentionReading) -> dict[str, Any]:
         rollout = reading.rollout
@@ -93,7 +96,9 @@ class Page:
 
     def html(self) -> str:
         """The whole file. Texts go into it as JSON in which no tag can begin, and onto the page as text only."""
-        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace(
+            "<", "\\u003c"
+        )
         blocks = "\n".join(
             f'<script type="text/plain" id="block-{number}">{packed}</script>'
             for number, packed in enumerate(self._blocks.packed)

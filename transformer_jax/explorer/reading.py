@@ -53,3 +53,11 @@ class Reading:
     attentions: list[AttentionReading]
     gradients: dict[str, NamedArray] = field(default_factory=dict)
     log_probs: list[float] = field(default_factory=list)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number is."""
+        found = [np.asarray(self.log_probs), *(each.values for each in self.gradients.values())]
+        for each in self.attentions:
+            found += [each.weights.values, each.value_norms.values, each.value_cosines.values]
+        return all(bool(np.isfinite(values).all()) for values in found)

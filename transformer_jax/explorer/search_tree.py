@@ -1,12 +1,13 @@
 """The tree of a beam search: every prefix that it kept, dropped or finished."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.array_types import EOS_ID
 from transformer_jax.decoding.beam_search import length_penalty_divisor
 from transformer_jax.decoding.search_trace import TracedStep
 
@@ -88,7 +89,7 @@ class SearchTree:
             (each.log_prob, (*best[:place], each.token))
             for place, token in enumerate(best)
             for each in by_prefix[best[:place]]
-            if each.token not in (token, PAD_ID, BOS_ID)
+            if each.token != token
         ]
         return [prefix for _, prefix in sorted(found, key=lambda pair: -pair[0])[:count]]
 
@@ -123,4 +124,4 @@ def build_tree(
 
 def _next_tokens(step: TracedStep, beam: int, pieces: Callable[[int], str]) -> list[Next]:
     pairs = zip(step.best_tokens[beam].tolist(), step.best_log_probs[beam].tolist(), strict=True)
-    return [Next(token, pieces(token), log_prob) for token, log_prob in pairs]
+    return [Next(token, pieces(token), log_prob) for token, log_prob in pairs if math.isfinite(log_prob)]

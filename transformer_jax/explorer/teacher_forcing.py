@@ -19,7 +19,7 @@ from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import Tokens
 
 
-class Passed(NamedTuple):
+class ForwardPass(NamedTuple):
     """``records`` by the path of the attention, padding included; [T, L] of each side, without; [T]."""
 
     records: Mapping[str, AttentionRecord]
@@ -39,7 +39,7 @@ class TeacherForcing:
         self._log_probs = jax.jit(partial(target_log_probs, model))
         self._gradients = jax.jit(partial(gradients_times_inputs, model))
 
-    def __call__(self, params: PyTree, sides: Sequence[list[int]], *, with_gradients: bool = True) -> Passed:
+    def __call__(self, params: PyTree, sides: Sequence[list[int]], *, with_gradients: bool = True) -> ForwardPass:
         """A pass over the ids of every side, the target last; without its gradients they are empty."""
         inputs = [self._padded(ids) for ids in sides]
         lengths = [len(ids) for ids in sides]
@@ -52,9 +52,8 @@ class TeacherForcing:
                 np.asarray(each, np.float32)[: lengths[-1], :length]
                 for each, length in zip(found, lengths, strict=True)
             )
-        return Passed(records, gradients, log_probs)
+        return ForwardPass(records, gradients, log_probs)
 
     def _padded(self, ids: list[int]) -> Tokens:
-        width = padded_width(len(ids))
-        width = width if self._longest is None else max(min(width, self._longest), len(ids))
+        width = padded_width(len(ids), self._longest)
         return Tokens.from_ids(np.pad(np.asarray([ids], np.int32), ((0, 0), (0, width - len(ids)))))

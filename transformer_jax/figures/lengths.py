@@ -9,9 +9,9 @@ import numpy as np
 
 from transformer_jax.analysis.differing_settings import differing_settings
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.data.tokenizers.pair_encoding import joined
 from transformer_jax.figures.subject import Subject
 from transformer_jax.sequence_types import Batch
 from transformer_jax.visualization.panels import LinePanel, draw_panels
@@ -26,9 +26,19 @@ class LengthNumbers(NamedTuple):
     loss: np.ndarray
     counts: np.ndarray
 
+    @property
+    def drawn(self) -> "LengthNumbers":
+        """Those of at least three sentences: the mean of fewer says little. Raises DataError where there are none."""
+        chosen = self.counts >= FEWEST
+        if not chosen.any():
+            raise DataError(
+                f"data: no length of target has {FEWEST} sentences; read more of them: raise --limit, or 0 for all"
+            )
+        return LengthNumbers(*(values[chosen] for values in self))
+
 
 def loss_by_length(trained: Any, split: str = SPLIT, limit: int = 0) -> LengthNumbers:
-    """Teacher-forced loss of a restored run; lengths count EOS, and those of fewer than three sentences are left out."""
+    """Teacher-forced loss of a restored run, for every length of target, EOS included."""
     config, tokenizers = trained.config, trained.tokenizers
     pairs = trained.evaluator.pairs(config.data.split_name(split), limit)
     ids = [
@@ -42,9 +52,8 @@ def loss_by_length(trained: Any, split: str = SPLIT, limit: int = 0) -> LengthNu
     width = max(len(side) for pair in ids for side in pair)
     rows = []
     for length, members in sorted(groups.items()):
-        if len(members) >= FEWEST:
-            sums = [loss(trained.params, batch) for batch in _batches(members, width)]
-            rows.append((length, sum(float(each.nll) for each in sums) / (length * len(members)), len(members)))
+        sums = [loss(trained.params, batch) for batch in _batches(members, width)]
+        rows.append((length, sum(float(each.nll) for each in sums) / (length * len(members)), len(members)))
     lengths, losses, counts = np.array(rows).T
     return LengthNumbers(lengths.astype(int), losses, counts.astype(int))
 
@@ -54,12 +63,7 @@ def _batches(pairs: list[tuple[list[int], list[int]]], width: int) -> Iterator[B
     for start in range(0, len(pairs), ROWS):
         part = pairs[start : start + ROWS]
         offsets = np.minimum(np.arange(ROWS + 1), len(part))
-        yield Batch(*(token_rows(_joined([pair[side] for pair in part]), offsets, width) for side in (0, 1)))
-
-
-def _joined(sentences: list[list[int]]) -> Sentences:
-    lengths = np.array([len(ids) for ids in sentences], np.int32)
-    return Sentences(np.concatenate([np.asarray(ids, np.int32) for ids in sentences]), lengths)
+        yield Batch(*(token_rows(joined([pair[side] for pair in part]), offsets, width) for side in (0, 1)))
 
 
 def names_of(folders: Sequence[str], configs: Sequence[ExperimentConfig]) -> list[str]:
@@ -76,10 +80,11 @@ def make(subject: Subject, path: Path) -> list[str]:
     names = names_of([run.name for run in runs], [run.config for run in runs])
     found = {name: loss_by_length(run.trained, limit=subject.limit) for name, run in zip(names, runs, strict=True)}
     longest_trained = subject.config.data.max_target_tokens + 1
-    highest = max(float(numbers.loss.max()) for numbers in found.values())
-    lines = {name: (numbers.lengths, numbers.loss) for name, numbers in found.items()}
+    drawn = {name: numbers.drawn for name, numbers in found.items()}
+    highest = max(float(numbers.loss.max()) for numbers in drawn.values())
+    lines = {name: (numbers.lengths, numbers.loss) for name, numbers in drawn.items()}
     end = {"longest in training": (np.array([longest_trained] * 2), np.array([0.0, highest]))}
-    is_beyond = longest_trained < max(int(numbers.lengths.max()) for numbers in found.values())
+    is_beyond = longest_trained < max(int(numbers.lengths.max()) for numbers in drawn.values())
     panel = LinePanel(
         "Loss of sentences of a length",
         lines | (end if is_beyond else {}),
@@ -92,7 +97,7 @@ def make(subject: Subject, path: Path) -> list[str]:
 
 
 def _summary(name: str, numbers: LengthNumbers, longest_trained: int) -> str:
-    """Means over the lengths of training and over those beyond it, weighted by tokens."""
+    """Means over the lengths of training and over those beyond it, weighted by tokens; every sentence counts."""
     tokens = numbers.lengths * numbers.counts
     parts = []
     for title, chosen in (

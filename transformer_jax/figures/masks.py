@@ -12,7 +12,7 @@ from transformer_jax.config import DataError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.data.tokenizers.pair_encoding import joined
 from transformer_jax.figures.subject import Subject
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.sequence_types import Batch, Tokens
@@ -46,10 +46,8 @@ def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Bat
     """Two batches of three pairs of token ids with EOS: a pair a row, as wide as the longest; and the first two in one row."""
 
     def side(number: int, count: int, offsets: list[int]) -> Tokens:
-        ids = [pair[number] for pair in pairs[:count]]
-        lengths = np.array([len(each) for each in ids], np.int32)
-        sentences = Sentences(np.concatenate([np.asarray(each, np.int32) for each in ids]), lengths)
-        filled = [int(lengths[a:b].sum()) for a, b in itertools.pairwise(offsets)]
+        sentences = joined([pair[number] for pair in pairs[:count]])
+        filled = [int(sentences.lengths[a:b].sum()) for a, b in itertools.pairwise(offsets)]
         return token_rows(sentences, np.asarray(offsets), max(filled))
 
     padded, packed = ((3, [0, 1, 2, 3]), (2, [0, 2]))
@@ -80,8 +78,8 @@ def make(subject: Subject, path: Path) -> list[str]:
             panels.append(
                 MatrixPanel(f"{name}: {kind}", mask.astype(float), rows=rows, columns=columns, numbers=".0f", limit=2.0)
             )
-            lines.append(f"{name:<7} {kind:<16} {mask.sum():>4} of {mask.size:>4} pairs of positions are seen")
-    draw_panels(panels, path, title="Masks: 1 is seen; rows ask, columns are asked; - is padding")
+            lines.append(f"{name:<7} {kind:<16} {mask.sum():>4} of {mask.size:>4} pairs may attend")
+    draw_panels(panels, path, title="Masks: rows are queries, columns are keys; 1 may attend, - is padding")
     return lines
 
 

@@ -77,8 +77,18 @@ def cosines(table: np.ndarray) -> np.ndarray:
 
 
 def make(subject: Subject, path: Path) -> list[str]:
-    """Draws the sinusoids as wide as the model of ``subject``, and beside them what it has learned instead."""
+    """Draws the sinusoids as wide as the model of ``subject``, and beside them what it has learned instead.
+
+    Raises ConfigError where the model has neither.
+    """
     config = subject.config.model
+    positions = getattr(config, "positions", "none")
+    if positions == "none":
+        raise ConfigError(f"{subject.name}: this model has no positional encodings; give a Transformer that has them")
+    if positions == "fairseq" or (positions == "learned" and not subject.is_trained):
+        raise ConfigError(
+            f"{subject.name}: model.positions={positions}; takes sinusoidal, or a run that has learned them"
+        )
     numbers = position_numbers(config.d_model)
     panels = _panels(numbers)
     lines = [
@@ -87,7 +97,7 @@ def make(subject: Subject, path: Path) -> list[str]:
         f"  by least squares, positions fitted    {numbers.fitted.max():.1e}",
         f"  by least squares, later positions     {numbers.held_out.max():.1e}",
     ]
-    if subject.is_trained and config.positions == "learned":
+    if positions == "learned":
         table = learned_table(subject.trained.params)
         panels += _learned_panels(table)
         norms = np.linalg.norm(table, axis=1)
@@ -113,20 +123,27 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
     }
     errors = {
         "closed form": (shifts, numbers.closed_form),
-        "least squares, fitted positions": (shifts, numbers.fitted),
-        "least squares, later positions": (shifts, numbers.held_out),
+        "least squares, fitted": (shifts, numbers.fitted),
+        "least squares, later": (shifts, numbers.held_out),
         "1e-5": (shifts[[0, -1]], np.array([1e-5, 1e-5])),
     }
     matrix = shift_matrix(SHOWN_SHIFT, table.shape[1])[:width, :width]
     return [
         MatrixPanel("PE(position, column)", table[:SHOWN_POSITIONS], "column", "position", is_signed=True),
-        LinePanel("Four of its columns", curves, "position", ""),
+        LinePanel("Four of its columns", curves, "position", "", has_room_above=True),
         LinePanel("PE(p) · PE(p + k), for every p", {"_": (positions, numbers.dots)}, "k", ""),
         MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix, is_signed=True),
         LinePanel(
-            f"Column {column} shifted by M_{SHOWN_SHIFT}", moved, "position p", "", dotted=(f"M_{SHOWN_SHIFT} PE(p)",)
+            f"Column {column} shifted by M_{SHOWN_SHIFT}",
+            moved,
+            "position p",
+            "",
+            dotted=(f"M_{SHOWN_SHIFT} PE(p)",),
+            has_room_above=True,
         ),
-        LinePanel("Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log"),
+        LinePanel(
+            "Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log", has_room_above=True
+        ),
     ]
 
 

@@ -56,7 +56,8 @@ def _of_scores(scores: np.ndarray) -> tuple[float, float, float]:
 
 
 def make(subject: Subject, path: Path) -> list[str]:
-    """Draws all three against d_k; the head size of ``subject`` is read off in the printed table."""
+    """Draws all three against d_k; they are of random vectors, whatever the ``subject``."""
+    del subject
     numbers = scaling_numbers()
     sizes = numbers.key_sizes
     both = ("q · k", "q · k / sqrt(d_k)")

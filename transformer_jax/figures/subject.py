@@ -17,21 +17,21 @@ class Subject:
 
     name: str
     config: ExperimentConfig
-    open_run: Callable[[], Any] | None = None
+    restore: Callable[[], Any] | None = None
     others: tuple["Subject", ...] = ()
     limit: int = 0
 
     @cached_property
     def trained(self) -> Any:
         """The restored run; raises ConfigError where there is none."""
-        if self.open_run is None:
+        if self.restore is None:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
-        return self.open_run()
+        return self.restore()
 
     @property
     def is_trained(self) -> bool:
         """Whether there are trained parameters."""
-        return self.open_run is not None
+        return self.restore is not None
 
     def require_translation(self) -> None:
         """Raises ConfigError unless the model translates."""

@@ -83,5 +83,5 @@ def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[st
     _, sown = model.apply({"params": params}, *inputs, train=False, mutable=["intermediates"])
     leaves = jax.tree_util.tree_leaves_with_path(sown.get("intermediates", {}))
     maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
-    # Layer 10 after layer 9, not after layer 1.
+    # Layer 10 after layer 9, not after layer 1; a dictionary that jit returns is sorted again (see attention_kinds).
     return {name: maps[name] for name in sorted(maps, key=natural_order)}

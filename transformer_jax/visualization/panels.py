@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from transformer_jax.visualization.canvas import INK, LINE_COLORS, font
 WIDTH, HEIGHT = 3.9, 2.7
 TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.3, 0.6, 0.75
 LETTER_INCHES = 0.075
+ROOM_ABOVE = 0.3
 SIGNED_COLORS = LinearSegmentedColormap.from_list("signed", ["#b2582b", "#f3cdb4", "#ffffff", "#b5d3e0", "#1b5a8a"])
 
 
@@ -39,7 +40,10 @@ class Panel(Protocol):
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines by name, each its x and y values; ``dotted`` ones are for comparison. ``marks`` are single points."""
+    """Lines by name, each its x and y values; ``dotted`` ones are for comparison. ``marks`` are single points.
+
+    ``has_room_above``: the lines fill the panel, so its names have room of their own above them.
+    """
 
     title: str
     lines: Mapping[str, Sequence[npt.ArrayLike]]
@@ -49,6 +53,7 @@ class LinePanel:
     x_scale: str = "linear"
     y_scale: str = "linear"
     marks: str = ""
+    has_room_above: bool = False
 
     @property
     def margins(self) -> tuple[float, float]:
@@ -65,7 +70,13 @@ class LinePanel:
         axes.set_yscale(self.y_scale)
         canvas.style_axes(axes, self.x_label, self.y_label)
         if any(not name.startswith("_") for name in self.lines):
-            legend = axes.legend(prop=font(7.5), framealpha=0.85, edgecolor="none", labelcolor=INK)
+            place: dict[str, Any] = {}
+            if self.has_room_above:
+                low, high = axes.get_ylim()
+                is_log = self.y_scale == "log"
+                axes.set_ylim(top=high * (high / low) ** ROOM_ABOVE if is_log else high + (high - low) * ROOM_ABOVE)
+                place = {"loc": "upper left", "ncols": 2}
+            legend = axes.legend(prop=font(7.5), framealpha=0.85, edgecolor="none", labelcolor=INK, **place)
             for text in legend.get_texts():
                 text.set_parse_math(False)
 

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from typing import NamedTuple
@@ -178,3 +178,9 @@ def flattened(sentences: list[list[int]], tokenizer: Tokenizer) -> Sentences:
     ids = itertools.chain.from_iterable(itertools.chain(sentence, (EOS_ID,)) for sentence in sentences)
     lengths = np.array([len(sentence) + 1 for sentence in sentences], np.int32)
     return Sentences(np.fromiter(ids, id_type(tokenizer), int(lengths.sum())), lengths)
+
+
+def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
+    """Sentences that end with EOS already, one after another."""
+    lengths = np.array([len(ids) for ids in sentences], np.int32)
+    return Sentences(np.fromiter(itertools.chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths)

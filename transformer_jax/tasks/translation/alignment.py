@@ -9,6 +9,7 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.models.attention_kinds import KINDS, layers_by_kind
 from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.trained_run import TrainedRun
@@ -55,23 +56,22 @@ def attention_of_pair(trained: TrainedRun, source: str, target: str, kind: str) 
 
 
 def attentions_of_pair(trained: TrainedRun, source: str, target: str) -> dict[str, PairAttention]:
-    """All attention of a teacher-forced pass by kind. Row ``i`` of the decoder is the position that predicts piece ``i``."""
+    """All attention of a teacher-forced pass by kind, cross attention first.
+
+    Row ``i`` of the decoder is the position that predicts piece ``i``.
+    """
     source_ids, target_ids, source_pieces, target_pieces = tokens_of_pair(trained.tokenizers, source, target)
     sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
     maps = jax.device_get(jax.jit(partial(attention_maps, trained.model))(trained.params, *sides))
-    kinds = {
-        "cross": ("decoder", "cross_attention", target_pieces, source_pieces),
-        "encoder": ("encoder", "self_attention", source_pieces, source_pieces),
-        "decoder": ("decoder", "self_attention", target_pieces, ["<s>", *target_pieces[:-1]]),
-    }
+    axes = {"source": source_pieces, "target": target_pieces, "input": ["<s>", *target_pieces[:-1]]}
     found = {}
-    for kind, (prefix, suffix, rows, columns) in kinds.items():
-        chosen = {name: each[0] for name, each in maps.items() if name.startswith(prefix) and name.endswith(suffix)}
+    for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda each: each[0] != "cross"):
+        prefix, _, rows, columns = KINDS[kind]
         # A recurrent decoder has one attention, whatever its layers.
-        is_layered = any("layers_" in name for name in chosen)
-        names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(chosen))]
-        if chosen:
-            found[kind] = PairAttention(dict(zip(names, chosen.values(), strict=True)), rows, columns)
+        is_layered = any("layers_" in path for path in layers)
+        names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(layers))]
+        weights = [each[0] for each in layers.values()]
+        found[kind] = PairAttention(dict(zip(names, weights, strict=True)), axes[rows], axes[columns])
     return found
 
 

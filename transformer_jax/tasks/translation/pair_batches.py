@@ -10,7 +10,7 @@ from transformer_jax.config import DataError
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.evaluation_batches import scoring_rows
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.data.tokenizers.pair_encoding import joined
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.sources import require_translatable
 
@@ -33,8 +33,8 @@ class EncodedPairs(NamedTuple):
         lengths = self.lengths
         for shape, pairs, offsets in scoring_rows(*lengths, batch_tokens, row_multiple):
             sides = (
-                token_rows(_sentences(side, length, pairs), offsets, width)
-                for side, length, width in zip(self, lengths, shape[1:], strict=True)
+                token_rows(joined([side[pair] for pair in pairs]), offsets, width)
+                for side, width in zip(self, shape[1:], strict=True)
             )
             yield pairs, Batch(*sides)
 
@@ -53,7 +53,3 @@ def encode_pairs(
     )
     require_translatable(np.maximum(*pairs.lengths), max_tokens, "pair")
     return pairs
-
-
-def _sentences(side: TokenIds, lengths: np.ndarray, pairs: np.ndarray) -> Sentences:
-    return Sentences(np.array([token for pair in pairs for token in side[pair]], np.int32), lengths[pairs])

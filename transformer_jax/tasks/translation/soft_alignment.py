@@ -1,6 +1,6 @@
 """Attention from the words of a given translation to the source words, by a trained model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,8 @@ import numpy as np
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.models.interface import Module, attention_maps
+from transformer_jax.models.attention_kinds import layers_by_kind
+from transformer_jax.models.interface import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.pair_batches import encode_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun
@@ -43,26 +44,37 @@ def soft_alignments(
     one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of
     sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
-    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
-    source_lengths, target_lengths = pairs.lengths
-    weights: dict[int, np.ndarray] = {}
-    weigh = jax.jit(
-        partial(_cross_weights, trained.model, layer=layer, head=head), out_shardings=everywhere(trained.mesh)
-    )
-    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
-        found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
-        for row, pair in enumerate(chosen):
-            weights[pair] = found[row, : target_lengths[pair], : source_lengths[pair]]
+    weights = dict(cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)))
     return [_described(weights[pair], sources[pair], targets[pair], trained.tokenizers) for pair in range(len(sources))]
 
 
-def _cross_weights(
-    model: Module, params: PyTree, source: Tokens, target: Tokens, *, layer: int, head: int
-) -> Float[Array, "B T S"]:
-    maps = attention_maps(model, params, source, target)
-    layers = [weights for name, weights in maps.items() if name.endswith("cross_attention")]
-    if not layers:
-        raise ConfigError("--workdir: this model has no attention from target to source")
+def cross_attention(
+    trained: TrainedRun,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Of every pair its number and what ``choose`` makes of its teacher-forced layers, [..., T, S]; the longest pairs first.
+
+    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
+    """
+    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    source_lengths, target_lengths = pairs.lengths
+
+    def weigh(params: PyTree, source: Tokens, target: Tokens) -> Float[Array, "B ... T S"]:
+        layers = layers_by_kind(attention_maps(trained.model, params, source, target)).get("cross")
+        if layers is None:
+            raise ConfigError("--workdir: this model has no attention from target to source")
+        return choose([*layers.values()])
+
+    weigh_batch = jax.jit(weigh, out_shardings=everywhere(trained.mesh))
+    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
+        found = jax.device_get(weigh_batch(trained.params, *put_rows(batch, trained.mesh)))
+        for row, pair in enumerate(chosen.tolist()):
+            yield pair, found[row, ..., : target_lengths[pair], : source_lengths[pair]]
+
+
+def _chosen(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
     if layer > len(layers):
         raise ConfigError(f"--layer: {layer} is more than the number of attentions to the source, {len(layers)}")
     if layer == MEAN_OF_LAYERS:

@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
 
+import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.data.corpora import open_corpus
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
-from transformer_jax.explorer.attention_readings import KINDS, attention_readings
+from transformer_jax.explorer.attention_readings import attention_readings
 from transformer_jax.explorer.head_alignment import head_error_rates
 from transformer_jax.explorer.head_statistics import HeadStatistics, head_statistics
 from transformer_jax.explorer.reading import LAYER, AttentionReading, NamedArray, Reading
@@ -20,14 +19,17 @@ from transformer_jax.explorer.rollout import decoder_rollout, rollout
 from transformer_jax.explorer.search_tree import Forced, SearchTree
 from transformer_jax.explorer.searches import Searches
 from transformer_jax.explorer.teacher_forcing import TeacherForcing
+from transformer_jax.models.attention_kinds import KINDS
 from transformer_jax.models.interface import call
 from transformer_jax.tasks.translation.alignment import tokens_of_pair
+from transformer_jax.tasks.translation.pair_batches import encode_pairs
+from transformer_jax.tasks.translation.soft_alignment import cross_attention
 from transformer_jax.tasks.translation.sources import require_translatable
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.tasks.translation.translator import init_cache, limits_of
 
 
-class TranslationSubject:
+class TranslationReader:
     """Reads pairs with one run."""
 
     def __init__(self, trained: TrainedRun) -> None:
@@ -43,50 +45,9 @@ class TranslationSubject:
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),
-            Rules(decoding.beam_width, decoding.beam_width, decoding.length_penalty),
+            Rules(decoding.beam_width, decoding.beam_width, decoding.length_penalty, stop=decoding.stop),
             self._trained.tokenizers.target,
         )
-
-    def search(self, text: str, alternatives: int) -> SearchTree:
-        """The beam search for a text, and what it finds when forced to begin with the best ``alternatives``."""
-        where = self._source_of(text)
-        tree = self._searches.tree(self._trained.params, *where)
-        return replace(
-            tree, forced=self._searches.forced(self._trained.params, *where, tree.alternatives(alternatives))
-        )
-
-    def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
-        """The best translation that begins with these tokens; None where no room is left for its end."""
-        return next(iter(self._searches.forced(self._trained.params, *self._source_of(text), [prefix])), None)
-
-    def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
-        """Averages over the first ``limit`` pairs of a split of the data of the run."""
-        trained = self._trained
-        corpus = open_corpus(trained.config.data, trained.config.data_seed)
-        pairs = list(islice(corpus.pairs(trained.config.data.split_name(split)), limit))
-        encoded = [tokens_of_pair(trained.tokenizers, pair.source, pair.target) for pair in pairs]
-        sides = [pair.source_ids for pair in encoded], [pair.target_ids for pair in encoded]
-        return head_statistics(trained.model, trained.params, trained.tokenizers, sides)
-
-    def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
-        """Alignment error rate [L, H] of every head that attends to the source; ``name`` is the file of ``gold``."""
-
-        def weights_of(source: str, target: str) -> np.ndarray:
-            pair = tokens_of_pair(self._trained.tokenizers, source, target)
-            sides = [pair.source_ids, pair.target_ids]
-            passed = self._teacher_forcing(self._trained.params, sides, with_gradients=False)
-            lengths = {"source": len(sides[0]), "target": len(sides[1]), "input": len(sides[1])}
-            readings = {each.kind: each for each in attention_readings(passed.records, lengths)}
-            return readings["cross"].weights.values if "cross" in readings else np.zeros((0, 0, 1, 1))
-
-        return head_error_rates(weights_of, self._trained.tokenizers, pairs, gold, name)
-
-    def _source_of(self, text: str) -> tuple[np.ndarray, int, int]:
-        """The source ids, padded; the most tokens of a translation; the room that its arrays have."""
-        ids = [*self._trained.tokenizers.source.encode(text), EOS_ID]
-        (batch,) = source_batches([ids], batch_tokens=1)
-        extra = self._trained.config.decoding.max_extra_tokens
-        return batch.ids, int(limits_of(batch.ids, extra)[0]), batch.ids.shape[1] + extra
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
         """The pair of a text and ``target``, or the run's own translation of it.
@@ -109,10 +70,46 @@ class TranslationSubject:
         )
         readings = attention_readings(passed.records, {name: len(pieces) for name, pieces in tokens.items()})
         gradients = {
-            kind: NamedArray(KINDS[kind][2:], values)
+            kind: NamedArray((KINDS[kind].rows, KINDS[kind].columns), values)
             for kind, values in zip(("cross", "decoder"), passed.gradients, strict=False)
         }
         return Reading(text, target, tokens, with_rollout(readings), gradients, passed.log_probs.tolist())
+
+    def search(self, text: str, alternatives: int) -> SearchTree:
+        """The beam search for a text, and what it finds when forced to begin with the best ``alternatives``."""
+        return self._searches.tree(self._trained.params, *self._source_of(text), alternatives)
+
+    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
+        """The best translation that begins with these tokens; raises DataError where none can."""
+        return self._searches.forced(self._trained.params, *self._source_of(text), prefix)
+
+    def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
+        """Averages over the first ``limit`` pairs of a split of the data of the run."""
+        trained = self._trained
+        pairs = trained.evaluator.pairs(trained.config.data.split_name(split), limit)
+        sides = encode_pairs(
+            trained.tokenizers,
+            [pair.source for pair in pairs],
+            [pair.target for pair in pairs],
+            trained.config.decoding.max_source_tokens,
+        )
+        longest = trained.config.model.longest_sequence
+        return head_statistics(trained.model, trained.params, trained.tokenizers, sides, longest)
+
+    def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
+        """Alignment error rate [L, H] of every head that attends to the source; ``name`` is the file of ``gold``."""
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        weights = cross_attention(self._trained, sources, targets, partial(jnp.stack, axis=1))
+        return head_error_rates(weights, self._trained.tokenizers, pairs, gold, name)
+
+    def _source_of(self, text: str) -> tuple[np.ndarray, int, int]:
+        """The source ids, padded; the most tokens of a translation; the room that its arrays have."""
+        config = self._trained.config.decoding
+        ids = [*self._trained.tokenizers.source.encode(text), EOS_ID]
+        require_translatable(np.array([len(ids)]), config.max_source_tokens, "text")
+        (batch,) = source_batches([ids], batch_tokens=1)
+        extra = config.max_extra_tokens
+        return batch.ids, int(limits_of(batch.ids, extra)[0]), batch.ids.shape[1] + extra
 
 
 def with_rollout(readings: list[AttentionReading]) -> list[AttentionReading]:

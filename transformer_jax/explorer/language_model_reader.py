@@ -28,7 +28,7 @@ from transformer_jax.tasks.language_model.trained import TrainedLanguageModel
 BEAMS_OF_SAMPLING = 4
 
 
-class LanguageModelSubject:
+class LanguageModelReader:
     """Reads texts with one run, and continues them."""
 
     def __init__(self, trained: TrainedLanguageModel) -> None:
@@ -78,15 +78,11 @@ class LanguageModelSubject:
 
         Raises DataError when the text and ``decoding.max_new_tokens`` exceed the context of the training.
         """
-        where = self._prompt(text)
-        tree = self._searches.tree(self._trained.params, *where)
-        return replace(
-            tree, forced=self._searches.forced(self._trained.params, *where, tree.alternatives(alternatives))
-        )
+        return self._searches.tree(self._trained.params, *self._prompt(text), alternatives)
 
-    def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
-        """The best continuation that begins with these tokens; None where no room is left for its end."""
-        return next(iter(self._searches.forced(self._trained.params, *self._prompt(text), [prefix])), None)
+    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
+        """The best continuation that begins with these tokens; raises DataError where none can."""
+        return self._searches.forced(self._trained.params, *self._prompt(text), prefix)
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         """Averages over the first ``limit`` documents of a split of the data of the run, each cut to the context."""
@@ -94,7 +90,9 @@ class LanguageModelSubject:
         documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
         encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
-        return head_statistics(self._trained.objective.model, self._trained.params, [tokenizer], [side])
+        return head_statistics(
+            self._trained.objective.model, self._trained.params, [tokenizer], [side], config.model.longest_sequence
+        )
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         """Raises ConfigError: there is nothing to align."""

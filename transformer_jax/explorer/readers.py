@@ -10,15 +10,15 @@ from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ConfigError
 from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.explorer.head_statistics import HeadStatistics
-from transformer_jax.explorer.language_model_subject import LanguageModelSubject
+from transformer_jax.explorer.language_model_reader import LanguageModelReader
 from transformer_jax.explorer.page import RunName
 from transformer_jax.explorer.reading import Reading
 from transformer_jax.explorer.search_tree import Forced, SearchTree
-from transformer_jax.explorer.translation_subject import TranslationSubject
+from transformer_jax.explorer.translation_reader import TranslationReader
 from transformer_jax.tasks.registry import TASKS
 
 
-class Subject(Protocol):
+class Reader(Protocol):
     """A trained run that reads texts."""
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
@@ -27,8 +27,8 @@ class Subject(Protocol):
     def search(self, text: str, alternatives: int) -> SearchTree:
         """The beam search for a text, and what it finds when forced to begin with the best ``alternatives``."""
 
-    def forced(self, text: str, prefix: Sequence[int]) -> Forced | None:
-        """The best hypothesis for a text that begins with these tokens; None where no room is left for its end."""
+    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
+        """The best hypothesis for a text that begins with these tokens; raises DataError where none can."""
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         """Averages of every head over the first ``limit`` examples of a split of the data of the run."""
@@ -37,25 +37,25 @@ class Subject(Protocol):
         """Alignment error rate [L, H] of every head that attends to the source; ``name`` is the file of ``gold``."""
 
 
-SUBJECTS: dict[str, Callable[[Any], Subject]] = {
-    "translation": TranslationSubject,
-    "language_model": LanguageModelSubject,
+READERS: dict[str, Callable[[Any], Reader]] = {
+    "translation": TranslationReader,
+    "language_model": LanguageModelReader,
 }
 """By task."""
 
 
-class OpenedRun(NamedTuple):
+class OpenedReader(NamedTuple):
     """A restored run and what the page calls it."""
 
     name: RunName
-    subject: Subject
+    reader: Reader
 
 
-def open_run(chosen: ChosenRun, average: int) -> OpenedRun:
+def open_reader(chosen: ChosenRun, average: int) -> OpenedReader:
     """Restores a run, the mean of ``average`` checkpoints; raises ConfigError when its task has no texts to read."""
     task = chosen.config.task
-    if task not in SUBJECTS:
-        raise ConfigError(f"--workdir: {chosen.workdir} is a run of task={task}; explore takes {', '.join(SUBJECTS)}")
+    if task not in READERS:
+        raise ConfigError(f"--workdir: {chosen.workdir} is a run of task={task}; explore takes {', '.join(READERS)}")
     trained = TASKS[task].open_trained([chosen], average)
     steps = ", ".join(f"{step:,}" for step in trained.steps)
-    return OpenedRun(RunName(Path(chosen.workdir).name, f"update {steps}"), SUBJECTS[task](trained))
+    return OpenedReader(RunName(Path(chosen.workdir).name, f"update {steps}"), READERS[task](trained))
