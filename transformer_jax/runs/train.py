@@ -122,7 +122,8 @@ def _train_one(
     """The loop of one run, inside all that it needs."""
     profiler = Profiler(profiled if is_first() else None, run.directory.profile)
     progress = TrainingProgress(run.config.training.num_updates, run.first_update, is_quiet=not is_first())
-    with open_record(run, data, clock) as record, interruption() as interrupted, progress, profiler:
+    interrupted = interruption()
+    with open_record(run, data, clock, interrupted) as record, interrupted, progress, profiler:
         for note in record.notes():
             progress.say(note)
         if record.reason_to_end(run.first_update):
@@ -167,7 +168,8 @@ def train_vectorized(
         (_, program), *_ = runs
         data = checked_training_data(program)
         records = [
-            stack.enter_context(open_record(run, data, clock)) for stack, (run, _) in zip(each_held, runs, strict=True)
+            stack.enter_context(open_record(run, data, clock, interrupted))
+            for stack, (run, _) in zip(each_held, runs, strict=True)
         ]
 
         def end_and_release(place: int, end: End) -> None:
@@ -186,7 +188,9 @@ def train_vectorized(
                 for record in records:
                     for note in record.notes():
                         training.say_of(record, note)
-                train_loop(training, data.batches, interrupted, clock, profiler)
+                factor, stacks = records[0].config.training.hang_factor, records[0].directory.hang
+                with watchdog(clock, factor, stacks):
+                    train_loop(training, data.batches, interrupted, clock, profiler)
         finally:
             for record in records:
                 _draw_curves(record.directory, record.config)

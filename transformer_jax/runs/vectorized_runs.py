@@ -65,6 +65,10 @@ class VectorizedRuns:
         if not live:
             return first, None
         states = [self._records[place].initial_state(self._say(place)) for place in live]
+        # What was validated only now may end with that.
+        for place in live:
+            if self._records[place].reason_to_end(first):
+                self._end(place, self._records[place].conclude(first))
         return first, self._group.update.join(states)
 
     def step(

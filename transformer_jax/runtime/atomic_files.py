@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -86,8 +87,19 @@ def remove_partial(path: Path) -> None:
         left.unlink(missing_ok=True)
 
 
+def require_local(path: str | Path, flag: str) -> None:
+    """Raises ConfigError, which names ``flag``, at the address of an object store: as a path it would be a local folder."""
+    scheme = re.match(r"([a-z][a-z0-9+.-]+):/", str(path))
+    if scheme:
+        raise ConfigError(
+            f"{flag}: {path} lies in an object store ({scheme[1]}:), which is not supported; give a folder of this machine, or "
+            "mount the store"
+        )
+
+
 def require_writable(folder: str | Path, flag: str) -> Path:
     """The folder, made if it is not there; raises ConfigError that names ``flag`` when nothing can be written into it."""
+    require_local(folder, flag)
     path = Path(folder).expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)

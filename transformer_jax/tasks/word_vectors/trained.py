@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
-from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, load_run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, load_run_config, without_its_cache
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -81,5 +81,5 @@ def vectors_of_run(workdir: str | Path, checkpoint: str = "best") -> WordVectors
     run = RunDirectory(workdir)
     run.require_run()
     # Reading is possible on other devices than training was.
-    config = replace(load_run_config(run.path), mesh=MeshConfig())
+    config = replace(without_its_cache(load_run_config(run.path)), mesh=MeshConfig())
     return open_trained_word_vectors(workdir, config, checkpoint=checkpoint).vectors
