@@ -77,14 +77,18 @@ def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings of a run for using its model with the devices and the cache that are here, not those of its training."""
+    """The settings of a run for using its model with the devices and the cache that are here, not those of its training.
+
+    Nothing is downloaded.
+    """
     model = config.model
     if model.has_attention_backend:
         model = replace(model, attention_backend="auto")
-    return replace(without_its_cache(config), mesh=MeshConfig(), model=model)
+    data = without_its_cache(config).data.only_reading()
+    return replace(config, mesh=MeshConfig(), model=model, data=data)
 
 
-USABLE = ("decoding.", "mesh.", "data.directory", "data.file", "data.cache_directory")
+USABLE = ("decoding.", "mesh.", "data.directory", "data.file", "data.download", "data.cache_directory")
 
 
 def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
@@ -98,8 +102,8 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
     for key, before, _ in difference(saved, config):
         if not key.startswith(USABLE):
             raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file "
-                "and data.cache_directory can change"
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file, "
+                "data.download and data.cache_directory can change"
             )
     return config
 

@@ -21,9 +21,10 @@ from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.loop import train_loop
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged, summary
+from transformer_jax.runs.prepared_run import PreparedRun, ShouldStop, prepare_run
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
-from transformer_jax.runs.record import PreparedRun, ShouldStop, open_record, prepare_run
+from transformer_jax.runs.record import open_record
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
@@ -184,13 +185,10 @@ def train_vectorized(
                 vectorized_runs(records, program, progress, clock, end_and_release) as training,
                 interrupted,
                 progress,
+                watchdog(clock, configs[0].training.hang_factor, records[0].directory.hang),
             ):
-                for record in records:
-                    for note in record.notes():
-                        training.say_of(record, note)
-                factor, stacks = records[0].config.training.hang_factor, records[0].directory.hang
-                with watchdog(clock, factor, stacks):
-                    train_loop(training, data.batches, interrupted, clock, profiler)
+                training.say_notes()
+                train_loop(training, data.batches, interrupted, clock, profiler)
         finally:
             for record in records:
                 _draw_curves(record.directory, record.config)

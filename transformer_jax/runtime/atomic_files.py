@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 
 
 @contextlib.contextmanager
@@ -76,9 +76,9 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def _record(line: bytes) -> dict[str, Any]:
     record = parse_json(line)
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
+    if not isinstance(record, dict) or not is_count(record.get("step")):
         raise ValueError("no step")
-    return record
+    return {name: finite_or_none(value) if name != "step" else value for name, value in record.items()}
 
 
 def remove_partial(path: Path) -> None:

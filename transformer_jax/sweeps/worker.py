@@ -23,7 +23,7 @@ from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
 if TYPE_CHECKING:
-    from transformer_jax.runs.record import ShouldStop
+    from transformer_jax.runs.prepared_run import ShouldStop
 
 POLL_SECONDS = 1.0
 FAILURES_IN_A_ROW = 3
