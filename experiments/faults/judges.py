@@ -13,12 +13,13 @@ from transformer_jax.checkpoints.manager import Checkpoints, on_host
 FRAMES = re.compile(
     r"Traceback \(most recent call last\)|^\s+File \"|\*\*\* Check failure|Fatal Python error", re.MULTILINE
 )
+NOT_STRUCK = "not struck"
 LONGEST_REFUSAL = 12
 """Lines; one sentence, or a sentence and the settings that differ."""
 
 
 class Verdict(NamedTuple):
-    """``kind``: resumed, refused, traceback, wrong, hang or lost."""
+    """``kind``: resumed, refused, traceback, wrong, hang, lost, or not struck: the fault met nothing, and shows nothing."""
 
     kind: str
     detail: str = ""
@@ -26,7 +27,7 @@ class Verdict(NamedTuple):
     @property
     def is_good(self) -> bool:
         """Whether it is what was promised."""
-        return self.kind in ("resumed", "refused")
+        return self.kind in ("resumed", "refused", NOT_STRUCK)
 
 
 def records_of(run: Path) -> list[dict]:
