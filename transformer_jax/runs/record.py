@@ -146,8 +146,9 @@ class RunRecord:
     def at_boundary(self, number: int, state: TrainState, say: Say, *, is_interrupted: bool = False) -> None:
         """Validates ``state`` if it is time to, and saves it. After a signal it saves at once; a resumed run validates first.
 
-        Raises TrainingDiverged when the validation loss is not finite.
+        Raises TrainingDiverged when the validation loss is not finite, DataError when the tokenized data are damaged.
         """
+        self.data.require_sound()
         score, found = None, None
         is_due = self._is_validated(number)
         if is_due and not is_interrupted:
