@@ -25,7 +25,7 @@ from transformer_jax.runs.prepared_run import PreparedRun, prepare_run
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.training.sharding import make_mesh
 
-SPEEDS = ("speed/", "validation/search_tokens_per_second")
+SPEEDS = ("speed/", "host/", "validation/search_tokens_per_second")
 
 
 @contextmanager

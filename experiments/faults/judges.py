@@ -14,6 +14,7 @@ FRAMES = re.compile(
     r"Traceback \(most recent call last\)|^\s+File \"|\*\*\* Check failure|Fatal Python error", re.MULTILINE
 )
 NOT_STRUCK = "not struck"
+OF_THE_HOST = re.compile("per_second|^host/")
 LONGEST_REFUSAL = 12
 """Lines; one sentence, or a sentence and the settings that differ."""
 
@@ -31,9 +32,9 @@ class Verdict(NamedTuple):
 
 
 def records_of(run: Path) -> list[dict]:
-    """What was logged, but how fast."""
+    """What was logged, but how fast, and the memory and the disk of the host."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if "per_second" not in key} for line in lines]
+    return [{key: value for key, value in json.loads(line).items() if not OF_THE_HOST.search(key)} for line in lines]
 
 
 def state_of(run: Path, step: int) -> list[np.ndarray]:

@@ -46,6 +46,8 @@ def test_a_run_describes_itself(whole):
     assert start["seed"] == 0
     losses = [record["train/loss"] for record in records if "train/loss" in record]
     assert losses[-1] < losses[0]
+    measured = read_metrics(whole / "metrics.jsonl")[0]
+    assert 0.05 < measured["host/memory_gb"] < measured["host/free_disk_gb"] + 1000
 
 
 def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeypatch):

@@ -18,6 +18,7 @@ from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.runs.prepared_run import PreparedRun, reason_to_end_of
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.runtime.distributed import first_goes_first, is_first
+from transformer_jax.runtime.host_usage import host_usage
 from transformer_jax.runtime.preemption import AgreedInterruption, CutShort, Interruption
 from transformer_jax.tasks.protocol import DataReport, Evaluation, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
@@ -132,6 +133,7 @@ class RunRecord:
             "train/learning_rate": float(self._schedule(number)),
             "train/target_tokens": self._counters.total_tokens,
             "speed/target_tokens_per_second": rate,
+            **host_usage(self.directory.path),
         }
         self._log.write(number, logged)
         self._run.callback.on_log(number, logged)

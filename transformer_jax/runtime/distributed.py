@@ -16,6 +16,7 @@ from jax._src.distributed import global_state as distributed_state
 from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runtime.aborts import explain_aborts
 
 # Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
@@ -46,6 +47,10 @@ def join_processes() -> None:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
         advice = "if one dies, the others end within a minute; the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
+        explain_aborts(
+            f"transformer-jax: process {jax.process_index()} was aborted, most likely because another one ended; look at the "
+            "output of the others, and give the same command to all: it resumes from the newest checkpoint"
+        )
         wait_for_all("start")
 
 
