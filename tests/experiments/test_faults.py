@@ -44,7 +44,7 @@ def test_all_bad_inputs_are_refused(faults, tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
-    """The smallest run that nothing happened to, and a copy of it as of two thirds."""
+    """A run that nothing happened to, and a copy of it as of two thirds."""
     root = tmp_path_factory.mktemp("campaign")
     (root / "transformer").mkdir()
     with pytest.MonkeyPatch.context() as patch, on_devices(1):
@@ -53,9 +53,15 @@ def undisturbed(tmp_path_factory) -> Path:
     return root
 
 
-def test_a_flipped_bit_of_the_parameters_costs_nothing_but_time(faults, undisturbed):
+def test_a_flipped_bit_of_the_parameters_costs_nothing_but_time(faults, tmp_path, monkeypatch):
+    """Of the smallest run: without validations, whose decoding would take most of the time to compile."""
+    run, subjects = faults("run"), faults("subjects")
+    subjects.TRAINING.update(num_updates=6, evaluate_every=0, checkpoint_every=2)
+    monkeypatch.setattr(run, "UPDATES", 6)
+    (tmp_path / "transformer").mkdir()
     with on_devices(1):
-        verdict = faults("run").damaged("transformer", undisturbed, "parameters", "flipped bit", random.Random(5))
+        run.undisturbed_run("transformer", tmp_path / "transformer")
+        verdict = run.damaged("transformer", tmp_path, "parameters", "flipped bit", random.Random(5))
     assert verdict.kind == "resumed", verdict
 
 
