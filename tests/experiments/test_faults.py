@@ -25,7 +25,9 @@ CHANCES = settings(max_examples=60, deadline=None, suppress_health_check=[Health
 def faults(monkeypatch):
     monkeypatch.syspath_prepend(str(FAULTS))
     yield importlib.import_module
-    for name in [name for name, module in sys.modules.items() if str(FAULTS) in str(getattr(module, "__file__", ""))]:
+    for name in [
+        name for name, module in list(sys.modules.items()) if str(FAULTS) in str(getattr(module, "__file__", ""))
+    ]:
         del sys.modules[name]
 
 
