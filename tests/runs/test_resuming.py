@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from run_steps import (
     train,
 )
 
+from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
@@ -55,6 +57,8 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
     saving = json.loads((whole / "goodput.json").read_text())["seconds"]["checkpoint"]
     wait = Checkpoints.wait
     monkeypatch.setattr(Checkpoints, "wait", lambda self: (time.sleep(0.5), wait(self)))
+    # It needs no room for another checkpoint.
+    monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     outcome = train(tiny_config(cache), whole)
     best = max(record["validation/bleu"] for record in before if "validation/bleu" in record)
     assert outcome[:3] == (UPDATES, "finished", best)
