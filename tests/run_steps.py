@@ -21,11 +21,11 @@ from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.runs import train as train_module
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.outcome import Outcome
-from transformer_jax.runs.record import PreparedRun, prepare_run
+from transformer_jax.runs.prepared_run import PreparedRun, prepare_run
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.training.sharding import make_mesh
 
-SPEEDS = ("speed/", "validation/search_tokens_per_second")
+SPEEDS = ("speed/", "host/", "validation/search_tokens_per_second")
 
 
 @contextmanager

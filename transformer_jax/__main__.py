@@ -4,14 +4,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from transformer_jax import __version__
-from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
-from transformer_jax.commands.help import command_help, overview
-from transformer_jax.commands.registry import current_name, load_command
-from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runtime.allocator import keep_freed_memory
-from transformer_jax.runtime.platforms import skip_missing_tpu
-
 USER_ERROR = 2
 HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
 
@@ -19,14 +11,8 @@ HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:
-        keep_freed_memory()
-        skip_missing_tpu()
     try:
-        return run_command(arguments)
-    except (ConfigError, DataError) as error:
-        print(f"transformer-jax: {error}", file=sys.stderr)
-        return USER_ERROR
+        return _status_of(arguments, is_process=argv is None)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -42,12 +28,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USER_ERROR
 
 
+def _status_of(arguments: list[str], is_process: bool) -> int:
+    # Imported here because Ctrl-C may come meanwhile, too.
+    from transformer_jax.config import ConfigError, DataError
+    from transformer_jax.runtime.allocator import keep_freed_memory
+    from transformer_jax.runtime.platforms import skip_missing_tpu
+
+    if is_process:
+        keep_freed_memory()
+        skip_missing_tpu()
+    try:
+        return run_command(arguments)
+    except (ConfigError, DataError) as error:
+        print(f"transformer-jax: {error}", file=sys.stderr)
+        return USER_ERROR
+
+
 def run_command(arguments: list[str]) -> int:
     """Runs the command that the arguments name.
 
     Raises:
         ConfigError, DataError: what the user can mend.
     """
+    from transformer_jax import __version__
+    from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
+    from transformer_jax.commands.help import command_help, overview
+    from transformer_jax.commands.registry import current_name, load_command
+
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
         asked = current_name(arguments[1]) if len(arguments) > 1 else ""
         print(command_help(asked, load_command(asked)) if asked else overview())

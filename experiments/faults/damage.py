@@ -74,13 +74,15 @@ DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
 
 
 def damage_one(folder: Path, kind: str, damage: str, rng: random.Random) -> str:
-    """Damages a random file of a kind; its name, empty where there is none."""
+    """Damages a random file of a kind; its name, empty where there is none, or none that the damage changes."""
     found = sorted(file for file in folder.glob(FILES[kind]) if file.is_file())
     if not found:
         return ""
     chosen = rng.choice(found)
+    before = chosen.read_bytes()
     DAMAGES[damage](chosen, rng)
-    return chosen.relative_to(folder).as_posix()
+    is_changed = damage == "leftovers" or not chosen.is_file() or chosen.read_bytes() != before
+    return chosen.relative_to(folder).as_posix() if is_changed else ""
 
 
 def copy_of(source: Path, target: Path) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from judges import LONGEST_REFUSAL, Verdict, judge_refusal
-from one_command import run_command_here
+from one_command import Hanging, run_command_here
 
 from transformer_jax.commands.registry import COMMANDS
 from transformer_jax.config.keys import leaf_keys
@@ -173,7 +173,10 @@ def verdict_of(given: BadInput, folder: Path) -> Verdict:
     """Runs one command on one bad input; by chance an input may also be right."""
     folder.mkdir(parents=True)
     given.make(folder)
-    status, output = run_command_here([word.replace("FOLDER", str(folder)) for word in given.arguments])
+    try:
+        status, output = run_command_here([word.replace("FOLDER", str(folder)) for word in given.arguments])
+    except Hanging:
+        return Verdict("hang", str(given.arguments))
     if status == 0 and not given.says:
         return Verdict("refused")
     verdict = judge_refusal(status, output)

@@ -13,12 +13,14 @@ from transformer_jax.checkpoints.manager import Checkpoints, on_host
 FRAMES = re.compile(
     r"Traceback \(most recent call last\)|^\s+File \"|\*\*\* Check failure|Fatal Python error", re.MULTILINE
 )
+NOT_STRUCK = "not struck"
+OF_THE_HOST = re.compile("per_second|^host/")
 LONGEST_REFUSAL = 12
 """Lines; one sentence, or a sentence and the settings that differ."""
 
 
 class Verdict(NamedTuple):
-    """``kind``: resumed, refused, traceback, wrong, hang or lost."""
+    """``kind``: resumed, refused, traceback, wrong, hang, lost, or not struck: the fault met nothing, and shows nothing."""
 
     kind: str
     detail: str = ""
@@ -26,13 +28,13 @@ class Verdict(NamedTuple):
     @property
     def is_good(self) -> bool:
         """Whether it is what was promised."""
-        return self.kind in ("resumed", "refused")
+        return self.kind in ("resumed", "refused", NOT_STRUCK)
 
 
 def records_of(run: Path) -> list[dict]:
-    """What was logged, but how fast."""
+    """What was logged, but how fast, and the memory and the disk of the host."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if "per_second" not in key} for line in lines]
+    return [{key: value for key, value in json.loads(line).items() if not OF_THE_HOST.search(key)} for line in lines]
 
 
 def state_of(run: Path, step: int) -> list[np.ndarray]:

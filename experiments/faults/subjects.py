@@ -28,7 +28,8 @@ COPY = {
 LAYERS = {"d_model": 16, "d_ff": 32, "num_heads": 2, "dropout": 0.1, "compute_dtype": "float32"}
 SUBJECTS: dict[str, dict] = {
     "transformer": COPY | {"model": {"num_encoder_layers": 1, "num_decoder_layers": 1, **LAYERS}},
-    "rnn": COPY | {"model": {"kind": "rnn", "embedding_size": 16, "hidden_size": 16, "compute_dtype": "float32"}},
+    "rnn": COPY
+    | {"model": {"kind": "rnn", "d_embedding": 16, "d_hidden": 16, "d_attention": 16, "compute_dtype": "float32"}},
     "language_model": {
         "task": "language_model",
         "data": {"generated_sentences": 100},

@@ -5,6 +5,8 @@ import csv
 import io
 from html.parser import HTMLParser
 
+import pytest
+
 from transformer_jax.analysis.differing_settings import differing_settings, settings_table
 from transformer_jax.analysis.document import Document, Picture, Section, Table
 from transformer_jax.analysis.html_page import to_html
@@ -98,3 +100,8 @@ def test_only_settings_that_differ_and_none_where_a_model_has_no_such_thing():
 def test_settings_stand_where_there_is_room():
     assert settings_table(["a", "b"], {"x": ["1", "2"], "y": ["3", "4"]}).rows == (("x", "1", "2"), ("y", "3", "4"))
     assert settings_table(["a", "b"], {"x": ["1", "2"]}).rows == (("a", "1"), ("b", "2"))
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1+cmd", "@SUM(A1)", "\t=1"])
+def test_text_in_csv_is_no_formula(text):
+    assert list(csv.reader(io.StringIO(to_csv(["a"], [[text], [-1.5]]), newline=""))) == [["a"], [f"'{text}"], ["-1.5"]]

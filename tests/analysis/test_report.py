@@ -10,6 +10,7 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.analysis.run_report import duration, report_csv, results_table, run_report
 from transformer_jax.analysis.run_summary import summarize
+from transformer_jax.config import DataError
 
 RECORDS = [
     {"step": 1, "train/loss": 4.0, "train/target_tokens": 100.0, "speed/target_tokens_per_second": 10.0},
@@ -153,3 +154,30 @@ def test_help_shows_the_arguments_and_an_example(capsys):
     assert "repeat this option" not in printed
     assert "Arguments:\n  RUN ...\n      run directories, or folders" in printed
     assert "Flags:\n  --metrics=VALUE\n" in printed
+
+
+FILES = {
+    "run.json": ('[{"parameters": "x"}]', "[[1]]", '{"a": 1}', '[{"parameters": 1e999}]', "[" * 50_000),
+    "goodput.json": ("[]", '{"seconds": {"step": "x"}}', "[" * 50_000),
+    "metrics.jsonl": ('{"step": 1, "train/loss": "<img src=x>"}\n', '{"step": 1, "validation/bleu": [1]}\n'),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, text) for name, texts in FILES.items() for text in texts])
+def test_a_crafted_file_of_a_run_is_told_in_a_sentence(make_run, name, content):
+    run = make_run("run", records=RECORDS)
+    (run / name).write_text(content)
+    with pytest.raises(DataError, match=name.replace(".", r"\.")):
+        summarize(run, "run")
+
+
+@pytest.mark.parametrize(
+    "change", [{"metrics": {"bleu": "<b>"}}, {"split": 5}, {"averaged_checkpoints": "x"}, {"ensemble": 3}]
+)
+def test_a_crafted_evaluation_is_passed_over(make_run, change):
+    run = make_run("run")
+    sound = {"metrics": {"bleu": 1.0}, "checkpoint_step": 3, "split": "test", "averaged_checkpoints": 1}
+    (run / "evaluation-test-3.json").write_text(json.dumps(sound | change))
+    (run / "evaluation-test-4.json").write_text(json.dumps(sound))
+    (run / "evaluation-test-5.json").write_text("[" * 50_000)
+    assert [saved.file for saved in summarize(run, "run").evaluations] == ["evaluation-test-4.json"]

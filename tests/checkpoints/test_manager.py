@@ -13,7 +13,7 @@ from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
-from transformer_jax.runtime.file_digests import DIGESTS
+from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
@@ -252,3 +252,16 @@ def test_of_equal_scores_the_newest_is_best(tmp_path):
     assert best_step(scored_checkpoints(RunDirectory(tmp_path)), BLEU) == 3
     assert counters.evaluations_without_gain == 2
     checkpoints.close()
+
+
+def test_digests_of_nothing_and_files_without_digests_are_damage(tmp_path):
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params" / "x").write_bytes(b"abc")
+    write_digests(tmp_path)
+    (tmp_path / "params" / f"x.{'0' * 32}.partial").write_bytes(b"left by a kill")
+    assert changed_files(tmp_path, ["params"]) == []
+    (tmp_path / "params" / "y").write_bytes(b"added")
+    assert changed_files(tmp_path, ["params"]) == ["params/y"]
+    assert changed_files(tmp_path, ["rest"]) == []
+    (tmp_path / DIGESTS).write_text("{}")
+    assert changed_files(tmp_path, ["params"]) == [DIGESTS]

@@ -10,7 +10,7 @@ from transformer_jax.analysis.run_summary import summarize
 from transformer_jax.analysis.translated_split import choose_run
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
-from transformer_jax.config import DataError, ExperimentConfig, InitConfig, Metric, to_json
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, InitConfig, Metric, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 from transformer_jax.runs.checkpoint_tools.averaging import chosen_steps
@@ -117,3 +117,31 @@ def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", deleted)
     assert chosen_step(run, "best") == 300
+
+
+@pytest.mark.parametrize("text", ['{"bleu": "9"}', '{"bleu": [1]}', "[" * 50_000, "[1]"])
+def test_a_score_that_is_no_number_is_damage(run, text):
+    write_score(run, 100, text)
+    assert [each.step for each in scored_checkpoints(run) if not each.is_sound] == [100]
+    assert chosen_step(run, "best") == 300
+
+
+def test_only_ascii_digits_and_finite_scores_count(run):
+    for name in ("1\u00b2", "1\u0663", "9" * 200):
+        (run.checkpoints / name).mkdir()
+    write_score(run, 100, '{"bleu": NaN}')
+    assert run.checkpoint_steps() == [0, 100, 200, 300, 400, 500]
+    assert chosen_step(run, "best") == 300
+    with pytest.raises(DataError, match="no checkpoint '1\u00b2'"):
+        chosen_step(run, "1\u00b2")
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "tokenizer", "evaluate-validation", "checkpoints/600", "profile"])
+def test_nothing_is_written_through_a_linked_folder(run, tmp_path_factory, name):
+    elsewhere, link = tmp_path_factory.mktemp("elsewhere"), run.path / name
+    if link.exists():
+        link.rename(run.path / "aside")
+    link.symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=f"{name} is a link"), run.locked():
+        pass
+    assert not list(elsewhere.iterdir())

@@ -121,7 +121,7 @@ def test_help_after_the_hyphens_is_not_for_launch(capsys):
     assert "--help" in capsys.readouterr().err
 
 
-PASSWORD = "postgresql+psycopg://me:hun@ter2@host/studies"
+PASSWORD = "postgresql+psycopg://me:hun%40ter2@host/studies"
 
 
 @pytest.mark.parametrize("launcher", [["slurm", "--gpus_per_node=1"], ["tpu-vm", "--tpu=v5e:1x1", "--zone=z"]])

@@ -8,6 +8,7 @@ from transformer_jax.config import (
     ExperimentConfig,
     TransformerConfig,
     apply_overrides,
+    config_for_use,
     from_dict,
     from_json,
     load_run_config,
@@ -116,3 +117,14 @@ def test_a_folder_that_is_not_a_run(tmp_path):
     assert refused(tmp_path) == f"{tmp_path}: not the directory of a run: it has no config.json"
     missing = tmp_path / "nowhere"
     assert refused(missing) == f"{missing}: No such file or directory; give the directory of a run"
+
+
+def test_the_cache_of_a_run_is_never_that_of_its_settings(tmp_path):
+    """Compiled programs are code, and a run may be somebody else's."""
+    write_run(tmp_path, to_json(from_dict({"data": {"cache_directory": "/tmp/theirs", "source": "tfds", "name": "a"}})))
+    default = ExperimentConfig().data.cache_directory
+    assert [use(str(tmp_path)).data.cache_directory for use in (config_for_use, resolve)] == [default] * 2
+    chosen = config_for_use(str(tmp_path), [("data.cache_directory", "/tmp/mine")])
+    assert chosen.data.cache_directory == "/tmp/mine"
+    assert not chosen.data.download
+    assert config_for_use(str(tmp_path), [("data.download", "true")]).data.download

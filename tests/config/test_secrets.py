@@ -2,7 +2,9 @@
 
 import pytest
 
-from transformer_jax.config.secrets import masked, secrets_in
+from transformer_jax.config import ConfigError
+from transformer_jax.config.secrets import masked, require_address, secrets_in
+from transformer_jax.sweeps.storage import storage_url
 
 SECRET = "hunter2"
 
@@ -36,3 +38,38 @@ def test_an_escaped_password_is_masked_in_both_spellings():
 def test_what_has_no_password_stays(address):
     assert masked(address) == address
     assert not secrets_in(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (f"postgresql://localhost:1/db?password=a@{SECRET}", "postgresql://localhost:1/db?password=***"),
+        (f"postgresql://h/db?password=h&user={SECRET[:1]}", "postgresql://h/db?password=***&user=h"),
+        (f"postgresql:/u:{SECRET}@host/db", "postgresql:/u:***@host/db"),
+        ("postgresql://me:e@host/studies", "postgresql://me:***@host/studies"),
+    ],
+)
+def test_a_password_is_masked_where_it_stands_and_nowhere_else(address, shown):
+    assert masked(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        (f"postgresql+psycopg://u:p@{SECRET}@localhost:1/db", "write %40"),
+        (f"postgresql+psycopg://u:p@ss:{SECRET}@localhost/db", "write %40"),
+        (f"postgresql+psycopg://localhost:1/db?password=a@{SECRET}", "write %40"),
+        (f"postgresql:/u:{SECRET}@host/db", "write postgresql://USER"),
+    ],
+)
+def test_an_address_that_a_driver_would_read_otherwise_is_refused_before(address, remedy, tmp_path):
+    with pytest.raises(ConfigError, match=remedy) as raised:
+        require_address("--storage", address)
+    assert SECRET not in str(raised.value)
+    with pytest.raises(ConfigError, match=remedy):
+        storage_url(address, tmp_path)
+
+
+@pytest.mark.parametrize("given", ["postgresql://me:p%40ss@host/studies", "/shared/a:b@c.journal", "study.journal", ""])
+def test_other_addresses_and_paths_pass(given):
+    require_address("--storage", given)

@@ -160,3 +160,16 @@ def test_tensorflow_sees_no_accelerator(tfds):
     tensorflow = sys.modules["tensorflow"]
     assert tensorflow.config.get_visible_devices("GPU") == []
     assert tensorflow.config.get_visible_devices("TPU") == []
+
+
+@pytest.mark.parametrize("name", ["huggingface:glue", "kaggle:a/b", "me:tiny_translate", "a/b:c", "me:1x"])
+def test_a_name_that_says_where_to_get_code_is_refused(tmp_path, name):
+    with pytest.raises(DataError, match="names a place to download code from"):
+        list(corpus(name, tmp_path).pairs("train"))
+
+
+def test_without_permission_nothing_is_downloaded(tmp_path):
+    settings = DataConfig(source="tfds", name="wmt14_translate/de-en:1.0.0", directory=str(tmp_path), download=False)
+    with pytest.raises(DataError, match=r"allow its download with --config\.data\.download=true"):
+        list(open_corpus(settings, 0).pairs("train"))
+    assert not list(tmp_path.iterdir())

@@ -116,7 +116,7 @@ def test_a_damaged_store_is_built_again(store_of, tmp_path, damage):
     assert len(list((tmp_path / "token_stores").iterdir())) == 1
 
 
-def test_a_large_store_is_checked_whole_before_the_first_update(store_of, tmp_path, monkeypatch):
+def test_a_large_store_is_checked_whole_in_the_background(store_of, tmp_path, monkeypatch):
     store_of(PAIRS)
     monkeypatch.setattr(store_check, "CHECKED_AT_ONCE", 0)
     monkeypatch.setattr(store_check, "SAMPLED_SEGMENTS", 0)

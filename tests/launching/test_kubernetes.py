@@ -11,11 +11,12 @@ from jax._src.clusters import GkeTpuCluster, cloud_tpu_cluster
 from launching.workloads import AWKWARD, sweep, training
 
 from transformer_jax.config import ConfigError
-from transformer_jax.launching.kubernetes import INTERRUPTED, KubernetesSettings, kubernetes_manifest
+from transformer_jax.launching.kubernetes import INTERRUPTED, STARTED, KubernetesSettings, kubernetes_manifest
 from transformer_jax.runtime import distributed
 
 # The fields in use, from the JobSet API reference (jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2) and that of Kubernetes
 # 1.29 (batch/v1 Job, v1 Pod): a type, a list of one form, the forms by field, or any field of a type under "*".
+PROBE = {"exec": {"command": [str]}, "periodSeconds": int, "timeoutSeconds": int, "failureThreshold": int}
 POD = {
     "spec": {
         "restartPolicy": str,
@@ -31,6 +32,9 @@ POD = {
                 "env": [{"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}],
                 "resources": {"limits": {"google.com/tpu": int, "nvidia.com/gpu": int, "cpu": int, "memory": str}},
                 "volumeMounts": [{"name": str, "mountPath": str}],
+                "startupProbe": PROBE,
+                "readinessProbe": PROBE,
+                "livenessProbe": PROBE,
             }
         ],
     }
@@ -82,7 +86,7 @@ def settings(**changes: object) -> KubernetesSettings:
         "mount_path": "/shared",
         "nodes": 1,
     }
-    defaults |= {"spot": False, "max_restarts": 10, "seconds_to_save": 120}
+    defaults |= {"spot": False, "max_restarts": 10, "seconds_to_save": 120, "minutes_without_progress": 0}
     return KubernetesSettings(**(defaults | changes))
 
 
@@ -101,6 +105,32 @@ def variables(pod: dict, index: int) -> dict[str, str]:
         item["name"]: item["value"] if "value" in item else annotations[item["valueFrom"]["fieldRef"]["fieldPath"]]
         for item in pod["containers"][0].get("env", [])
     }
+
+
+def test_probes_follow_the_progress_of_the_run(tmp_path, monkeypatch):
+    run = training(workdir=f"{tmp_path}/a b")
+    assert "livenessProbe" not in read(settings(gpus_per_node=0, mount_path=str(tmp_path)), run)[2]["containers"][0]
+    asked = settings(gpus_per_node=0, mount_path=str(tmp_path), minutes_without_progress=30)
+    (container,) = read(asked, run)[2]["containers"]
+    assert container["startupProbe"]["failureThreshold"] == 30
+
+    def holds(name: str) -> bool:
+        script = (
+            container[f"{name}Probe"]["exec"]["command"][2]
+            .replace("$$", "$")
+            .replace(STARTED, str(tmp_path / "started"))
+        )
+        return subprocess.run(["/bin/sh", "-c", script], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    assert f"touch {STARTED}" in container["command"][2]
+    (tmp_path / "started").touch()
+    assert not holds("startup")
+    (tmp_path / "a b").mkdir()
+    goodput = tmp_path / "a b" / "goodput.json"
+    for age, begun, alive in ((-5, True, True), (20 * 60, False, True), (40 * 60, False, False)):
+        goodput.touch()
+        os.utime(goodput, (time.time() - age,) * 2)
+        assert (holds("startup"), holds("readiness"), holds("liveness")) == (begun, begun, alive)
 
 
 def test_pods_with_gpus_are_told_who_is_who(monkeypatch):

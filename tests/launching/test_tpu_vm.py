@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 from launching.workloads import AWKWARD, sweep, training
 
 from transformer_jax.config import ConfigError
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
+from transformer_jax.launching.workload import STORAGE_VARIABLE
 
 # One line a call, words apart by tabs; what --command= says is run, as a host would.
 GCLOUD = r"""
@@ -22,6 +24,14 @@ WHERE = ["--zone=us-west4-a", "--project=lab"]
 def settings(**changes: object) -> TpuVmSettings:
     defaults = {"name": "base", "tpu": "v5e:4x4", "zone": "us-west4-a", "project": "lab", "runtime_version": None}
     return TpuVmSettings(**(defaults | {"spot": False, "queued": False, "setup": None} | changes))
+
+
+def test_the_address_of_a_study_is_not_forgotten():
+    workers = replace(sweep(workdir="/mnt/sweep", storage=""), storage_is_in_environment=True)
+    with pytest.raises(ConfigError, match=f"{STORAGE_VARIABLE}: a TPU VM does not have the environment"):
+        gcloud_script(settings(tpu="v5e:1x1"), workers)
+    exported = f"export {STORAGE_VARIABLE}=$(cat ~/storage)"
+    assert STORAGE_VARIABLE in gcloud_script(settings(tpu="v5e:1x1", setup=exported), workers)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.data.store_check import StoreCheck
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.outcome import TrainingDiverged
@@ -140,6 +141,17 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
     checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
     assert checkpoints.steps() == [0]
     checkpoints.close()
+
+
+@pytest.mark.slow
+def test_nothing_trained_on_damaged_tokens_is_saved(cache, tmp_path, monkeypatch):
+    def damaged(self):
+        raise DataError("source.ids changed since the data were tokenized")
+
+    monkeypatch.setattr(StoreCheck, "finish", damaged)
+    with pytest.raises(DataError, match=r"source\.ids changed"):
+        train(tiny_config(cache, evaluate_every=0), tmp_path)
+    assert RunDirectory(tmp_path).checkpoint_steps() == [0]
 
 
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path):

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -19,11 +20,14 @@ from run_steps import (
     train,
 )
 
+from transformer_jax.checkpoints import save_failure
+from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.record import RunRecord
+from transformer_jax.tasks.translation.task import TranslationTask
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +48,8 @@ def test_a_run_describes_itself(whole):
     assert start["seed"] == 0
     losses = [record["train/loss"] for record in records if "train/loss" in record]
     assert losses[-1] < losses[0]
+    measured = read_metrics(whole / "metrics.jsonl")[0]
+    assert 0.05 < measured["host/memory_gb"] < measured["host/free_disk_gb"] + 1000
 
 
 def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeypatch):
@@ -51,6 +57,8 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
     saving = json.loads((whole / "goodput.json").read_text())["seconds"]["checkpoint"]
     wait = Checkpoints.wait
     monkeypatch.setattr(Checkpoints, "wait", lambda self: (time.sleep(0.5), wait(self)))
+    # It needs no room for another checkpoint.
+    monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     outcome = train(tiny_config(cache), whole)
     best = max(record["validation/bleu"] for record in before if "validation/bleu" in record)
     assert outcome[:3] == (UPDATES, "finished", best)
@@ -74,10 +82,51 @@ def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tm
     monkeypatch.setattr(RunRecord, "log", interrupting)
     outcome = train(config, tmp_path)
     assert outcome.reason == "interrupted"
-    assert 4 <= outcome.step < 12
+    assert 4 <= outcome.step < 6
+    monkeypatch.undo()
+    end_in_validation(monkeypatch)
+    assert train(config, tmp_path)[:2] == (6, "interrupted"), "no update after the signal"
+    assert [record["step"] for record in metrics_of(tmp_path)][-1] == 6
     monkeypatch.undo()
     assert train(config, tmp_path).reason == "finished"
     assert_same_run(whole, tmp_path, config)
+    assert_same_scores(whole, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_signal_in_the_last_validation_ends_before_it_and_it_is_made_up_for(whole, cache, tmp_path, monkeypatch):
+    config, run = tiny_config(cache), copy_until(9, whole, tmp_path / "run")
+    end_in_validation(monkeypatch)
+    assert train(config, run)[:2] == (UPDATES, "interrupted")
+    # Killed after the validation was logged, before the checkpoint with its score is whole.
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.undo()
+        killed.setattr(Checkpoints, "remove_unless_only", raise_keyboard_interrupt)
+        train(config, run)
+    monkeypatch.undo()
+    assert train(config, run)[:2] == (UPDATES, "finished")
+    assert_same_run(whole, run, config)
+    assert_same_scores(whole, run)
+
+
+def end_in_validation(monkeypatch) -> None:
+    """Every validation gets a signal and never returns."""
+
+    def ending(self, params, split, *, limit=0):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal came first")
+
+    monkeypatch.setattr(TranslationTask, "evaluate", ending)
+
+
+def raise_keyboard_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def assert_same_scores(one: Path, two: Path) -> None:
+    stored = [stored_checkpoints(run / "checkpoints") for run in (one, two)]
+    ours, theirs = ({each.step: each.score for each in run if each.score is not None} for run in stored)
+    assert ours == theirs != {}
 
 
 @pytest.mark.slow

@@ -1,11 +1,19 @@
 """Writing and reading files that others write and read at the same moment."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import DataError
-from transformer_jax.runtime.atomic_files import appearing_file, read_records, remove_partial, write_whole
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runtime.atomic_files import (
+    appearing_file,
+    read_records,
+    remove_partial,
+    require_writable,
+    write_whole,
+)
 
 
 def test_two_hosts_whose_processes_have_one_number_do_not_meet(tmp_path, monkeypatch):
@@ -53,7 +61,11 @@ def test_records_up_to_what_a_kill_cut_short(tmp_path):
         read_records(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("line", [b"[1]", b"3", b'{"a": 1}', b'{"step": "1"}', b"\xff\xfe{", b"[" * 100_000])
+LINES = [b"[1]", b"3", b'{"a": 1}', b'{"step": "1"}', b"\xff\xfe{", b"[" * 100_000, b'{"step": %d}' % 10**400]
+LINES += [b'{"step": 2, "a": %s}' % value for value in (b'"text"', b"[1]", b"%d" % 10**400, b"true")]
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_a_line_that_is_no_record_is_named(tmp_path, line):
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(b'{"step": 1}\n' + line + b"\n")
@@ -68,3 +80,16 @@ def test_what_killed_processes_left_of_a_file_is_removed(tmp_path):
         file.write_text("{}")
     remove_partial(mine)
     assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_metric_is_a_finite_number_or_nothing(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1, "a": 1e999, "b": NaN, "c": null, "d": 2}\n')
+    assert read_records(file) == [{"step": 1, "a": None, "b": None, "c": None, "d": 2}]
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/run", "s3:/bucket/run", Path("gs://bucket/run")])
+def test_an_object_store_is_refused_and_no_local_folder(address):
+    for refuse in (RunDirectory, lambda path: require_writable(path, "--workdir")):
+        with pytest.raises(ConfigError, match="--workdir: .* lies in an object store"):
+            refuse(address)

@@ -10,6 +10,8 @@ import pytest
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
+from transformer_jax.runtime import lease
+from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.lease import leased
 
 SECONDS = 0.6
@@ -70,3 +72,28 @@ def test_where_nothing_can_be_locked_a_run_takes_a_lease(tmp_path, monkeypatch):
     with RunDirectory(tmp_path).locked():
         assert (tmp_path / "train.lease").is_file()
     assert not (tmp_path / "train.lease").exists()
+
+
+@pytest.mark.parametrize(("failures", "ends"), [(1, []), (1000, [signal.SIGTERM])])
+def test_a_full_disk_for_a_moment_is_overcome_and_for_longer_ends_the_run_in_time(
+    tmp_path, monkeypatch, failures, ends
+):
+    asked, written, fails = [], [], iter(range(failures))
+
+    def full(path, content):
+        if next(fails, None) is not None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_whole(path, content)
+        written.append(content)
+
+    monkeypatch.setattr(lease, "write_whole", full)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(time.monotonic()))
+    try:
+        began = time.monotonic()
+        with leased(tmp_path / "lease", BUSY, SECONDS):
+            time.sleep(SECONDS)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(asked) == len(ends)
+    assert all(moment - began < SECONDS for moment in asked), "no other can have taken it"
+    assert bool(written) != bool(ends)

@@ -1,15 +1,21 @@
 """What a worker does with trials that succeed, fail, are stopped, or whose study does not answer; runs pretend."""
 
 import csv
+from types import SimpleNamespace
 
 import pytest
 from optuna.trial import TrialState
 from sweeps.studies import GRID, SEARCH, one_by_one
 
-from transformer_jax.config import ConfigError
+from transformer_jax.__main__ import main
+from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.commands.sweep import STORAGE
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged
+from transformer_jax.sweeps.definition import load_sweep
 from transformer_jax.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.sweeps.overview import rows
+from transformer_jax.sweeps.storage import open_storage, unreachable
 from transformer_jax.sweeps.study import SharedStudy, number_of
 from transformer_jax.sweeps.worker import Worker
 
@@ -130,3 +136,51 @@ def test_what_is_stopped_is_offered_anew_and_a_poor_trial_is_pruned(storage, tmp
     assert [trial.state for trial in study.trials()] == [TrialState.WAITING] * 5
     Worker(study, tmp_path, one_by_one(pretend)).work()
     assert [row.state for row in rows(study)] == ["complete"] * 4 + ["pruned"]
+
+
+def test_a_full_disk_ends_the_worker_in_a_line_and_its_trial_is_kept(storage, tmp_path, capsys):
+    def fill(config, folder, should_stop):
+        raise SaveFailed("checkpoints: the disk is full")
+
+    study = SharedStudy(GRID, storage, "s")
+    with pytest.raises(ConfigError, match="the disk is full"):
+        Worker(study, tmp_path, one_by_one(fill)).work()
+    assert [row.state for row in rows(study)] == ["waiting"] * 4
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_what_the_user_can_mend_is_a_line_and_no_traceback(storage, tmp_path, capsys):
+    def refuse(config, folder, should_stop):
+        raise DataError("data.directory: 'nowhere' is not a folder")
+
+    study = SharedStudy(GRID, storage, "s")
+    with pytest.raises(ConfigError, match="3 trials in a row failed"):
+        Worker(study, tmp_path, one_by_one(refuse)).work()
+    printed = capsys.readouterr().err
+    assert "DataError: data.directory: 'nowhere' is not a folder" in printed
+    assert "Traceback" not in printed
+
+
+def test_an_error_of_the_storage_is_shown_without_its_password():
+    storage = SimpleNamespace(_backend=SimpleNamespace(url="postgresql://me:hunter2@host/studies"))
+    said = unreachable(storage, OSError("no answer from postgresql://me:hunter2@host/studies\nand more"))
+    assert said == "the study cannot be reached: no answer from postgresql://me:***@host/studies"
+
+
+def test_a_sweep_whose_trials_all_fail_ends_with_status_1(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sweep.py").write_text(
+        "from transformer_jax.sweeps.definition import Sweep\n\n\ndef get_sweep():\n"
+        '    return Sweep(config="configs/quickstart.py", rows={"a": {}}, seeds=(3, 4), metric="validation/loss")\n'
+    )
+
+    def run_workers(command, environments, logs, look):
+        study = SharedStudy(
+            load_sweep(str(tmp_path / "sweep.py"), [], []), open_storage(environments[0][STORAGE]), "out"
+        )
+        while trial := study.claim():
+            study.finish(trial, TrialState.FAIL, error="DataError: nothing there")
+        return [0]
+
+    monkeypatch.setattr("transformer_jax.sweeps.coordinator.run_workers", run_workers)
+    assert main(["sweep", f"--sweep={tmp_path / 'sweep.py'}", f"--workdir={tmp_path / 'out'}", "--workers=1"]) == 1
+    assert "all 2 trials failed; --retry_failed tries them again" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from matplotlib.image import imread
 
 from transformer_jax.config import DataError
 from transformer_jax.visualization import draw_curves
+from transformer_jax.visualization.canvas import blank_figure, write_png
 from transformer_jax.visualization.curves import read_series
 
 
@@ -59,3 +60,14 @@ def test_problems_are_named(tmp_path):
         draw_curves(broken, ["loss"], tmp_path / "curves.png")
     with pytest.raises(DataError, match="no such file"):
         draw_curves(tmp_path / "missing.jsonl", ["loss"], tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_a_picture_replaces_a_link_and_never_follows_it(tmp_path, ending):
+    precious, link = tmp_path / "precious", tmp_path / f"attention.{ending}"
+    precious.write_text("text")
+    link.symlink_to(precious)
+    write_png(blank_figure(1, 1), link)
+    assert precious.read_text() == "text"
+    assert not link.is_symlink()
+    assert link.stat().st_size > 100

@@ -10,6 +10,8 @@ from transformer_jax.analysis.html_page import to_html
 from transformer_jax.analysis.markdown import to_markdown
 from transformer_jax.runtime.atomic_files import write_whole
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 def write_report(folder: Path, name: str, document: Document, tables: Mapping[str, str]) -> list[Path]:
     """Writes ``name.md``, ``name.html`` and each of ``tables`` (CSV by the name of its file), and returns their paths."""
@@ -20,9 +22,18 @@ def write_report(folder: Path, name: str, document: Document, tables: Mapping[st
 
 
 def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A line for the headings and for each row: numbers in full, ``None`` an empty cell."""
+    """A line for the headings and for each row: numbers in full, ``None`` an empty cell.
+
+    Text that a spreadsheet would compute as a formula, since it begins with ``= + - @``, a tab or a carriage return, gets an
+    apostrophe before it: it may come from a run that somebody else made.
+    """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(headings)
-    writer.writerows(rows)
+    writer.writerows([_inert(cell) for cell in row] for row in (headings, *rows))
     return text.getvalue()
+
+
+def _inert(cell: object) -> object:
+    if cell is None or isinstance(cell, int | float):
+        return cell
+    return f"'{cell}" if str(cell).startswith(FORMULA) else cell

@@ -1,6 +1,5 @@
 """Results and cost of one run, read from its folder; nothing is loaded, and the run may still be in progress."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, watched_validations
 from transformer_jax.config import DataError, ExperimentConfig, Metric, load_run_config
+from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
@@ -120,17 +120,27 @@ def _last(records: Sequence[dict[str, Any]], key: str) -> float | None:
 
 
 def _parameters(folder: Path) -> int | None:
-    """Of the newest start."""
-    starts = _json(folder / "run.json")
-    return None if not starts else int(starts[-1]["parameters"])
+    """Of the newest start; raises DataError where ``run.json`` is not a list of starts."""
+    file = folder / "run.json"
+    starts = _json(file)
+    if starts is None or starts == []:
+        return None
+    count = starts[-1].get("parameters") if isinstance(starts, list) and isinstance(starts[-1], dict) else None
+    if not isinstance(count, int) or not is_count(count):
+        raise DataError(f"{file}: not the list of starts that a run keeps")
+    return count
 
 
 def _seconds(file: Path) -> float | None:
-    """None where ``goodput.json`` was begun after the updates."""
+    """None where ``goodput.json`` was begun after the updates; raises DataError where it is not what a run keeps."""
     sheet = _json(file)
-    if sheet is None or not sheet["seconds"]["step"]:
+    if sheet is None:
         return None
-    return float(sum(sheet["seconds"].values()))
+    try:
+        seconds = {kind: finite_or_none(value) or 0.0 for kind, value in sheet["seconds"].items()}
+        return float(sum(seconds.values())) if seconds["step"] else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(f"{file}: not the goodput.json of a run") from None
 
 
 def _json(file: Path) -> Any:
@@ -138,6 +148,6 @@ def _json(file: Path) -> Any:
     if not file.is_file():
         return None
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return parse_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{file}: not JSON: {error}") from None

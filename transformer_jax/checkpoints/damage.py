@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import CheckpointError
+from transformer_jax.checkpoints.format import CheckpointError, is_step
 from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
 
@@ -21,7 +21,7 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
     async def finalize(self) -> None:
         """Called by process 0 when all processes have written."""
         # Orbax makes the folders of the items so, too.
-        if self.get_final().name.isdigit():
+        if is_step(self.get_final().name):
             await asyncio.to_thread(write_digests, Path(self.get()))
         await super().finalize()
 

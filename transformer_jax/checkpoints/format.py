@@ -1,5 +1,7 @@
 """Contents of a checkpoint folder without its arrays: steps, scores, sizes, damage. Needs no Orbax."""
 
+import math
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -43,8 +45,13 @@ class StoredCheckpoint(NamedTuple):
 
 def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
     """The complete checkpoints of a folder, oldest first."""
-    folders = [entry for entry in directory.glob("[0-9]*") if entry.name.isdigit()]
+    folders = [entry for entry in directory.glob("[0-9]*") if is_step(entry.name)]
     return [_stored(folder) for folder in sorted(folders, key=lambda folder: int(folder.name))]
+
+
+def is_step(name: str) -> bool:
+    """Whether this is the name of a checkpoint: an update, at most 18 ASCII digits."""
+    return re.fullmatch(r"[0-9]{1,18}", name) is not None
 
 
 def bytes_in(folder: Path) -> int:
@@ -81,14 +88,23 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def _stored(folder: Path) -> StoredCheckpoint:
+    scores = _scores(folder)
+    if scores is None or changed_files(folder, ["metrics"]):
+        return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
+    # The metric that selects checkpoints is the only one that is stored with them.
+    score = next(iter(scores.values()), None)
+    is_finite = score is not None and math.isfinite(score)
+    return StoredCheckpoint(int(folder.name), folder, score if is_finite else None, is_sound=True)
+
+
+def _scores(folder: Path) -> dict[str, float] | None:
+    """The scores of a checkpoint by name, None where they cannot be read."""
     try:
         scores = parse_json((folder / "metrics" / "metrics").read_text(encoding="utf-8"))
     except FileNotFoundError:
         # It was not scored, or is being deleted.
-        scores = {}
-    except ValueError:
-        scores = None
-    if not isinstance(scores, dict) or changed_files(folder, ["metrics"]):
-        return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
-    # The metric that selects checkpoints is the only one that is stored with them.
-    return StoredCheckpoint(int(folder.name), folder, next(iter(scores.values()), None), is_sound=True)
+        return {}
+    except (OSError, ValueError):
+        return None
+    is_sound = isinstance(scores, dict) and all(type(value) in (int, float) for value in scores.values())
+    return scores if is_sound else None

@@ -105,6 +105,12 @@ class Checkpoints:
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
         self._manager.save(step, args=items, force=True)
 
+    def remove_unless_only(self, step: int) -> None:
+        """Deletes a checkpoint, to be saved again with its score, where a kill would leave another one."""
+        if len(self.steps()) > 1:
+            with reported(self._directory):
+                self._manager.delete(step)
+
     def wait(self) -> None:
         """Returns when everything that was saved is on disk."""
         with reported(self._directory):

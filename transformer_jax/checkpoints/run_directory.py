@@ -13,9 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_jax.checkpoints.format import is_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.runtime.atomic_files import remove_partial, write_whole
+from transformer_jax.runtime.atomic_files import remove_partial, require_local, write_whole
 from transformer_jax.runtime.lease import leased
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
@@ -39,6 +40,7 @@ class RunDirectory:
     def __init__(self, path: str | Path, scratch: str | Path | None = None) -> None:
         if not str(path).strip():
             raise ConfigError("--workdir: is empty; give the folder of the run")
+        require_local(path, "--workdir")
         self.path = Path(path).expanduser()
         self._own = self.path if scratch is None else Path(scratch)
 
@@ -109,11 +111,19 @@ class RunDirectory:
 
     def checkpoint_steps(self) -> list[int]:
         """The steps of the checkpoints that are complete, oldest first, read now."""
-        return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if entry.name.isdigit())
+        return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if is_step(entry.name))
 
     def watched(self, split: str) -> Path:
         """The folder of what ``evaluate --watch`` measures on a split."""
         return self.path / f"evaluate-{split.replace('/', '-')}"
+
+    def require_no_links(self) -> None:
+        """Raises ConfigError where a folder of the run, or a checkpoint, is a link: nothing is written or deleted elsewhere."""
+        for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
+            if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
+                raise ConfigError(
+                    f"--workdir: {entry} is a link; put the folder itself there: nothing is written through one"
+                )
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
@@ -122,6 +132,7 @@ class RunDirectory:
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
         )
+        self.require_no_links()
         with locked(self._own / "train.lock", RunIsBusy(refusal or problem, self.path)):
             yield
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, stored_checkpoints
+from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, is_step, stored_checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, Metric, load_run_config
 from transformer_jax.runtime.atomic_files import read_records
@@ -57,7 +57,7 @@ def chosen_step(run: RunDirectory, which: str) -> int:
     if which == "best":
         best = best_step(stored, selection_of(run))
         return steps[-1] if best is None else best
-    if which.isdigit() and int(which) in steps:
+    if is_step(which) and int(which) in steps:
         return int(which)
     best, kept = best_step(stored, selection_of(run)), ", ".join(map(str, steps))
     named = f"best {steps[-1] if best is None else best}, last {steps[-1]}"

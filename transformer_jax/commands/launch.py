@@ -107,6 +107,10 @@ def define_flags(values: flags.FlagValues) -> None:
     meaning = "slurm, kubernetes: how long before the end a run is asked to save"
     flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
     flags.DEFINE_integer("max_restarts", 10, "kubernetes: most restarts", flag_values=values, lower_bound=0)
+    meaning = (
+        "kubernetes: restart a run that logged nothing for so long, more than a validation or compiling takes; 0: never"
+    )
+    flags.DEFINE_integer("minutes_without_progress", 0, meaning, flag_values=values, lower_bound=0)
     meaning = "kubernetes, skypilot, tpu-vm: machines that may be preempted"
     flags.DEFINE_boolean("spot", False, meaning, flag_values=values)
     flags.DEFINE_boolean(

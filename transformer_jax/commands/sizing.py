@@ -14,6 +14,7 @@ from transformer_jax.config import (
     from_dict,
     load_recipe,
     load_run_config,
+    without_its_cache,
 )
 from transformer_jax.config.python_files import names_in_file
 from transformer_jax.config.recipes import find_recipe
@@ -40,7 +41,8 @@ def sized_config(values: flags.FlagValues) -> tuple[ExperimentConfig, str]:
 
     directory = RunDirectory(values.workdir)
     if directory.has_checkpoints() and directory.config.is_file():
-        return resolve_config(values, base=load_run_config(directory.path)), "the run keeps its size"
+        base = without_its_cache(load_run_config(directory.path))
+        return resolve_config(values, base=base), "the run keeps its size"
     corpus = _measured(config)
     plan = plan_of(corpus, seconds_of(budget), _flops())
     stated = apply_overrides(load_recipe(values.config), [(key, str(value)) for key, value in plan.settings().items()])

@@ -196,7 +196,7 @@ def _coordinate(
     if INTERRUPTED in statuses:
         print("stopped; the same command resumes", file=sys.stderr)
         return INTERRUPTED
-    if trials and all(trial.state == "fail" for trial in trials):
+    if trials and all(trial.state == "failed" for trial in trials):
         print(f"all {len(trials)} trials failed; --retry_failed tries them again", file=sys.stderr)
         return 1
     return int(any(trial.state in ("waiting", "running") for trial in trials))

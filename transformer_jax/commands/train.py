@@ -49,6 +49,7 @@ CHANGEABLE = (
     "data.validation",
     "data.test",
     "data.file",
+    "data.download",
     "data.cache_directory",
     "batching.prefetch_batches",
     "decoding.batch_tokens",

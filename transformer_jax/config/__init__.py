@@ -29,7 +29,15 @@ from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, Tra
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
 from transformer_jax.config.rnn import RnnConfig
-from transformer_jax.config.saved import config_for_use, from_json, load_run_config, on_any_devices, resolve, to_json
+from transformer_jax.config.saved import (
+    config_for_use,
+    from_json,
+    load_run_config,
+    on_any_devices,
+    resolve,
+    to_json,
+    without_its_cache,
+)
 from transformer_jax.config.word_vectors import (
     BlockConfig,
     GloveConfig,
@@ -81,4 +89,5 @@ __all__ = [
     "structure_of",
     "to_dict",
     "to_json",
+    "without_its_cache",
 ]

@@ -18,7 +18,8 @@ class DataConfig:
     ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``, or the files that ``train``,
     ``validation`` and ``test`` name (``a.en,a.de``, ``a.{en,de}``, ``a.tsv``); ``held_out`` training pairs (below 1:
     a fraction of them), drawn by the seed, are its validation split. ``tfds`` reads the data set
-    ``name`` below ``directory`` (or tfds's own default); ``grammar``, ``copy`` and ``reverse`` are generated:
+    ``name`` below ``directory`` (or tfds's own default), and with ``download`` gets it there;
+    ``grammar``, ``copy`` and ``reverse`` are generated:
     ``generated_pairs`` for training, of ``copy`` and ``reverse`` of at most ``generated_words`` each.
     The filters apply to the training split only: a validation or test sentence is never dropped or cut. ``seed`` draws what is
     generated, what the tokenizers learn from, and the order of the batches; -1 means that of the run.
@@ -31,6 +32,7 @@ class DataConfig:
     test: str = ""
     held_out: float = 0.0
     name: str = ""
+    download: bool = True
     source_language: str = "en"
     target_language: str = "de"
     train_split: str = "train"
@@ -49,6 +51,10 @@ class DataConfig:
         directory = str(Path(self.directory).expanduser().absolute()) if self.directory else ""
         train, validation, test = (_absolute_files(text) for text in (self.train, self.validation, self.test))
         return replace(self, directory=directory, train=train, validation=validation, test=test)
+
+    def only_reading(self) -> "DataConfig":
+        """The same for using a trained model: a data set that its run names is not downloaded."""
+        return replace(self, download=False)
 
     def files(self) -> dict[str, str]:
         """The files that are named, by the name of the split in the data."""

@@ -36,7 +36,7 @@ class InitConfig:
             require(bool(self.run) or not getattr(self, name), f"init.{name}", problem)
         both = "the parameters, the embeddings among them, come from init.run; give one of the two"
         require(not (self.run and self.embeddings), "init.embeddings", both)
-        is_known = self.checkpoint in ("best", "last") or self.checkpoint.isdigit()
+        is_known = self.checkpoint in ("best", "last") or re.fullmatch("[0-9]{1,18}", self.checkpoint) is not None
         require(is_known, "init.checkpoint", f"{self.checkpoint!r} is not best, last or the number of an update")
         require_choice("init.tokenizer", self.tokenizer, TOKENIZERS_OF_A_START)
         require_pattern("init.leave_out", self.leave_out)

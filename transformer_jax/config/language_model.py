@@ -53,6 +53,10 @@ class TextDataConfig:
         problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
         require(-1 <= self.seed < 2**32, "data.seed", problem)
 
+    def only_reading(self) -> "TextDataConfig":
+        """The same: text is never downloaded."""
+        return self
+
     def absolute(self) -> "TextDataConfig":
         """The same, with file and folder written out in full."""
         file, directory = (

@@ -6,6 +6,7 @@ MEANINGS = {
     "data.source": "Source of the text or the sentence pairs: files, a tensorflow-datasets corpus, or a generator.",
     "data.directory": "Folder of the files {split}.{language} or {split}.tsv (pairs), {split}.txt (text); of tfds its data folder.",
     "data.name": "tfds: name of the data set, such as wmt14_translate/de-en.",
+    "data.download": "tfds: download and prepare the data set where it is missing; a trained model is used without.",
     "data.source_language": "Language that is translated from, the ending of its files.",
     "data.target_language": "Language that is translated into, the ending of its files.",
     "data.train_split": "Name of the training split in the data.",

@@ -9,6 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer_jax.config.conversion import difference, from_dict, to_dict
+from transformer_jax.config.data import DataConfig
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.json_text import parse_json
@@ -70,15 +71,24 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
         raise ConfigError(f"{file}: not the settings of a run: {error}") from None
 
 
+def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
+    """The settings of a run with the default cache: compiled programs are code, and another may have written the run."""
+    return replace(config, data=replace(config.data, cache_directory=DataConfig.cache_directory))
+
+
 def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings of a run for using its model on the devices that are here, not those of its training."""
+    """The settings of a run for using its model with the devices and the cache that are here, not those of its training.
+
+    Nothing is downloaded.
+    """
     model = config.model
     if model.has_attention_backend:
         model = replace(model, attention_backend="auto")
-    return replace(config, mesh=MeshConfig(), model=model)
+    data = without_its_cache(config).data.only_reading()
+    return replace(config, mesh=MeshConfig(), model=model, data=data)
 
 
-USABLE = ("decoding.", "mesh.", "data.directory", "data.file", "data.cache_directory")
+USABLE = ("decoding.", "mesh.", "data.directory", "data.file", "data.download", "data.cache_directory")
 
 
 def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
@@ -92,8 +102,8 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
     for key, before, _ in difference(saved, config):
         if not key.startswith(USABLE):
             raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file "
-                "and data.cache_directory can change"
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file, "
+                "data.download and data.cache_directory can change"
             )
     return config
 
@@ -101,9 +111,11 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
 def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
     """The settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
 
+    Of a run directory without its cache.
+
     Raises:
         ConfigError: whatever is wrong with the recipe, its settings or the overrides.
     """
     is_run = Path(source).expanduser().is_dir() or source.endswith(".json")
-    values = ConfigDict(to_dict(load_run_config(source))) if is_run else load_recipe(source)
+    values = ConfigDict(to_dict(without_its_cache(load_run_config(source)))) if is_run else load_recipe(source)
     return from_dict(apply_overrides(values, overrides))

@@ -35,7 +35,7 @@ def _text(config: DataConfig, seed: int) -> Corpus:
 
 def _tfds(config: DataConfig, seed: int) -> Corpus:
     del seed
-    return TfdsCorpus(config.name, config.directory, config.source_language, config.target_language)
+    return TfdsCorpus(config.name, config.directory, config.source_language, config.target_language, config.download)
 
 
 CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {

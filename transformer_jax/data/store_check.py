@@ -30,7 +30,7 @@ class StoreCheck:
             with_one_thread.shutdown(wait=False)
 
     def finish(self) -> None:
-        """Waits for the check of the whole store; call before the first update.
+        """Waits for the check of the whole store; call before anything that was trained on it is saved.
 
         Raises DataError when the store is damaged, and removes it: it is then built again.
         """
@@ -38,6 +38,6 @@ class StoreCheck:
         if changed:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise DataError(
-                f"{self._directory}: {', '.join(changed)} changed since the data were tokenized; removed, and nothing was "
-                "trained on it: the same command tokenizes again"
+                f"{self._directory}: {', '.join(changed)} changed since the data were tokenized; removed, and nothing that "
+                "was trained on it is saved: the same command tokenizes again"
             )

@@ -29,7 +29,8 @@ class TfdsCorpus:
     ``name`` is anything that ``tfds.builder`` knows, or a data set prepared before below ``directory`` whose code is not
     installed, or ``translate_folder``, which reads files ``{language}.{split}.txt`` in ``directory`` (tfds reads them, and
     splits at every unicode line separator; ``data.source=text`` does not). ``directory`` is tfds's ``data_dir``, or the folder
-    of one prepared version; empty means tfds's own default. A data set that is not there yet is downloaded and prepared.
+    of one prepared version; empty means tfds's own default. A data set that is not there yet is downloaded and prepared,
+    where it ``may_download``.
 
     Examples come in the order they are stored in. A line break inside a sentence becomes a space. Where examples hold several
     languages (``TranslationVariableLanguages``), those that lack one of the two are passed over.
@@ -41,6 +42,7 @@ class TfdsCorpus:
     directory: str
     source_language: str
     target_language: str
+    may_download: bool = True
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """Streams a split, downloading the data set first if need be."""
@@ -78,7 +80,7 @@ class TfdsCorpus:
             if languages and language not in languages:
                 problem = f"has no language {language!r}; it has {', '.join(languages)}"
                 raise DataError(f"data set {self.name} {problem}{did_you_mean(language, languages)}")
-        return _prepared(builder, self.name)
+        return _prepared(builder, self.name, self.may_download)
 
     def _require_split(self, split: str) -> None:
         splits = sorted(self._builder.info.splits)
@@ -115,7 +117,16 @@ def _import_tfds() -> ModuleType:
     return tfds
 
 
+def _require_plain_name(name: str) -> None:
+    """Raises DataError at ``namespace:name``, whose code tfds would download and run; a colon may precede a version alone."""
+    if re.search(r":(?!(\d+|\*)\.(\d+|\*)\.(\d+|\*)(/|$))", name):
+        raise DataError(
+            f"data.name: {name!r} names a place to download code from; install that data set, and name it alone"
+        )
+
+
 def _find_builder(name: str, directory: str) -> Any:
+    _require_plain_name(name)
     tfds = _import_tfds()
     folder = Path(directory).expanduser() if directory else None
     is_one_version = folder is not None and (folder / "features.json").is_file()
@@ -150,10 +161,14 @@ def _list_configurations(tfds: ModuleType, name: str) -> str:
     return f" (configurations: {', '.join(configurations[:50])})" if configurations else ""
 
 
-def _prepared(builder: Any, name: str) -> Any:
+def _prepared(builder: Any, name: str, may_download: bool) -> Any:
     """The builder, once its data is on disk. Downloads only what the user asked for by name."""
     if builder.info.splits:
         return builder
+    if not may_download:
+        raise DataError(
+            f"data set {name}: is not in {builder.data_dir}; allow its download with --config.data.download=true"
+        )
     try:
         builder.download_and_prepare()
     except Exception as error:  # whatever a data set's own code raises: no network, a moved file, a missing package

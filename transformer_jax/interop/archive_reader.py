@@ -1,11 +1,11 @@
 """Reads the archives that ``archive_export`` writes."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataError, load_run_config
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.interop.archive_export import CONFIG, MANIFEST, MODEL, SCHEMA_VERSION, TOKENIZER, described
 from transformer_jax.interop.imported_model import ImportedModel, require_same_names
@@ -36,7 +36,7 @@ def read(folder: Path) -> ImportedModel:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         version = manifest["schema_version"]
         is_whole = isinstance(manifest["files"], dict) and isinstance(manifest["tensors"], dict)
     except OSError as error:

@@ -1,12 +1,12 @@
 """An exported model as CTranslate2 runs it, to be compared with the run that it came from."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from transformer_jax.config import DataError
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.interop.ctranslate2_export import library
 from transformer_jax.interop.opened_model import Example, OpenedModel
 
@@ -27,7 +27,7 @@ class Counterpart:
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:
         try:
-            quantization = json.loads((folder / "config.json").read_text(encoding="utf-8"))["quantization"]
+            quantization = parse_json((folder / "config.json").read_text(encoding="utf-8"))["quantization"]
             self._translator = library().Translator(str(folder), device="cpu")
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             raise DataError(f"{folder}: not a whole model that export wrote for CTranslate2: {error}") from None

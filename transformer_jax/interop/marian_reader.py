@@ -1,6 +1,5 @@
 """Reads folders of ``MarianMTModel``: OPUS-MT, and what this package exports (Junczys-Dowmunt et al. 2018)."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
 from transformer_jax.interop.imported_model import ImportedModel
@@ -52,7 +52,7 @@ def read(folder: Path) -> ImportedModel:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; raises DataError naming the file that is missing or no such object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; expected a folder that save_pretrained wrote") from None
     except ValueError:

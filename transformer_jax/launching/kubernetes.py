@@ -31,6 +31,9 @@ PORT = 8476
 VOLUME = "shared"
 # EX_TEMPFAIL of sysexits.h: try again.
 INTERRUPTED = 75
+STARTED = "/tmp/started"
+# Asked to end by SIGTERM a run saves and ends, after a validation or a compilation at the latest.
+GRACE = "# SIGTERM makes it save and end; "
 SHELL = f"""trap 'stopped=yes; kill -TERM "$child"' TERM
 {{command}} &
 child=$!
@@ -60,6 +63,7 @@ class KubernetesSettings:
     spot: bool
     max_restarts: int
     seconds_to_save: int
+    minutes_without_progress: int
 
     def __post_init__(self) -> None:
         require_pod_settings(self, ("namespace", "image", "volume_claim", "gpu_type"))
@@ -123,7 +127,7 @@ def manifest(settings: KubernetesSettings, workload: Training | Sweep) -> Manife
     require_on_volume(settings.mount_path, "--workdir", workload.workdir)
     if isinstance(workload, Training):
         workload.require_fits(hosts.number * hosts.devices_of_each)
-        return _job_set(settings, hosts, workload.command(hosts.number))
+        return _job_set(settings, hosts, workload)
     if hosts.number != 1:
         asked = f"--tpu={settings.tpu}" if settings.tpu else f"--nodes={settings.nodes}"
         raise ConfigError(f"{asked}: each worker of a sweep has one host, and this is {hosts.number}; ask for one")
@@ -135,12 +139,13 @@ def manifest(settings: KubernetesSettings, workload: Training | Sweep) -> Manife
 
 def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep) -> str:
     """The manifest as YAML, fields in the order of ``manifest``."""
-    return as_yaml(manifest(settings, workload), "kubernetes", "kubectl apply --filename")
+    grace = f"Kubernetes waits {settings.seconds_to_save} s for that (--seconds_to_save)."
+    return as_yaml(manifest(settings, workload), "kubernetes", "kubectl apply --filename", grace)
 
 
-def as_yaml(content: Manifest, launcher: str, start: str) -> str:
-    """A file of ``launcher`` that ``start`` starts, its fields in the order of ``content``."""
-    head = f"# Written by transformer-jax launch {launcher}. Start it with {start}.\n"
+def as_yaml(content: Manifest, launcher: str, start: str, grace: str) -> str:
+    """A file of ``launcher`` that ``start`` starts, its fields in the order of ``content``; ``grace``: the time to save."""
+    head = f"# Written by transformer-jax launch {launcher}. Start it with {start}.\n{GRACE}{grace}\n"
     return head + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
@@ -170,7 +175,9 @@ def _metadata(settings: KubernetesSettings) -> Manifest:
     return {"name": settings.name, **namespace}
 
 
-def _job_set(settings: KubernetesSettings, hosts: Hosts, command: list[str]) -> Manifest:
+def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> Manifest:
+    pod = _pod(settings, hosts, workload.command(hosts.number), _process_environment(settings, hosts))
+    pod["spec"]["containers"][0] |= _probes(settings, workload)
     metadata = _metadata(settings)
     if settings.tpu is not None:
         # All pods on one slice, where the cluster has several of this topology.
@@ -181,7 +188,7 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, command: list[str]) -> 
         "parallelism": hosts.number,
         # One pod that fails fails the Job, and the JobSet starts all of them again.
         "backoffLimit": 0,
-        "template": _pod(settings, hosts, command, _process_environment(settings, hosts)),
+        "template": pod,
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -193,6 +200,30 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, command: list[str]) -> 
             "replicatedJobs": [{"name": WORKERS, "replicas": 1, "template": {"spec": job}}],
         },
     }
+
+
+def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
+    """Ready: the run has written its goodput since the pod started. Alive, where that is asked for: it goes on doing so.
+
+    A run writes it with every line of the log and every checkpoint. Without the limit a run that hangs ends by its own
+    watchdog (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead.
+    """
+    goodput = shlex.quote(f"{workload.workdir.rstrip('/')}/goodput.json")
+    has_begun = _probe(f'test -n "$(find {goodput} -newer {STARTED})"')
+    if not settings.minutes_without_progress:
+        return {"readinessProbe": has_begun}
+    minutes = settings.minutes_without_progress
+    goes_on = _probe(f'test -n "$(find {goodput} -mmin -{minutes})"')
+    return {
+        "startupProbe": has_begun | {"failureThreshold": minutes},
+        "readinessProbe": has_begun,
+        "livenessProbe": goes_on | {"failureThreshold": 3},
+    }
+
+
+def _probe(test: str) -> Manifest:
+    """Once a minute."""
+    return {"exec": {"command": ["/bin/sh", "-c", unexpanded(test)]}, "periodSeconds": 60, "timeoutSeconds": 30}
 
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
@@ -239,7 +270,7 @@ def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environ
     container: Manifest = {
         "name": "worker",
         "image": settings.image,
-        "command": ["/bin/sh", "-c", unexpanded(SHELL.format(command=shlex.join(command)))],
+        "command": ["/bin/sh", "-c", unexpanded(f"touch {STARTED}\n{SHELL.format(command=shlex.join(command))}")],
         "resources": {"limits": asked} if asked else {},
         "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}],
     }

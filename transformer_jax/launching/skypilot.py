@@ -13,6 +13,7 @@ from transformer_jax.launching.field_formats import require_name, require_word
 from transformer_jax.launching.kubernetes import PORT, Manifest, as_yaml
 from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training, is_absolute
 
+GRACE = "clouds give spot machines 30 s to two minutes for that, or none: what counts is training.checkpoint_every."
 PROCESSES = f"""export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n1):{PORT}"
 export JAX_NUM_PROCESSES="$SKYPILOT_NUM_NODES" JAX_PROCESS_ID="$SKYPILOT_NODE_RANK"
 """
@@ -73,4 +74,4 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
 
 def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
     """The task as YAML."""
-    return as_yaml(task(settings, workload), "skypilot", "sky jobs launch")
+    return as_yaml(task(settings, workload), "skypilot", "sky jobs launch", GRACE)

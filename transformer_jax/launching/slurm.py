@@ -20,6 +20,7 @@ PASSED_THROUGH = ("partition", "account", "qos", "constraint")
 
 HEADER = """#!/bin/bash
 # Written by transformer-jax launch slurm. Submit it with sbatch, from the folder that relative paths start from; logs go there.
+# SIGTERM makes it save and end; {grace}.
 {directives}
 {setup}
 """
@@ -100,7 +101,9 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
     run = RUN.format(srun_flags=shlex.join(_srun_flags(settings)), command=shlex.join(command))
     if settings.time is not None:
         run = REQUEUED.format(run=run)
-    return HEADER.format(directives=lines, setup=setup) + run + 'exit "$status"\n'
+    asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
+    grace = asked if settings.time is not None else "a preemption leaves it the GraceTime of the partition"
+    return HEADER.format(directives=lines, setup=setup, grace=grace) + run + 'exit "$status"\n'
 
 
 def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from transformer_jax.config import ConfigError
 from transformer_jax.launching.field_formats import require_name, require_word
 from transformer_jax.launching.tpu_slices import TpuSlice, parse_slice
-from transformer_jax.launching.workload import Sweep, Training, is_absolute
+from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training, is_absolute
 
 SCRIPT = """#!/bin/bash
 # Written by transformer-jax launch tpu-vm: {accelerator}, {hosts}. In this order:
 # bash FILE create     makes the TPU VMs{queued}
 # bash FILE start      starts the program on every host; after an interruption the same resumes
 # bash FILE log        shows the last lines of the first host, and those that follow
-# bash FILE stop       asks it to save and end
+# bash FILE stop       asks it to save and end, and waits for nothing; a spot TPU has 30 s for that
 # bash FILE delete     gives the TPU VMs back
 set -euo pipefail
 vms=({vms})
@@ -74,6 +74,11 @@ def gcloud_script(settings: TpuVmSettings, workload: Training | Sweep) -> str:
         if tpu.num_hosts != 1:
             raise ConfigError(
                 f"--tpu={settings.tpu}: each worker of a sweep has one host, and this is {tpu.num_hosts}; ask for one"
+            )
+        if workload.storage_is_in_environment and STORAGE_VARIABLE not in (settings.setup or ""):
+            raise ConfigError(
+                f"{STORAGE_VARIABLE}: a TPU VM does not have the environment of here; read the address from a file there, "
+                f"--setup='export {STORAGE_VARIABLE}=$(cat ~/storage)'"
             )
         vms, command = [f"{settings.name}-{worker}" for worker in range(workload.workers)], workload.command()
     where = [f"--zone={settings.zone}", *([f"--project={settings.project}"] if settings.project else [])]

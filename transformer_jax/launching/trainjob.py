@@ -21,6 +21,7 @@ from transformer_jax.launching.kubernetes import (
 from transformer_jax.launching.workload import Sweep, Training
 
 NODE = "node"
+GRACE_OF_RUNTIME = "the runtime's terminationGracePeriodSeconds, 30 where it says nothing, is the time for that."
 
 
 @dataclass(frozen=True)
@@ -83,4 +84,4 @@ def train_job(settings: TrainJobSettings, workload: Training | Sweep) -> Manifes
 
 def train_job_manifest(settings: TrainJobSettings, workload: Training | Sweep) -> str:
     """The manifest as YAML."""
-    return as_yaml(train_job(settings, workload), "trainjob", "kubectl apply --filename")
+    return as_yaml(train_job(settings, workload), "trainjob", "kubectl apply --filename", GRACE_OF_RUNTIME)

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes, require_rows_divide
-from transformer_jax.config.secrets import masked, secrets_in
+from transformer_jax.config.secrets import masked, require_address, secrets_in
 
 PROGRAM = "transformer-jax"
 STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"
@@ -52,6 +52,7 @@ class Sweep:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ConfigError(f"--workers: {self.workers} must be at least 1")
+        require_address("--storage", self.storage)
         if self.workers > 1 and not self.storage_is_in_environment:
             require_shared_storage(self.storage or self.workdir)
 

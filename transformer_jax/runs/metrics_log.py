@@ -16,12 +16,12 @@ class MetricsLog:
 
     ``num_records`` counts its lines.
 
-    Opened at ``step`` it first takes out the lines that a killed run had written beyond it, so that a resumed run leaves the
-    file that an uninterrupted one would have left.
+    Opened at ``step`` it first takes out the lines that a killed run had written beyond it, or beyond ``most`` lines, so that a
+    resumed run leaves the file that an uninterrupted one would have left.
     """
 
-    def __init__(self, path: Path, step: int, trackers: Sequence[Tracker] = ()) -> None:
-        self.num_records = _cut_after(path, step)
+    def __init__(self, path: Path, step: int, trackers: Sequence[Tracker] = (), most: int | None = None) -> None:
+        self.num_records = _cut_after(path, step, most)
         self._file = path.open("a", encoding="utf-8")
         self._trackers = trackers
 
@@ -53,8 +53,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return read_records(path) if path.is_file() else []
 
 
-def _cut_after(path: Path, step: int) -> int:
+def _cut_after(path: Path, step: int, most: int | None) -> int:
     """The number of records left."""
-    kept = [record for record in read_metrics(path) if record["step"] <= step]
+    kept = [record for record in read_metrics(path) if record["step"] <= step][:most]
     write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
     return len(kept)

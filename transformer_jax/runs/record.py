@@ -1,124 +1,73 @@
 """Record of one run: settings, log, checkpoints, validations, and goodput; everything except the updates."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 
 import jax.numpy as jnp
 
-from transformer_jax.checkpoints.manager import Checkpoints, Progress
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.checkpoints.save_failure import require_room
-from transformer_jax.config import ConfigError, ExperimentConfig, hyperparameters_of, to_json
+from transformer_jax.checkpoints.manager import Progress
+from transformer_jax.checkpoints.run_directory import write_json
+from transformer_jax.config import hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
-from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged
+from transformer_jax.runs.prepared_run import PreparedRun, reason_to_end_of
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.runtime.distributed import first_goes_first, is_first
-from transformer_jax.tasks.protocol import DataReport, Evaluation, Task, TrainingData
+from transformer_jax.runtime.host_usage import host_usage
+from transformer_jax.runtime.preemption import AgreedInterruption, CutShort, Interruption
+from transformer_jax.tasks.protocol import DataReport, Evaluation, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
-from transformer_jax.training.counters import Counters
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import StepMetrics
-from transformer_jax.training.update import Update
 
 DRY_RUN_EXAMPLES = 8
 
 
-ShouldStop = Callable[[int, Mapping[str, float]], bool]
-"""Called after every validation with the update and the metrics by their names in the log; True ends the run there."""
-
 Say = Callable[[str], None]
 
 
-@dataclass
-class PreparedRun:
-    """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
-
-    ``num_records`` were logged before its checkpoint.
-    ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
-    """
-
-    config: ExperimentConfig
-    directory: RunDirectory
-    task: Task
-    update: Update
-    checkpoints: Checkpoints
-    restored: list[TrainState]
-    counters: Counters
-    first_update: int
-    initial: InitialState
-    notes: list[str]
-    should_stop: ShouldStop | None = None
-    num_records: int = 0
-    callback: Callback = Callback()  # noqa: RUF009  # it has no state
-
-
 @contextmanager
-def prepare_run(
-    config: ExperimentConfig,
-    directory: RunDirectory,
-    task: Task,
-    update: Update,
-    should_stop: ShouldStop | None = None,
-    callback: Callback = Callback(),  # noqa: B008
-) -> Iterator[PreparedRun]:
-    """Restores the newest checkpoint, if there is one; waits for the last one to be written at the end.
-
-    Raises ConfigError when the data changed since, CheckpointError when no checkpoint can be read.
-    """
-    training = config.training
-    checkpoints = Checkpoints(
-        directory.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best, selection=config.selection
-    )
-    with closing(checkpoints):
-        is_new = not checkpoints.steps()
-        notes = require_room(directory.path, update.state_shapes, training.keep_last + training.keep_best)
-        initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
-        run = PreparedRun(config, directory, task, update, checkpoints, [], Counters(), 0, initial, notes, should_stop)
-        run.callback = callback
-        if not is_new:
-            state, progress, complaints = checkpoints.restore_newest(update.state_shapes)
-            run.notes += complaints
-            _require_same_data(directory, task, progress["data"])
-            run.restored, run.counters = [state], Counters.from_json(progress["counters"])
-            run.first_update, run.num_records = int(state.step), progress.get("num_records", 0)
-            # This frame lives as long as the run, and would keep a second copy.
-            del state
-        yield run
-
-
-@contextmanager
-def open_record(run: PreparedRun, data: TrainingData, clock: Clock) -> Iterator["RunRecord"]:
+def open_record(
+    run: PreparedRun, data: TrainingData, clock: Clock, interruption: Interruption | AgreedInterruption
+) -> Iterator["RunRecord"]:
     """Writes what the run is, and opens its log."""
     with first_goes_first():
         goodput = Goodput(run.directory.goodput, run.first_update, clock)
         _describe_run(run, data.report)
         # Of several processes, each of the others has a folder that vanishes.
         trackers = open_trackers(run.directory.metrics.parent, run.config, run.first_update) if is_first() else []
-        log = MetricsLog(run.directory.metrics, run.first_update, trackers)
+        most = run.num_records if run.is_validation_due else None
+        log = MetricsLog(run.directory.metrics, run.first_update, trackers, most)
         if log.num_records < run.num_records:
             run.notes.append(f"{run.directory.metrics}: records were lost: {log.num_records} left of {run.num_records}")
     with closing(log):
-        yield RunRecord(run, data, log, goodput, clock)
+        yield RunRecord(run, data, log, goodput, clock, interruption)
 
 
 class RunRecord:
     """The record of a run: logs updates, validates, saves, and knows when the run ends."""
 
-    def __init__(self, run: PreparedRun, data: TrainingData, log: MetricsLog, goodput: Goodput, clock: Clock) -> None:
+    def __init__(
+        self,
+        run: PreparedRun,
+        data: TrainingData,
+        log: MetricsLog,
+        goodput: Goodput,
+        clock: Clock,
+        interruption: Interruption | AgreedInterruption,
+    ) -> None:
         self.config, self.directory, self.task, self.update = run.config, run.directory, run.task, run.update
         self.first_update, self.data = run.first_update, data
         self._run, self._log, self._goodput, self._clock = run, log, goodput, clock
         self._checkpoints, self._counters = run.checkpoints, run.counters
         self._schedule = run.update.schedule(hyperparameters_of(run.config))
+        self._interruption = interruption
         self._is_interrupted = self._is_stopped = False
         self._tokens, self._logged_at = 0.0, 0.0
 
@@ -130,14 +79,33 @@ class RunRecord:
     def initial_state(self, say: Say) -> TrainState:
         """The restored state, or the first one after a dry run: evaluation, decoding and saving, each done once.
 
-        So nothing of it fails for the first time after hours. What it evaluates counts as start-up.
+        So nothing of it fails for the first time after hours. What it evaluates counts as start-up. A restored state is
+        validated first where a signal cut that short. Raises KeyboardInterrupt where one cuts this short.
         """
-        if self._run.restored:
-            return self._run.restored.pop()
+        try:
+            return self._restored_state(say) if self._run.restored else self._first_state(say)
+        except CutShort:
+            raise KeyboardInterrupt from None
+
+    def _restored_state(self, say: Say) -> TrainState:
+        state = self._run.restored.pop()
+        if self._run.is_validation_due:
+            with self._interruption.cutting_short():
+                found = self._evaluated(state)
+            number = int(state.step)
+            score = self._record_validation(number, found, say)
+            self._run.is_validation_due = False
+            self._log.sync()
+            self._checkpoints.remove_unless_only(number)
+            self._save(state, score)
+        return state
+
+    def _first_state(self, say: Say) -> TrainState:
         state = self._run.initial.state()
         done = "saving done"
         if self.config.training.evaluate_every:
-            evaluation = self.task.evaluate(state.params, "validation", limit=DRY_RUN_EXAMPLES)
+            with self._interruption.cutting_short():
+                evaluation = self.task.evaluate(state.params, "validation", limit=DRY_RUN_EXAMPLES)
             done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"
         self._save(state, None)
         self._checkpoints.wait()
@@ -165,6 +133,7 @@ class RunRecord:
             "train/learning_rate": float(self._schedule(number)),
             "train/target_tokens": self._counters.total_tokens,
             "speed/target_tokens_per_second": rate,
+            **host_usage(self.directory.path),
         }
         self._log.write(number, logged)
         self._run.callback.on_log(number, logged)
@@ -177,11 +146,20 @@ class RunRecord:
         return self._is_validated(number) or number % training.checkpoint_every == 0 or number == training.num_updates
 
     def at_boundary(self, number: int, state: TrainState, say: Say, *, is_interrupted: bool = False) -> None:
-        """Validates ``state`` if it is time to, and saves it.
+        """Validates ``state`` if it is time to, and saves it. After a signal it saves at once; a resumed run validates first.
 
-        Raises TrainingDiverged when the validation loss is not finite.
+        Raises TrainingDiverged when the validation loss is not finite, DataError when the tokenized data are damaged.
         """
-        score = self._validate(number, state, say) if self._is_validated(number) else None
+        self.data.require_sound()
+        score, found = None, None
+        is_due = self._is_validated(number)
+        if is_due and not is_interrupted:
+            with suppress(CutShort), self._interruption.cutting_short():
+                found = self._evaluated(state)
+            is_interrupted = found is None
+        if found is not None:
+            score = self._record_validation(number, found, say)
+        self._run.is_validation_due = is_due and found is None
         self._log.sync()
         self._save(state, score)
         if is_interrupted:
@@ -191,12 +169,8 @@ class RunRecord:
         """Reason to end before update ``number + 1``; None to continue."""
         if self._is_interrupted:
             return "interrupted"
-        if number >= self.config.training.num_updates:
-            return "finished"
-        if self._is_stopped:
-            return "stopped"
-        patience = self.config.training.patience
-        return "patience" if patience and self._counters.evaluations_without_gain >= patience else None
+        reason = reason_to_end_of(self._run, number)
+        return "stopped" if self._is_stopped and reason != "finished" else reason
 
     def conclude(self, number: int) -> Outcome:
         """Writes how the run ended, once the last checkpoint is on disk."""
@@ -213,12 +187,16 @@ class RunRecord:
         training = self.config.training
         return training.evaluate_every > 0 and (number % training.evaluate_every == 0 or number == training.num_updates)
 
-    def _validate(self, number: int, state: TrainState, say: Say) -> float:
-        selection = self.config.selection
+    def _evaluated(self, state: TrainState) -> Evaluation:
         with self._clock.spend("evaluation"):
             found: Evaluation = self.task.evaluate(
                 state.params, "validation", limit=self.config.training.validation_sentences
             )
+        return found
+
+    def _record_validation(self, number: int, found: Evaluation, say: Say) -> float:
+        """Logs and counts a validation; its value of the selection metric."""
+        selection = self.config.selection
         logged = {f"validation/{name}": value for name, value in found.metrics.items()}
         self._log.write(number, logged)
         if not math.isfinite(found.metrics["loss"]):
@@ -279,13 +257,5 @@ def _progress(run: PreparedRun, num_records: int) -> Progress:
         "tokenizer": tokenizers_to_json(run.task.tokenizers),
         "counters": run.counters.to_json(),
         "num_records": num_records,
+        "is_validation_due": run.is_validation_due,
     }
-
-
-def _require_same_data(directory: RunDirectory, task: Task, saved: Mapping[str, str]) -> None:
-    for name, digest in task.identity.items():
-        if saved[name] != digest:
-            raise ConfigError(
-                f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
-                "the data they were trained on"
-            )

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from transformer_jax.config import ConfigError, ExperimentConfig, flatten
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import registered
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -149,11 +150,16 @@ def open_trackers(folder: Path, config: ExperimentConfig, first_update: int) -> 
 def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
     """The name that ``tracker`` knows this run by, kept in its folder: a resumed run continues the same one."""
     file = folder / IDS_FILE
-    ids: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    try:
+        ids = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError:
+        ids = None
+    if not isinstance(ids, dict) or not all(isinstance(each, str) for each in ids.values()):
+        raise DataError(f"{file}: not the names of a run by tracker; move it away to resume")
     if tracker not in ids:
         ids[tracker] = new()
         write_whole(file, json.dumps(ids, indent=2) + "\n")
-    return ids[tracker]
+    return str(ids[tracker])
 
 
 def group_of(folder: Path) -> str | None:

@@ -21,9 +21,10 @@ from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.loop import train_loop
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged, summary
+from transformer_jax.runs.prepared_run import PreparedRun, ShouldStop, prepare_run
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
-from transformer_jax.runs.record import PreparedRun, ShouldStop, open_record, prepare_run
+from transformer_jax.runs.record import open_record
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
@@ -122,7 +123,8 @@ def _train_one(
     """The loop of one run, inside all that it needs."""
     profiler = Profiler(profiled if is_first() else None, run.directory.profile)
     progress = TrainingProgress(run.config.training.num_updates, run.first_update, is_quiet=not is_first())
-    with open_record(run, data, clock) as record, interruption() as interrupted, progress, profiler:
+    interrupted = interruption()
+    with open_record(run, data, clock, interrupted) as record, interrupted, progress, profiler:
         for note in record.notes():
             progress.say(note)
         if record.reason_to_end(run.first_update):
@@ -167,7 +169,8 @@ def train_vectorized(
         (_, program), *_ = runs
         data = checked_training_data(program)
         records = [
-            stack.enter_context(open_record(run, data, clock)) for stack, (run, _) in zip(each_held, runs, strict=True)
+            stack.enter_context(open_record(run, data, clock, interrupted))
+            for stack, (run, _) in zip(each_held, runs, strict=True)
         ]
 
         def end_and_release(place: int, end: End) -> None:
@@ -182,10 +185,9 @@ def train_vectorized(
                 vectorized_runs(records, program, progress, clock, end_and_release) as training,
                 interrupted,
                 progress,
+                watchdog(clock, configs[0].training.hang_factor, records[0].directory.hang),
             ):
-                for record in records:
-                    for note in record.notes():
-                        training.say_of(record, note)
+                training.say_notes()
                 train_loop(training, data.batches, interrupted, clock, profiler)
         finally:
             for record in records:

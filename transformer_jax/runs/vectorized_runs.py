@@ -11,8 +11,9 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, hyperparameters_of
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged
+from transformer_jax.runs.prepared_run import PreparedRun
 from transformer_jax.runs.progress import TrainingProgress
-from transformer_jax.runs.record import PreparedRun, RunRecord, Say
+from transformer_jax.runs.record import RunRecord, Say
 from transformer_jax.runs.shared_programs import TrainingProgram
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.state import TrainState
@@ -65,6 +66,10 @@ class VectorizedRuns:
         if not live:
             return first, None
         states = [self._records[place].initial_state(self._say(place)) for place in live]
+        # What was validated only now may end with that.
+        for place in live:
+            if self._records[place].reason_to_end(first):
+                self._end(place, self._records[place].conclude(first))
         return first, self._group.update.join(states)
 
     def step(
@@ -155,9 +160,11 @@ class VectorizedRuns:
         self._clock.divide_among(len(self._live()))
         self._on_end(place, end)
 
-    def say_of(self, record: RunRecord, message: str) -> None:
-        """Prints a line about one of the records."""
-        self._say(self._records.index(record))(message)
+    def say_notes(self) -> None:
+        """Prints what each of the records has to say on its start."""
+        for place, record in enumerate(self._records):
+            for note in record.notes():
+                self._say(place)(note)
 
     def _say(self, place: int) -> Say:
         """Prints a line above the bar that says which run it is about."""

@@ -43,6 +43,9 @@ def watch(
     """
     # Fails on the first pair if the split does not exist.
     TASKS[config.task].require_split(config, split)
+    run.require_no_links()
+    if folder.is_symlink():
+        raise ConfigError(f"--watch: {folder} is a link; put the folder itself there")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
         _require_same_decoding(folder / "settings.json", {"split": split, "decoding": asdict(config.decoding)})

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transformer_jax.runs.clock import TRAINING, Clock
@@ -32,7 +32,9 @@ def watchdog(
             median = clock.median_update_seconds()
             limit = max(factor * median, least)
             if median and clock.kind in TRAINING and time.perf_counter() - clock.turned > limit:
-                with stacks.open("a", encoding="utf-8") as file:
+                # Never through a link that somebody else put into the run directory.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
                 print(
                     f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}",

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 
 
 @contextlib.contextmanager
@@ -75,9 +76,9 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def _record(line: bytes) -> dict[str, Any]:
     record = parse_json(line)
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
+    if not isinstance(record, dict) or not is_count(record.get("step")):
         raise ValueError("no step")
-    return record
+    return {name: finite_or_none(value) if name != "step" else value for name, value in record.items()}
 
 
 def remove_partial(path: Path) -> None:
@@ -86,8 +87,19 @@ def remove_partial(path: Path) -> None:
         left.unlink(missing_ok=True)
 
 
+def require_local(path: str | Path, flag: str) -> None:
+    """Raises ConfigError, which names ``flag``, at the address of an object store: as a path it would be a local folder."""
+    scheme = re.match(r"([a-z][a-z0-9+.-]+):/", str(path))
+    if scheme:
+        raise ConfigError(
+            f"{flag}: {path} lies in an object store ({scheme[1]}:), which is not supported; give a folder of this machine, or "
+            "mount the store"
+        )
+
+
 def require_writable(folder: str | Path, flag: str) -> Path:
     """The folder, made if it is not there; raises ConfigError that names ``flag`` when nothing can be written into it."""
+    require_local(folder, flag)
     path = Path(folder).expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)

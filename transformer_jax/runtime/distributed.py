@@ -16,6 +16,7 @@ from jax._src.distributed import global_state as distributed_state
 from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runtime.aborts import explain_aborts
 
 # Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
@@ -46,6 +47,10 @@ def join_processes() -> None:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
         advice = "if one dies, the others end within a minute; the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
+        explain_aborts(
+            f"transformer-jax: process {jax.process_index()} was aborted, most likely because another one ended; look at the "
+            "output of the others, and give the same command to all: it resumes from the newest checkpoint"
+        )
         wait_for_all("start")
 
 
@@ -161,15 +166,17 @@ def require_same(content: str, problem: str) -> None:
 
 
 def require_shared_folder(folder: Path) -> None:
-    """Raises ConfigError, in every process, unless all see the same ``folder``."""
-    marker = folder / "processes.partial"
+    """Raises ConfigError, in every process, unless all see the same ``folder``. One process has nothing to agree on."""
+    if jax.process_count() == 1:
+        return
 
     def leave_marker() -> str:
-        marker.write_text(uuid.uuid4().hex, encoding="utf-8")
-        return marker.read_text(encoding="utf-8")
+        name = f"processes.{uuid.uuid4().hex}.partial"
+        os.close(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+        return name
 
-    left = from_first(leave_marker)
-    is_seen_by_all = all_agree(marker.is_file() and marker.read_text(encoding="utf-8") == left)
+    marker = folder / from_first(leave_marker)
+    is_seen_by_all = all_agree(marker.is_file())
     if is_first():
         marker.unlink()
     if not is_seen_by_all:

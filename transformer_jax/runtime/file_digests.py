@@ -58,10 +58,10 @@ def has_digests(folder: Path) -> bool:
 def changed_files(
     folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE, sample: int | None = None
 ) -> list[str]:
-    """The files that are gone or not as they were written; of those named, or inside a folder named, in ``prefixes``.
+    """The files that are gone, new or not as they were written; of those named, or inside a folder named, in ``prefixes``.
 
-    ``sample``: reads so many segments, chosen at random. Empty where there are no digests. Opens only names that it finds in
-    the folder, never one that the digests name.
+    ``sample``: reads so many segments, chosen at random. Empty where there are no digests; digests of nothing are damaged.
+    Opens only names that it finds in the folder, never one that the digests name.
     """
     if not has_digests(folder):
         return []
@@ -70,7 +70,8 @@ def changed_files(
         return [DIGESTS]
     wanted = None if prefixes is None else tuple(f"{prefix}/" for prefix in prefixes)
     names = {name for name in recorded if wanted is None or f"{name}/".startswith(wanted)}
-    present = names & set(_files(folder))
+    found = set(_files(folder, prefixes))
+    present = names & found
     segments = list(_segments(folder, sorted(present)))
     sizes = dict.fromkeys(present, 0) | {each.name: each.number + 1 for each in segments}
     changed = {name for name in present if sizes[name] != len(recorded[name])}
@@ -79,7 +80,8 @@ def changed_files(
         own = random.sample(own, sample)
     crcs = _crcs(folder, own)
     changed |= {each.name for each, crc in zip(own, crcs, strict=True) if recorded[each.name][each.number] != crc}
-    return sorted(changed | (names - present))
+    added = {name for name in found - names if Path(name).name not in _WRITTEN_LATER}
+    return sorted(changed | (names - present) | added)
 
 
 def _recorded(folder: Path) -> dict[str, list[int]] | None:
@@ -89,13 +91,15 @@ def _recorded(folder: Path) -> dict[str, list[int]] | None:
     except ValueError:
         return None
     is_sound = isinstance(recorded, dict) and all(isinstance(crcs, list) for crcs in recorded.values())
-    return recorded if is_sound else None
+    return recorded if is_sound and recorded else None
 
 
-def _files(folder: Path) -> Iterator[str]:
-    for file in sorted(folder.rglob("*")):
+def _files(folder: Path, prefixes: Iterable[str] | None = None) -> Iterator[str]:
+    """Files by their relative name, but for what is written later or was left by a killed process."""
+    roots = [folder] if prefixes is None else [folder / prefix for prefix in prefixes]
+    for file in sorted(each for root in roots for each in ([root] if root.is_file() else root.rglob("*"))):
         name = file.relative_to(folder).as_posix()
-        if file.is_file() and name not in _WRITTEN_LATER:
+        if file.is_file() and name not in _WRITTEN_LATER and file.suffix != ".partial":
             yield name
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transformer_jax.config import ConfigError
@@ -25,24 +25,28 @@ BEATS = 6
 @contextmanager
 def leased(path: Path, problem: ConfigError, seconds: float = SECONDS) -> Iterator[None]:
     """Raises ``problem`` while another process holds the lease; holds it until the end, and asks this process to stop if it
-    is lost.
+    is lost, or cannot be renewed for half of ``seconds``, while no other can take it yet.
     """
     owner = uuid.uuid4().hex
     _take(path, owner, problem, seconds)
     over = threading.Event()
 
     def beat() -> None:
-        count = 0
-        while not over.wait(seconds / BEATS):
+        count, renewed, pause = 0, time.monotonic(), seconds / BEATS
+        while not over.wait(pause):
             count += 1
-            if _owner(path) != owner:
-                # Imported here because it imports JAX, which a command that only looks at a run does without.
-                from transformer_jax.runtime.distributed import say
-
-                say(f"{path}: another process took the lease; this one saves and ends", sys.stderr)
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
-            write_whole(path, json.dumps([owner, count]))
+            try:
+                if _owner(path) != owner:
+                    _end_this_process(f"{path}: another process took the lease")
+                    return
+                write_whole(path, json.dumps([owner, count]))
+                renewed, pause = time.monotonic(), seconds / BEATS
+            except OSError as error:
+                # A full disk, a mount that does not answer.
+                if time.monotonic() - renewed > seconds / 2:
+                    _end_this_process(f"{path}: the lease cannot be renewed ({error.strerror})")
+                    return
+                pause = seconds / BEATS / 4
 
     thread = threading.Thread(target=beat, name="lease", daemon=True)
     thread.start()
@@ -51,8 +55,18 @@ def leased(path: Path, problem: ConfigError, seconds: float = SECONDS) -> Iterat
     finally:
         over.set()
         thread.join()
-        if _owner(path) == owner:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if _owner(path) == owner:
+                path.unlink(missing_ok=True)
+
+
+def _end_this_process(problem: str) -> None:
+    """Asks this process to save and end."""
+    # Imported here because it imports JAX, which a command that only looks at a run does without.
+    from transformer_jax.runtime.distributed import say
+
+    say(f"{problem}; this process saves and ends", sys.stderr)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _take(path: Path, owner: str, problem: ConfigError, seconds: float) -> None:

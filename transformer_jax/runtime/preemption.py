@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, TracebackType
 
 import jax
@@ -18,6 +18,10 @@ SIGNALS = signal.SIGINT, signal.SIGTERM
 ECHO_SECONDS = 1.0
 
 
+class CutShort(BaseException):
+    """A signal came while something was done that can be done again later."""
+
+
 class Interruption:
     """Records a signal that asks this process to stop; a second one, except an echo of the first, ends it at once.
 
@@ -25,7 +29,7 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_asked = self._cuts_short = False
         self._since = 0.0
 
     def __enter__(self) -> "Interruption":
@@ -42,9 +46,22 @@ class Interruption:
         """Whether update ``step`` is to be the last. Ask once an update: a signal may come at any moment."""
         return self.is_asked
 
+    @contextmanager
+    def cutting_short(self) -> Iterator[None]:
+        """A signal before or in the block raises CutShort, so that it takes no time from what must be saved."""
+        if self.is_asked:
+            raise CutShort
+        self._cuts_short = True
+        try:
+            yield
+        finally:
+            self._cuts_short = False
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.is_asked:
             self.is_asked, self._since = True, time.monotonic()
+            if self._cuts_short:
+                raise CutShort
         elif time.monotonic() - self._since > ECHO_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -78,6 +95,10 @@ class AgreedInterruption:
         self._has_asked = True
         return multihost_utils.reached_preemption_sync_point(step) or came_early
 
+    def cutting_short(self) -> AbstractContextManager[None]:
+        """Nothing is: the others would wait for this process."""
+        return nullcontext()
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -103,7 +124,8 @@ def ending_at_once() -> Iterator[None]:
     def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
             threading.Timer(2 * ECHO_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
-        else:
+        elif not isinstance(unraisable.exc_value, CutShort):
+            # After that the flag is set all the same.
             report(unraisable)
 
     previous = {number: signal.signal(number, handler) for number in SIGNALS}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial
 
-from transformer_jax.sweeps.storage import UNREACHABLE
+from transformer_jax.sweeps.storage import UNREACHABLE, unreachable
 from transformer_jax.sweeps.study import HEARTBEAT
 
 HEARTBEATS_PER_GRACE = 6
@@ -28,7 +28,7 @@ def heartbeat(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
                 lost.set()
             # The storage may answer the next time, within the grace.
             except UNREACHABLE as error:
-                print(f"the study cannot be reached: {error}", file=sys.stderr)
+                print(unreachable(trial.storage, error), file=sys.stderr)
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()

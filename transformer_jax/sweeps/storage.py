@@ -11,7 +11,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from sqlalchemy.exc import SQLAlchemyError
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.secrets import masked
+from transformer_jax.config.secrets import masked, require_address
 
 UNREACHABLE = StorageInternalError, SQLAlchemyError, OSError
 """Errors that a study raises while its storage does not answer."""
@@ -24,10 +24,20 @@ DRIVERS = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb
 
 
 def storage_url(given: str, workdir: Path) -> str:
-    """``given``, or the file in ``workdir`` where none is; a path is that of a journal file."""
+    """``given``, or the file in ``workdir`` where none is; a path is that of a journal file.
+
+    Raises ConfigError where an address would be read otherwise than it is meant.
+    """
     if not given:
         return str(workdir.absolute() / STUDY_FILE)
+    require_address("--storage", given)
     return given if "://" in given else str(Path(given).expanduser().absolute())
+
+
+def unreachable(storage: BaseStorage, error: Exception) -> str:
+    """One line for the log of a worker, without the password of the storage's address."""
+    address = getattr(getattr(storage, "_backend", storage), "url", "")
+    return f"the study cannot be reached: {masked(str(error).strip().partition(chr(10))[0], address)}"
 
 
 def open_storage(url: str) -> BaseStorage:

@@ -4,25 +4,26 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial, TrialState
 
 from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.config import ConfigError
+from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.sweeps.heartbeat import HEARTBEATS_PER_GRACE, heartbeat
 from transformer_jax.sweeps.scheduler import Claimed, Scheduler
-from transformer_jax.sweeps.storage import UNREACHABLE
+from transformer_jax.sweeps.storage import UNREACHABLE, unreachable
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
 if TYPE_CHECKING:
-    from transformer_jax.runs.record import ShouldStop
+    from transformer_jax.runs.prepared_run import ShouldStop
 
 POLL_SECONDS = 1.0
 FAILURES_IN_A_ROW = 3
@@ -90,11 +91,23 @@ class Worker:
             self._put_back(left.values())
         # A failure of one trial, such as a non-finite loss or lack of memory, need not end the others.
         except Exception as error:
-            traceback.print_exc()
+            if isinstance(error, SaveFailed) or is_disk_full(error):
+                self._end_at_full_disk(left.values(), error)
+            if isinstance(error, ConfigError | DataError):
+                say(f"{type(error).__name__}: {error}")
+            else:
+                traceback.print_exc()
             if len(claimed) == 1 and left:
                 self._fail(claimed[0].trial, error)
             elif left:
                 self._retry_apart(len(claimed), left.values(), error)
+
+    def _end_at_full_disk(self, claimed: Iterable[Claimed], error: Exception) -> NoReturn:
+        """Raises ConfigError: the next trial would end so, too. A trial that cannot be put back now goes stale, and then is."""
+        for each in claimed:
+            with suppress(*UNREACHABLE):
+                self._study.put_back(each.trial)
+        raise ConfigError(str(error)) from None
 
     def _train_all(self, left: dict[int, Claimed]) -> None:
         """Trains the trials in ``left``, by place, and removes those that ended and were reported."""
@@ -179,7 +192,7 @@ class Worker:
             except UpdateFinishedTrialError:
                 return True
             except UNREACHABLE as error:
-                say(f"the study cannot be reached: {error}")
+                say(unreachable(self._study.storage, error))
                 return lost.is_set()
 
         return should_stop
@@ -194,7 +207,7 @@ class Worker:
         return report()
 
     def _wait_for_study(self, error: Exception) -> None:
-        say(f"the study cannot be reached: {error}")
+        say(unreachable(self._study.storage, error))
         time.sleep(self._study.grace_seconds / HEARTBEATS_PER_GRACE)
 
 

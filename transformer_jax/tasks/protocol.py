@@ -57,6 +57,9 @@ class TrainingData(Protocol):
     def batch_shapes(self, first_update: int) -> list[PyTree]:
         """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
 
+    def require_sound(self) -> None:
+        """Raises DataError where the tokenized data are damaged; called before anything that was trained on them is saved."""
+
     def batches(self, first_update: int) -> Iterator[PyTree]:
         """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
 

@@ -1,6 +1,5 @@
 """Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores) and, of tasks that generate, ``.txt`` (outputs, one a line)."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import DataError, ExperimentConfig, difference
+from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
@@ -155,12 +155,15 @@ def _read_report(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise DataError(f"{file}: no such file; the scores should lie beside their translations")
     try:
-        report = json.loads(file.read_text(encoding="utf-8"))
+        report = parse_json(file.read_text(encoding="utf-8"))
         if "metrics" not in report:
             report["metrics"] = _metrics_of_older(report)
-        is_report = isinstance(report["metrics"], dict) and isinstance(report["checkpoint_step"], int)
-        is_report = is_report and {"split", "averaged_checkpoints"} <= set(report)
-    except (ValueError, KeyError, TypeError):
+        report["metrics"] = {name: finite_or_none(value) for name, value in report["metrics"].items()}
+        members = report.get("ensemble", [])
+        is_report = is_count(report["checkpoint_step"]) and is_count(report["averaged_checkpoints"])
+        is_report &= isinstance(report["split"], str) and is_count(report.get("num_sentences", 0))
+        is_report &= isinstance(members, list) and all(isinstance(member, str) for member in members)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         is_report = False
     if not is_report:
         raise DataError(f"{file}: not the scores that evaluate writes")

@@ -1,6 +1,7 @@
 """The common style of all plots, and writing PNG without matplotlib's global state."""
 
 import functools
+import io
 import warnings
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
+
+from transformer_jax.runtime.atomic_files import write_whole
 
 INK = "#1b2733"
 FAINT_INK = "#6b7a89"
@@ -59,19 +62,19 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path.
+    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path. A link is replaced.
 
     A path that ends in ``.pdf`` or ``.svg`` is written in that format.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, content = Path(path), io.BytesIO()
     with warnings.catch_warnings():
         # characters without an installed font are drawn as boxes; that is no reason to fail
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         if path.suffix == ".pdf":
-            FigureCanvasPdf(figure).print_pdf(path, metadata={"CreationDate": None})
+            FigureCanvasPdf(figure).print_pdf(content, metadata={"CreationDate": None})
         elif path.suffix == ".svg":
-            FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
+            FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
         else:
-            FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
+            FigureCanvasAgg(figure).print_png(content, metadata={"Software": None})
+    write_whole(path, content.getvalue())
     return path

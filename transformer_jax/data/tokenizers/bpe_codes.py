@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
 from transformer_jax.config import DataError
+from transformer_jax.config.json_text import parse_json
 
 END_OF_WORD, CONTINUED = "</w>", "@@"
 
@@ -34,7 +35,7 @@ class BpeCodesTokenizer:
     def from_bytes(cls, data: bytes) -> "BpeCodesTokenizer":
         """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         try:
-            content = json.loads(data)
+            content = parse_json(data)
             return cls([(left, right) for left, right in content["merges"]], content["pieces"])
         except (ValueError, KeyError, TypeError):
             raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None

@@ -10,6 +10,7 @@ import sentencepiece
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.json_text import parse_json
 
 
 class MappedSubwordTokenizer:
@@ -40,7 +41,7 @@ class MappedSubwordTokenizer:
     def from_bytes(cls, data: bytes) -> "MappedSubwordTokenizer":
         """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         try:
-            content = json.loads(data)
+            content = parse_json(data)
             return cls(base64.b64decode(content["model"]), content["pieces"], content["prefix"])
         except (ValueError, KeyError, TypeError):
             raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None

@@ -62,12 +62,15 @@ class LanguageModelData:
         del first_update
         return [batch_shape(self.plan.rows_per_update, self.width, self.width).target]
 
+    def require_sound(self) -> None:
+        """Waits for the check of the whole token store; raises DataError where it is damaged."""
+        self.store.check.finish()
+
     def batches(self, first_update: int) -> Iterator[Tokens]:
         """The batches of the updates after ``first_update``, forever; each process reads only its rows.
 
         Raises ConfigError, at once and not with the first batch, when the rows do not divide over the devices.
         """
-        self.store.check.finish()
         parts, count = parts_of_rows(self.mesh)
         rows = self.plan.rows_per_update
         if rows % count:

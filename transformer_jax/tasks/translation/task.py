@@ -42,12 +42,15 @@ class TranslationData:
         """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
         return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
 
+    def require_sound(self) -> None:
+        """Waits for the check of the whole token store; raises DataError where it is damaged."""
+        self.store.check.finish()
+
     def batches(self, first_update: int) -> Iterator[Batch]:
         """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
         # Imported here because it opens the door to TensorFlow, which only feeding data needs.
         from transformer_jax.data.pipeline import training_batches
 
-        self.store.check.finish()
         parts = parts_of_rows(self.mesh)
         return training_batches(self.store, self.plan, start_update=first_update, parts=parts, prefetch=self.prefetch)
 

@@ -82,12 +82,15 @@ class WordVectorData:
         del first_update
         return [jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.blocks.block(0))]
 
+    def require_sound(self) -> None:
+        """Waits for the check of the whole token store; raises DataError where it is damaged."""
+        self.store.check.finish()
+
     def batches(self, first_update: int) -> Iterator[PyTree]:
         """The batches of the updates after ``first_update``, forever; each process makes all rows and keeps its own."""
         # Imported here because it opens the door to TensorFlow, which only feeding data needs.
         from transformer_jax.data.pipeline import prefetched
 
-        self.store.check.finish()
         parts, count = parts_of_rows(self.mesh)
 
         def read(update: int) -> PyTree:

@@ -1,6 +1,5 @@
 """Word vectors that a run has learned, restored from its run directory alone."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +8,15 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
-from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, load_run_config
+from transformer_jax.config import (
+    ConfigError,
+    DataError,
+    ExperimentConfig,
+    MeshConfig,
+    load_run_config,
+    without_its_cache,
+)
+from transformer_jax.config.json_text import is_count, parse_json
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -65,7 +72,14 @@ def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
     """As the run wrote them when it began."""
     if not run.data_report.exists():
         return ()
-    return tuple(json.loads(run.data_report.read_text(encoding="utf-8")).get(WITHOUT_VECTOR, ()))
+    try:
+        ids = parse_json(run.data_report.read_text(encoding="utf-8")).get(WITHOUT_VECTOR, ())
+        is_sound = isinstance(ids, list | tuple) and all(is_count(each) for each in ids)
+    except (ValueError, AttributeError):
+        is_sound = False
+    if not is_sound:
+        raise DataError(f"{run.data_report}: not the report on the data of a run")
+    return tuple(ids)
 
 
 def open_word_vectors(chosen: Sequence[ChosenRun], average: int = 1) -> TrainedWordVectors:
@@ -81,5 +95,5 @@ def vectors_of_run(workdir: str | Path, checkpoint: str = "best") -> WordVectors
     run = RunDirectory(workdir)
     run.require_run()
     # Reading is possible on other devices than training was.
-    config = replace(load_run_config(run.path), mesh=MeshConfig())
+    config = replace(without_its_cache(load_run_config(run.path)), mesh=MeshConfig())
     return open_trained_word_vectors(workdir, config, checkpoint=checkpoint).vectors
