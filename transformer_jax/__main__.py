@@ -10,7 +10,7 @@ from transformer_jax.commands.help import command_help, overview
 from transformer_jax.commands.registry import current_name, load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.allocator import keep_freed_memory
-from transformer_jax.runtime.platforms import skip_missing_tpu
+from transformer_jax.runtime.platforms import skip_missing_accelerators
 
 USER_ERROR = 2
 HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         keep_freed_memory()
-        skip_missing_tpu()
+        skip_missing_accelerators()
     try:
         return run_command(arguments)
     except (ConfigError, DataError) as error:

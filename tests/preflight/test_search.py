@@ -27,6 +27,7 @@ def answer(variant: ExperimentConfig, fits: bool) -> Program:
     mesh = {"data": variant.mesh.data, "fsdp": variant.mesh.fsdp, "tensor": variant.mesh.tensor}
     return Program(
         mesh=mesh,
+        compute_dtype="bfloat16",
         rows=variant.batching.tokens_per_update // 16,
         width=16,
         parameters=1000,
@@ -38,9 +39,9 @@ def answer(variant: ExperimentConfig, fits: bool) -> Program:
         largest=[],
         model_flops=10**12,
         flops=1e12,
-        traffic=0,
+        traffic_kinds={},
         collectives=[],
-        sent=(0.0,),
+        sent={"x": 0.0},
         compile_seconds=1.0,
     )
 

@@ -2,10 +2,12 @@
 
 Examples:
     transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.mesh.fsdp=8
+    transformer-jax preflight --config=transformer_base --topology=h100:2x8
     transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
     transformer-jax preflight --config=transformer_base --topology=v5e:4x4 --search
 
-Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install libtpu), or cpu:N.
+Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install libtpu); a100, h100, h200 or b200,
+h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
 No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are
 estimates, from public figures of the chips, as if computing, memory and interconnect overlapped perfectly; nothing is run.
 
@@ -27,7 +29,11 @@ def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_config_flag(values)
     flags.DEFINE_string(
-        "topology", None, "v5e:16x16, v5p:4x4x8, v6e:4x4, v4:4x4x4, cpu:8, ...", flag_values=values, required=True
+        "topology",
+        None,
+        "v5e:16x16, v5p:4x4x8, v6e:4x4, v4:4x4x4, h100:2x8, a100:8, cpu:8, ...",
+        flag_values=values,
+        required=True,
     )
     flags.DEFINE_integer(
         "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
@@ -67,7 +73,7 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
     chip = topology.chip
     if chip is None:
         raise ConfigError(
-            f"--search: nothing can be compared, the speed of {topology.name} is not known; give a TPU slice"
+            f"--search: nothing can be compared, the speed of {topology.name} is not known; give a TPU slice or GPUs"
         )
     print(SUMMARY_HEAD)
 

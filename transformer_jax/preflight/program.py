@@ -16,10 +16,11 @@ from transformer_jax.data.buckets import WIDTH_STEP, rows_of
 from transformer_jax.preflight.chips import Chip, Topology
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.flops import product_flops
+from transformer_jax.preflight.gpus import missing_wheel
+from transformer_jax.preflight.interconnect import sent_along
 from transformer_jax.preflight.largest_arrays import Buffer, largest_arrays
-from transformer_jax.preflight.memory_traffic import memory_traffic
 from transformer_jax.preflight.oom_error import oom_error_of
-from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
+from transformer_jax.preflight.traffic_kinds import traffic_by_kind
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.sharding import make_mesh
@@ -32,12 +33,13 @@ class Program(NamedTuple):
 
     ``temporaries`` are activations, gradients and workspace, ``largest`` the largest arrays. ``model_flops`` are the operations
     of the matrix products, on all devices, of a step that computes nothing twice; ``flops`` those of this step, on
-    each device. ``traffic`` is what its instructions read and write, ``sent`` what goes along each axis of the torus, in bytes.
-    ``fits`` is False when it needs more than there is; when the compiler refused, ``temporaries`` are what it says it would
-    need, and traffic and collectives are unknown (0 and empty).
+    each device. ``traffic_kinds`` are the bytes that its instructions read and write, by the part of the model that they belong
+    to, ``sent`` those that go along each axis of the interconnect. ``fits`` is False when it needs more than there is; when the
+    compiler refused, ``temporaries`` are what it says it would need, and traffic and collectives are unknown (empty).
     """
 
     mesh: dict[str, int]
+    compute_dtype: str
     rows: int
     width: int
     parameters: int
@@ -49,10 +51,15 @@ class Program(NamedTuple):
     largest: list[Buffer]
     model_flops: int
     flops: float
-    traffic: int
+    traffic_kinds: dict[str, int]
     collectives: list[Collective]
-    sent: tuple[float, ...]
+    sent: dict[str, float]
     compile_seconds: float
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that its instructions read and write."""
+        return sum(self.traffic_kinds.values())
 
     @property
     def total(self) -> int:
@@ -80,6 +87,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     needed_flops = model_flops(config, topology, batch)
     return Program(
         mesh=dict(mesh.shape),
+        compute_dtype=config.model.compute_dtype,
         rows=rows,
         width=width,
         parameters=count_parameters(update.state_shapes.params),
@@ -92,9 +100,9 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         model_flops=needed_flops,
         # A loop of unknown length was counted once.
         flops=max(found.flops, needed_flops / mesh.size),
-        traffic=found.traffic,
+        traffic_kinds=found.traffic_kinds,
         collectives=found.collectives,
-        sent=bytes_along_axes(found.collectives, coordinates_of(mesh)),
+        sent=sent_along(found.collectives, mesh),
         compile_seconds=time.perf_counter() - started,
     )
 
@@ -107,7 +115,7 @@ class _Found(NamedTuple):
     fits: bool
     largest: list[Buffer]
     flops: float
-    traffic: int
+    traffic_kinds: dict[str, int]
     collectives: list[Collective]
 
 
@@ -118,7 +126,7 @@ def _compile(update: Update, batch: PyTree, chip: Chip | None, state_bytes: int)
         if not error:
             raise compiled
         largest = error.largest or largest_arrays(text)
-        return _Found(error.temporaries, error.available, False, largest, 0.0, 0, [])
+        return _Found(error.temporaries, error.available, False, largest, 0.0, {}, [])
     memory: Any = compiled.memory_analysis()
     # Not the compiler's own counts of operations and bytes: they take the body of a loop once.
     counted = product_flops(update.step, update.state_shapes, batch, update.hyperparameter_shapes) / update.mesh.size
@@ -128,7 +136,7 @@ def _compile(update: Update, batch: PyTree, chip: Chip | None, state_bytes: int)
         True,
         largest_arrays(text),
         counted,
-        memory_traffic(text),
+        traffic_by_kind(text),
         collectives_of(text, update.mesh.size),
     )
 
@@ -142,7 +150,10 @@ def _compiled_and_text(
     often also of a program that it then refuses.
     """
     if platform != "tpu":
-        compiled = lowered.compile()
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            raise missing_wheel(str(error)) or error from None
         return compiled, compiled.as_text() or ""
     with TemporaryDirectory() as folder:
         result: jax.stages.Compiled | jax.errors.JaxRuntimeError

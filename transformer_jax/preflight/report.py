@@ -44,7 +44,7 @@ def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
 
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
     """The same as what ``json.dumps`` takes."""
-    content = program._asdict() | {"topology": topology.name, "total": program.total}
+    content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
     content["largest"] = [buffer._asdict() for buffer in program.largest]
     content["collectives"] = [
         {"kind": each.kind, "bytes": each.bytes, "group": each.group, "times": each.times}
@@ -79,9 +79,9 @@ def _out_of_memory(program: Program) -> list[str]:
         "DOES NOT FIT. The largest arrays on a device:",
         *(largest or ["  the compiler refused without naming them"]),
         "What helps: --config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or",
-        "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash or blockwise; for",
-        "parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes, tokens and",
-        "rematerialization, not accumulation and not attention.",
+        "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash, cudnn or",
+        "blockwise; for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes,",
+        "tokens and rematerialization, not accumulation and not attention.",
     ]
 
 
@@ -95,15 +95,18 @@ def _collectives(program: Program) -> list[str]:
     lines = ["collectives a step        among   times    MiB of results   MiB sent by a device"]
     for (kind, group), (times, size, sent) in sorted(sums.items(), key=lambda item: -item[1][2]):
         lines.append(f"  {kind:<22} {group:>6} {times:>7,} {size / MIB:>19,.1f} {sent / MIB:>22,.1f}")
-    along = ", ".join(f"{sent / MIB:,.1f}" for sent in program.sent)
-    return [*lines, f"MiB sent along each axis of the torus: {along}"] if sums else ["no collectives"]
+    along = ", ".join(f"{axis} {sent / MIB:,.1f}" for axis, sent in program.sent.items())
+    return (
+        [*lines, f"MiB sent by a device along each axis of the interconnect: {along}"] if sums else ["no collectives"]
+    )
 
 
 def _speed(program: Program, topology: Topology) -> list[str]:
     needed = program.model_flops / len(topology.devices)
     lines = [
         f"matrix products of a step: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
-        f"twice; memory traffic {program.traffic / GIB:.2f} GiB",
+        f"twice; memory traffic {program.traffic / GIB:.2f} GiB:",
+        *(f"  {moved / GIB:8.2f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
     if not topology.chip:
         return [*lines, "no roofline: the speed of these devices is not known"]
