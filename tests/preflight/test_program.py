@@ -52,7 +52,7 @@ def test_the_step_of_a_recipe_on_pretended_devices():
     assert program.fits
     assert program.parameter_bytes == 4 * program.parameters
     # Adam's two moments and its counters.
-    assert program.optimizer_bytes == pytest.approx(2 * program.parameter_bytes, rel=0.01)
+    assert program.state_bytes == pytest.approx(2 * program.parameter_bytes, rel=0.01)
     assert {each.kind for each in program.collectives} == {"all-reduce"}
     text = report(program, topology)
     assert "no roofline" in text

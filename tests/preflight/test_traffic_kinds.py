@@ -54,6 +54,8 @@ def test_each_byte_is_of_one_kind():
             "embeddings",
         ),
         ("jit(train_step)/reduce_sum", "optimizer"),
+        ("jit(step)/Transformer.decode_step/self_attention_residual/dynamic_update_slice", "attention"),
+        ("jit(step)/jit(take_along_axis)/gather", "search"),
         ("", "other"),
     ],
 )

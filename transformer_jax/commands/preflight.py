@@ -23,6 +23,7 @@ from transformer_jax.commands.flag_parsing import define_config_flag, resolve_co
 from transformer_jax.config import ConfigError, ExperimentConfig
 
 BEST = 3
+PROGRAMS = "train_step", "decode_step", "search"
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -38,6 +39,13 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
     )
+    flags.DEFINE_enum(
+        "program",
+        "train_step",
+        PROGRAMS,
+        "the training step; one step of decoding; the whole search of a batch",
+        flag_values=values,
+    )
     flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialization", flag_values=values)
     flags.DEFINE_integer("search_limit", 12, "most variants to compile", flag_values=values, lower_bound=1)
     flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
@@ -51,11 +59,15 @@ def run(values: flags.FlagValues) -> int:
 
 def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.preflight.chips import open_topology
+    from transformer_jax.preflight.decoding import compile_decoding
     from transformer_jax.preflight.program import compile_program
     from transformer_jax.preflight.report import report, to_json
 
     topology = open_topology(values.topology)
-    program = compile_program(config, topology, values.length)
+    if values.program == "train_step":
+        program = compile_program(config, topology, values.length)
+    else:
+        program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
     print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology))
     return 0 if program.fits else 1
 
@@ -69,6 +81,8 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
 
     if values.json:
         raise ConfigError("--json: a search prints a table; leave out --json or --search")
+    if values.program != "train_step":
+        raise ConfigError("--program: --search tries training steps; leave out one of the two")
     topology = open_topology(values.topology)
     chip = topology.chip
     if chip is None:

@@ -15,7 +15,7 @@ def report(program: Program, topology: Topology) -> str:
     mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
-        f"{program.rows} rows of {program.width} positions a side; {program.parameters:,} parameters; "
+        f"{program.name}: {program.rows} rows of {program.width} positions; {program.parameters:,} parameters; "
         f"compiled in {program.compile_seconds:.0f} s",
         "",
         *_memory(program),
@@ -25,6 +25,7 @@ def report(program: Program, topology: Topology) -> str:
     return "\n".join([*lines, "", *_collectives(program), "", *_speed(program, topology)])
 
 
+STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
 SUMMARY_HEAD = (
     "| mesh data x fsdp x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
     "|---|---:|---|---:|---:|---|---:|"
@@ -67,7 +68,7 @@ def _memory(program: Program) -> list[str]:
     return [
         "per device                              GiB",
         f"  parameters                       {program.parameter_bytes / GIB:8.3f}",
-        f"  optimizer                        {program.optimizer_bytes / GIB:8.3f}",
+        f"  {STATE[program.name]:<33}{program.state_bytes / GIB:8.3f}",
         f"  activations, gradients, workspace{program.temporaries / GIB:8.3f}",
         f"  total                            {program.total / GIB:8.3f}{available}",
     ]
@@ -104,7 +105,7 @@ def _collectives(program: Program) -> list[str]:
 def _speed(program: Program, topology: Topology) -> list[str]:
     needed = program.model_flops / len(topology.devices)
     lines = [
-        f"matrix products of a step: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
+        f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
         f"twice; memory traffic {program.traffic / GIB:.2f} GiB:",
         *(f"  {moved / GIB:8.2f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
@@ -115,7 +116,7 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         *lines,
         f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
         f"interconnect {limits.interconnect * 1e3:.2f} ms",
-        f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms a step, "
+        f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
         "Estimates; nothing was run. Memory traffic is what the program's instructions read and write.",

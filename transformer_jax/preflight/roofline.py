@@ -44,7 +44,7 @@ def roofline(program: Program, chip: Chip) -> Roofline:
 
 def positions_per_second(program: Program, chip: Chip) -> float:
     """Target positions a second on all devices, if a step takes what the roofline says."""
-    return program.rows * program.width / roofline(program, chip).seconds
+    return program.positions / roofline(program, chip).seconds
 
 
 def model_flops_utilization(program: Program, chip: Chip) -> float:

@@ -1,4 +1,4 @@
-"""Memory traffic by the part of the model or of the update that causes it, from the names that instructions carry."""
+"""Memory traffic by the part of the model, the update or the search that causes it, from the names of instructions."""
 
 import re
 from collections import defaultdict
@@ -11,6 +11,7 @@ OTHER = "other"
 # name of the last operation in it.
 KINDS: tuple[tuple[str, str], ...] = (
     ("embeddings", r"_embed/|embed/|sum_dropout"),
+    ("attention", r"_update_slice$"),
     ("norms, residuals, dropout", r"/norm/|_dropout/|_residual/[a-z_]+$"),
     ("products of layers", r"(_in_heads|_merged|feed_forward)/.*dot_general"),
     ("casts, biases, activations", r"_in_heads|_merged|feed_forward/"),
@@ -18,6 +19,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("logits and loss", r"jvp\(\)|jvp\(jit|logits"),
     ("norms, residuals, dropout", r"jvp\("),
     ("optimizer", r"^jit\(train_step\)/|^state\."),
+    ("search", r"^jit\((start|step|<lambda>)\)/"),
 )
 
 _NAME = re.compile(r'op_name="([^"]*)"')
