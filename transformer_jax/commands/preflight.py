@@ -16,11 +16,16 @@ fit, two and four times as many, where not, rematerialization, then half and a q
 """
 
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
 from transformer_jax.config import ConfigError, ExperimentConfig
+
+if TYPE_CHECKING:
+    from transformer_jax.preflight.chips import Topology
 
 BEST = 3
 PROGRAMS = "train_step", "decode_step", "search"
@@ -48,6 +53,9 @@ def define_flags(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialization", flag_values=values)
     flags.DEFINE_integer("search_limit", 12, "most variants to compile", flag_values=values, lower_bound=1)
+    flags.DEFINE_string(
+        "calibration", "", "speeds that calibrate measured, for those of data sheets", flag_values=values
+    )
     flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
 
 
@@ -57,13 +65,20 @@ def run(values: flags.FlagValues) -> int:
     return _search(values, config) if values.search else _compile(values, config)
 
 
-def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
+def _open(values: flags.FlagValues) -> "Topology":
+    from transformer_jax.preflight.calibration import calibrated, load_calibration
     from transformer_jax.preflight.chips import open_topology
+
+    topology = open_topology(values.topology)
+    return calibrated(topology, load_calibration(Path(values.calibration))) if values.calibration else topology
+
+
+def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.preflight.decoding import compile_decoding
     from transformer_jax.preflight.program import compile_program
     from transformer_jax.preflight.report import report, to_json
 
-    topology = open_topology(values.topology)
+    topology = _open(values)
     if values.program == "train_step":
         program = compile_program(config, topology, values.length)
     else:
@@ -73,7 +88,6 @@ def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
 
 
 def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
-    from transformer_jax.preflight.chips import open_topology
     from transformer_jax.preflight.program import Program
     from transformer_jax.preflight.report import SUMMARY_HEAD, report, summary
     from transformer_jax.preflight.roofline import positions_per_second
@@ -83,7 +97,7 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
         raise ConfigError("--json: a search prints a table; leave out --json or --search")
     if values.program != "train_step":
         raise ConfigError("--program: --search tries training steps; leave out one of the two")
-    topology = open_topology(values.topology)
+    topology = _open(values)
     chip = topology.chip
     if chip is None:
         raise ConfigError(

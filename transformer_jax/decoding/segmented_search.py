@@ -97,7 +97,7 @@ class SegmentedSearch:
 
 
 def rooms_of(most: int) -> list[tuple[int, int]]:
-    """The rooms of a search for ``most`` tokens, with the tokens that are chosen in each; of 150: (32, 32), (64, 32), (150, 86)."""
+    """Rooms of a search for ``most`` tokens, with the tokens chosen in each; for 150 (32, 32), (64, 32), (150, 86)."""
     room, position = _room(FIRST_ROOM, most), 0
     found = []
     while position < most:

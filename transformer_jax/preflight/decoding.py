@@ -56,7 +56,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
         flops=flops / mesh.size,
         traffic_kinds=_traffic(parts),
         collectives=collectives,
-        sent=sent_along(collectives, mesh),
+        sent=sent_along(collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
     )
 

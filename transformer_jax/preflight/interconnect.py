@@ -1,8 +1,9 @@
 """Bytes that a device sends along each axis of the interconnect: a torus of TPUs, or GPUs in hosts and a network."""
 
+from collections import Counter
 from collections.abc import Sequence
 
-from jax.sharding import Mesh
+import jax
 
 from transformer_jax.preflight.collectives import Collective
 
@@ -10,18 +11,30 @@ TORUS = ("x", "y", "z")
 HOSTS = ("NVLink", "network")
 
 
-def sent_along(collectives: Sequence[Collective], mesh: Mesh) -> dict[str, float]:
-    """Bytes by the name of the axis."""
-    if mesh.devices.flat[0].platform == "gpu":
-        hosts = [device.process_index for device in mesh.devices.flat]
-        return dict(zip(HOSTS, bytes_within_and_between(collectives, hosts), strict=True))
-    along = bytes_along_axes(collectives, coordinates_of(mesh))
-    return dict(zip(TORUS, along, strict=False))
+def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device]) -> dict[str, float]:
+    """Bytes by the name of the axis; ``devices`` are in the order of the mesh."""
+    if _are_gpus(devices):
+        sent = bytes_within_and_between(collectives, [device.process_index for device in devices])
+    else:
+        sent = bytes_along_axes(collectives, coordinates_of(devices))
+    return dict(zip(axis_names(devices), sent, strict=True))
 
 
-def coordinates_of(mesh: Mesh) -> list[tuple[int, ...]]:
-    """Coordinates of the devices in the torus, in the order of the mesh; devices without coordinates are in a row."""
-    return [tuple(getattr(device, "coords", (place,))) for place, device in enumerate(mesh.devices.flat)]
+def axis_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
+    """Names of the axes of the interconnect of these devices."""
+    return HOSTS if _are_gpus(devices) else TORUS[: len(coordinates_of(devices)[0])]
+
+
+def coordinates_of(devices: Sequence[jax.Device]) -> list[tuple[int, ...]]:
+    """Coordinates in the torus; of GPUs the place within the host and the host; other devices are in a row."""
+    if _are_gpus(devices):
+        seen: Counter[int] = Counter()
+        places: list[tuple[int, ...]] = []
+        for device in devices:
+            places.append((seen[device.process_index], device.process_index))
+            seen[device.process_index] += 1
+        return places
+    return [tuple(getattr(device, "coords", (place,))) for place, device in enumerate(devices)]
 
 
 def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tuple[int, ...]]) -> tuple[float, ...]:
@@ -55,3 +68,7 @@ def bytes_within_and_between(collectives: Sequence[Collective], hosts: Sequence[
         within += collective.wire_bytes * (1 - share)
         between += collective.wire_bytes * share
     return within, between
+
+
+def _are_gpus(devices: Sequence[jax.Device]) -> bool:
+    return devices[0].platform == "gpu"

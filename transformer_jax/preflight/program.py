@@ -106,7 +106,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         flops=max(flops, needed_flops / mesh.size),
         traffic_kinds=found.traffic_kinds,
         collectives=found.collectives,
-        sent=sent_along(found.collectives, mesh),
+        sent=sent_along(found.collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
     )
 

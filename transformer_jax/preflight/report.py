@@ -107,7 +107,7 @@ def _speed(program: Program, topology: Topology) -> list[str]:
     lines = [
         f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
         f"twice; memory traffic {program.traffic / GIB:.2f} GiB:",
-        *(f"  {moved / GIB:8.2f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
+        *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
     if not topology.chip:
         return [*lines, "no roofline: the speed of these devices is not known"]
