@@ -13,10 +13,12 @@ HOSTS = ("NVLink", "network")
 
 def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device]) -> dict[str, float]:
     """Bytes by the name of the axis; ``devices`` are in the order of the mesh."""
-    if _are_gpus(devices):
-        sent = bytes_within_and_between(collectives, [device.process_index for device in devices])
-    else:
-        sent = bytes_along_axes(collectives, coordinates_of(devices))
+    hosts = [device.process_index for device in devices]
+    sent: tuple[float, ...] = (
+        bytes_within_and_between(collectives, hosts)
+        if _are_gpus(devices)
+        else bytes_along_axes(collectives, coordinates_of(devices))
+    )
     return dict(zip(axis_names(devices), sent, strict=True))
 
 
