@@ -3,8 +3,8 @@
     python experiments/roofline/roofline.py --output=experiments/roofline/results/after.json \
         --before=experiments/roofline/results/before.json
 
-Compiles the paper's base and big for one H100 and one A100, and base for sixteen TPU v5e chips, with buckets of 256 positions and
-with packed rows of 512; each in a process of its own, a minute or two. Prints traffic, products, the time that they bound,
+Compiles the paper's base and big for one H100 and one A100, and base for sixteen TPU v5e chips, with buckets of 256 positions
+and with packed rows of 512; each in a process of its own, a minute or two. Prints traffic, products, the time that they bound,
 model FLOPs utilization at that bound, and traffic by kind beside the least by hand (``least_traffic.py``). Needs the extras
 preflight and preflight-gpu. ``--only`` chooses cases by a part of their names, such as ``base h100``.
 """
@@ -30,7 +30,10 @@ CASES = {
     f"{variant} {topology} {batch}": (variant, topology, batch) for variant, topology in PLACES for batch in BATCHES
 }
 PACKAGES = "jax", "jaxlib", "jax-cuda13-plugin", "nvidia-cuda-nvcc", "nvidia-cudnn-cu13", "libtpu"
-HEAD = "| | traffic GiB | least GiB | products TFLOP | memory ms | compute ms | MFU bound |\n|---|---:|---:|---:|---:|---:|---:|"
+HEAD = (
+    "| | traffic GiB | least GiB | products TFLOP | memory ms | compute ms | MFU bound |\n"
+    "|---|---:|---:|---:|---:|---:|---:|"
+)
 
 
 def main() -> None:
