@@ -4,7 +4,7 @@
         --recipe=configs/transformer_base.py
 
 Trains on one random batch three times from one seed: twice for ``--updates`` updates, once with the state written to a
-checkpoint half way and restored. Prints JSON: whether losses and parameters are equal, and the largest difference of parameters.
+checkpoint half way and restored. Prints JSON: whether losses and parameters are equal, and how far parameters differ.
 """
 
 import argparse

@@ -24,7 +24,7 @@ def test_the_least_traffic_of_one_layer_each_by_hand(benchmark_module):
     least = benchmark_module("least_traffic")
     found = least.least_traffic(least.Dimensions(1, 1, 1, d_model=1, d_ff=0, vocabulary=0, parameters=0))
     assert found == {
-        # Self-attention 6 (1 + 3) + 6 (1 + 1), to the source 6 (1 + 1) + 6 (1 + 2) + 6 (1 + 1), feed-forward 6 (1 + 0) + 6 (0 + 1).
+        # Self-attention 6 (1 + 3) + 6 (1 + 1), to the source 6 (1 + 1) + 6 (1 + 2) + 6 (1 + 1), feed-forward 6 + 6.
         "products of layers": 36 + 36 + 42 + 2 * 12,
         "attention": 3 * 24,
         "norms, residuals, dropout": 5 * 24,
