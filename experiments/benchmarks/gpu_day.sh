@@ -7,7 +7,7 @@
 #
 # Each step writes NAME.json and NAME.log and is not repeated when that is there: started again, the script goes on with what is missing.
 # A step that fails or takes too long is told at the end, and the others run. GPU_DAY_WHEELS: wheels of small packages that are missing
-# there (pip download --no-deps ml-collections jaxtyping ...). GPU_DAY_MINUTES: no step begins later (26).
+# there, by pip download --no-deps ml-collections and the like. GPU_DAY_MINUTES: no step begins later (26).
 set -uo pipefail
 
 OUT=$(mkdir -p "${1:-results/gpu_day}" && cd "${1:-results/gpu_day}" && pwd)
@@ -64,14 +64,11 @@ step() {
 }
 
 install_missing() {
-    local package
-    for package in ml_collections jaxtyping absl yaml rich matplotlib tensorboardX orbax.checkpoint sacrebleu sentencepiece; do
-        "$PYTHON" -c "import $package" 2> /dev/null && continue
-        if [ -n "$GPU_DAY_WHEELS" ] && ls "$GPU_DAY_WHEELS" | grep -qi "^${package//./_}\|^${package//_/-}"; then
-            "$PYTHON" -m pip install --quiet --no-index --no-deps --find-links="$GPU_DAY_WHEELS" "${package//./-}" || true
-        else
-            echo "missing: $package" >&2
-        fi
+    local pair
+    for pair in ml_collections:ml-collections jaxtyping:jaxtyping absl:absl-py yaml:pyyaml rich:rich matplotlib:matplotlib \
+        tensorboardX:tensorboardX orbax.checkpoint:orbax-checkpoint sacrebleu:sacrebleu sentencepiece:sentencepiece; do
+        "$PYTHON" -c "import ${pair%:*}" 2> /dev/null && continue
+        "$PYTHON" -m pip install --quiet --no-index --no-deps --find-links="${GPU_DAY_WHEELS:-.}" "${pair#*:}" >&2
     done
     "$PYTHON" -c "import json, jax; print(json.dumps([jax.__version__, *map(str, jax.devices())]))"
 }

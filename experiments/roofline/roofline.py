@@ -3,10 +3,11 @@
     python experiments/roofline/roofline.py --output=experiments/roofline/results/after.json \
         --before=experiments/roofline/results/before.json
 
-Compiles the paper's base and big for one H100 and one A100, and base for sixteen TPU v5e chips, with buckets of 256 positions
-and with packed rows of 512; each in a process of its own, a minute or two. Prints traffic, products, the time that they bound,
-model FLOPs utilization at that bound, and traffic by kind beside the least by hand (``least_traffic.py``). Needs the extras
-preflight and preflight-gpu. ``--only`` chooses cases by a part of their names, such as ``base h100``.
+Compiles the paper's base and big for one H100 and one A100, and base for sixteen TPU v5e chips (25,000 tokens in all, and on
+each), with buckets of 256 positions and with packed rows of 512; each in a process of its own, some minutes. Prints traffic,
+products, the time that they bound, model FLOPs utilization at that bound, and traffic by kind beside the least by hand
+(``least_traffic.py``). Needs the extras preflight and preflight-gpu. ``--only`` chooses cases by words of their names, such as
+``base h100:1``.
 """
 
 import argparse
@@ -26,9 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 GIB, TERA = 2**30, 1e12
 BATCHES = {"256": (), "512 packed": (("batching.kind", "packed"), ("batching.packed_length", "512"))}
 PLACES = (("base", "h100:1"), ("big", "h100:1"), ("base", "a100:1"), ("big", "a100:1"), ("base", "v5e:4x4"))
-CASES = {
-    f"{variant} {topology} {batch}": (variant, topology, batch) for variant, topology in PLACES for batch in BATCHES
-}
+TOKENS = 25_000
+"""Of the recipe, on one device or shared by sixteen."""
+CASES = {f"{recipe} {place} {batch}": (recipe, place, batch, TOKENS) for recipe, place in PLACES for batch in BATCHES}
+CASES |= {f"base v5e:4x4 {batch}, {TOKENS:,} a chip": ("base", "v5e:4x4", batch, 16 * TOKENS) for batch in BATCHES}
 PACKAGES = "jax", "jaxlib", "jax-cuda13-plugin", "nvidia-cuda-nvcc", "nvidia-cudnn-cu13", "libtpu"
 HEAD = (
     "| | traffic GiB | least GiB | products TFLOP | memory ms | compute ms | MFU bound |\n"
@@ -59,16 +61,17 @@ def main() -> None:
     print(table(found, before))
 
 
-def measured(variant: str, topology_name: str, batch: str) -> dict:
+def measured(recipe: str, place: str, batch: str, tokens: int) -> dict:
     """The counts of one step, on one device."""
     from transformer_jax.config import resolve
     from transformer_jax.preflight.chips import open_topology
     from transformer_jax.preflight.program import compile_program
     from transformer_jax.preflight.roofline import model_flops_utilization, roofline
 
-    topology = open_topology(topology_name)
-    settings = [("batching.row_multiple", str(max(len(topology.devices), 8))), *BATCHES[batch]]
-    config = resolve(f"{ROOT}/configs/transformer_base.py:{variant}", settings)
+    topology = open_topology(place)
+    rows = max(len(topology.devices), 8)
+    settings = [("batching.row_multiple", str(rows)), ("batching.tokens_per_update", str(tokens)), *BATCHES[batch]]
+    config = resolve(f"{ROOT}/configs/transformer_base.py:{recipe}", settings)
     program = compile_program(config, topology)
     assert topology.chip
     limits = roofline(program, topology.chip)

@@ -8,7 +8,7 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
 from transformer_jax.preflight.chips import CHIPS
-from transformer_jax.preflight.gpus import SPECS, fact_of, hosts_and_gpus, missing_wheel, spec_of
+from transformer_jax.preflight.gpus import SPECS, fact_of, hosts_and_gpus, missing_wheels_named, spec_of
 
 HAS_COMPILER = all(importlib.util.find_spec(name) for name in ("jax_cuda13_plugin", "nvidia"))
 
@@ -40,9 +40,15 @@ def test_what_a_gpu_can_do():
     assert CHIPS["v5e"].peak("bfloat16") == CHIPS["v5e"].peak("float32")
 
 
-def test_a_missing_wheel_is_named():
-    assert "nvidia-cuda-nvcc" in str(missing_wheel("INTERNAL: No PTX compilation provider is available.\nmore"))
-    assert missing_wheel("RESOURCE_EXHAUSTED: out of memory") is None
+@pytest.mark.parametrize("message", ["INTERNAL: No PTX compilation provider is available.\nmore", "cuDNN not found."])
+def test_a_missing_wheel_is_named(message):
+    with pytest.raises(ConfigError, match="nvidia-cuda-nvcc"), missing_wheels_named():
+        raise RuntimeError(message)
+
+
+def test_another_error_stays_what_it_is():
+    with pytest.raises(RuntimeError, match="out of memory"), missing_wheels_named():
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
 
 @pytest.mark.skipif(HAS_COMPILER, reason="they can be compiled for here")

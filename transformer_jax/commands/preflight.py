@@ -61,8 +61,11 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Compiles and prints; 1 when nothing fits."""
+    from transformer_jax.preflight.gpus import missing_wheels_named
+
     config = resolve_config(values)
-    return _search(values, config) if values.search else _compile(values, config)
+    with missing_wheels_named():
+        return _search(values, config) if values.search else _compile(values, config)
 
 
 def _open(values: flags.FlagValues) -> "Topology":

@@ -10,7 +10,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.preflight.chips import Chip
 from transformer_jax.preflight.collectives import Collective, collectives_of
-from transformer_jax.preflight.gpus import missing_wheel
 from transformer_jax.preflight.largest_arrays import Buffer, largest_arrays
 from transformer_jax.preflight.oom_error import oom_error_of
 from transformer_jax.preflight.traffic_kinds import traffic_by_kind
@@ -29,10 +28,7 @@ class Compiled(NamedTuple):
 
 
 def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argument_bytes: int) -> Compiled:
-    """Compiles for the devices of ``mesh``. ``fits`` is whether program and arguments do.
-
-    Raises ConfigError when a part of the compiler is not installed.
-    """
+    """Compiles for the devices of ``mesh``. ``fits`` is whether program and arguments do."""
     compiled, text = _compiled_and_text(lowered, mesh.devices.flat[0].platform)
     if isinstance(compiled, jax.errors.JaxRuntimeError):
         error = oom_error_of(str(compiled), argument_bytes)
@@ -62,10 +58,7 @@ def _compiled_and_text(
     often also of a program that it then refuses.
     """
     if platform != "tpu":
-        try:
-            compiled = lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
-            raise missing_wheel(str(error)) or error from None
+        compiled = lowered.compile()
         return compiled, compiled.as_text() or ""
     with TemporaryDirectory() as folder:
         result: jax.stages.Compiled | jax.errors.JaxRuntimeError

@@ -1,6 +1,8 @@
 """NVIDIA GPUs that need not be here: their facts as XLA's compiler wants them, and devices to compile for."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from typing import NamedTuple
 
@@ -10,7 +12,7 @@ from transformer_jax.config import ConfigError
 
 GPUS_OF_A_HOST = 8
 """As many as NVLink connects in the machines of all these kinds."""
-NOT_INSTALLED = ("No PTX compilation provider", "cuDNN is not detected")
+NOT_INSTALLED = ("No PTX compilation provider", "cuDNN not found", "cuDNN is not detected")
 
 
 class Spec(NamedTuple):
@@ -99,9 +101,15 @@ def gpu_devices(kind: str, hosts: int, gpus: int) -> list[jax.Device]:
     return list(found.devices)
 
 
-def missing_wheel(message: str) -> ConfigError | None:
-    """For what the compiler says when a part of it is not installed; None for anything else."""
-    return _missing(message) if any(sign in message for sign in NOT_INSTALLED) else None
+@contextmanager
+def missing_wheels_named() -> Iterator[None]:
+    """Raises ConfigError, with the wheels, for what JAX or the compiler raises when a part of it is not installed."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(sign in str(error) for sign in NOT_INSTALLED):
+            raise _missing(str(error)) from None
+        raise
 
 
 def _missing(message: str) -> ConfigError:
