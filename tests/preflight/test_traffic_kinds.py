@@ -53,6 +53,7 @@ def test_each_byte_is_of_one_kind():
             "jit(train_step)/transpose(jvp(Transformer.factors))/Transformer._embed/embedding.embed/scatter-add",
             "embeddings",
         ),
+        (f"{LOSS}/dynamic_update_slice", "logits and loss"),
         ("jit(train_step)/reduce_sum", "optimizer"),
         ("jit(step)/Transformer.decode_step/self_attention_residual/dynamic_update_slice", "attention"),
         ("jit(step)/jit(take_along_axis)/gather", "search"),

@@ -26,6 +26,12 @@ def report(program: Program, topology: Topology) -> str:
 
 
 STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
+WHAT_HELPS = {
+    "compute": "less that is computed twice (--config.model.rematerialize); more devices",
+    "memory": "the kinds above say where; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
+    "bfloat16, fused attention for long rows (--config.model.attention_backend)",
+    "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
+}
 SUMMARY_HEAD = (
     "| mesh data x fsdp x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
     "|---|---:|---|---:|---:|---|---:|"
@@ -119,5 +125,6 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
+        f"What helps: {WHAT_HELPS[limits.bound]}.",
         "Estimates; nothing was run. Memory traffic is what the program's instructions read and write.",
     ]

@@ -11,7 +11,7 @@ OTHER = "other"
 # name of the last operation in it.
 KINDS: tuple[tuple[str, str], ...] = (
     ("embeddings", r"_embed/|embed/|sum_dropout"),
-    ("attention", r"_update_slice$"),
+    ("attention", r"attention_residual/dynamic_update_slice$"),
     ("norms, residuals, dropout", r"/norm/|_dropout/|_residual/[a-z_]+$"),
     ("products of layers", r"(_in_heads|_merged|feed_forward)/.*dot_general"),
     ("casts, biases, activations", r"_in_heads|_merged|feed_forward/"),
