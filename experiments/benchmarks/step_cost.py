@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from transformer_jax.array_types import PyTree
     from transformer_jax.config import ExperimentConfig
     from transformer_jax.training.step import LossFunction
 
@@ -26,31 +27,28 @@ def step_cost(
     run_below: float = float("inf"),
     is_donated: bool = True,
 ) -> dict:
-    """Of the update of ``config`` for ``rows`` pairs of ``length`` tokens.
+    """Of the update of ``config`` for ``rows`` rows of ``length`` tokens on either side.
 
     With another ``loss`` if there is one, and the new state written over the old one unless it is not donated. Bytes by the
     compiler: ``temporaries`` (activations, gradients, workspace), ``arguments`` (state, batch), and ``total``, with results
     that are not written over arguments; ``flops`` of the matrix products, each computed once, scores that a mask hides
-    included; with ``steps``, and at most ``run_below`` GiB needed, ``seconds`` a step (median) and the ``losses`` a token,
-    one more than steps.
+    included; ``traffic``, the bytes that instructions read and write; with ``steps``, and at most ``run_below`` GiB needed,
+    ``seconds`` a step (median) and the ``losses`` a token, one more than steps.
     """
     import jax
-    import numpy as np
 
     from transformer_jax.config import hyperparameters_of
     from transformer_jax.preflight.chips import Topology
+    from transformer_jax.preflight.memory_traffic import memory_traffic
     from transformer_jax.preflight.program import model_flops
-    from transformer_jax.sequence_types import Batch, Tokens
-    from transformer_jax.tasks.translation.objective import TranslationObjective
+    from transformer_jax.tasks.registry import objective_of
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
     from transformer_jax.training.update import Update
 
-    vocabulary = config.tokenizer.vocabulary_size
     mesh = make_mesh(config.mesh)
-    objective = TranslationObjective(config, vocabulary, vocabulary, mesh)
+    objective = objective_of(config, mesh)
     update = Update(config, loss or objective.loss, objective.init_params, mesh)
-    ids = np.random.default_rng(0).integers(4, vocabulary, (2, rows, length)).astype(np.int32)
-    batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
+    batch = put_batch(random_batch(config, rows, length), mesh)
     started = time.perf_counter()
     shapes = update.state_shapes, batch, update.hyperparameter_shapes
     compiled = (update.lower(batch) if is_donated else jax.jit(update.step).lower(*shapes)).compile()
@@ -61,6 +59,7 @@ def step_cost(
     result |= {"total": result["temporaries"] + result["arguments"] + written}
     result |= {
         "flops": model_flops(config, Topology("here", jax.devices(), None), batch),
+        "traffic": memory_traffic(compiled.as_text() or ""),
         "jax": jax.__version__,
     }
     if not steps or result["temporaries"] + result["arguments"] > run_below * GIB:
@@ -73,6 +72,34 @@ def step_cost(
         losses.append(float(metrics.sums.nll) / float(metrics.sums.tokens))
         seconds.append(time.perf_counter() - started)
     return result | {"seconds": statistics.median(seconds[1:]), "losses": losses}
+
+
+def recipe_here(recipe: str, overrides: Sequence[str]) -> "ExperimentConfig":
+    """A recipe with ``--config.name=value`` applied, in the precision that ``auto`` means on the device that is here."""
+    import jax
+
+    from transformer_jax.config import resolve
+    from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+
+    stated = [tuple(each.removeprefix("--config.").split("=", 1)) for each in overrides]
+    return resolve_compute_dtype(resolve(recipe, stated), lambda: fastest_compute_dtype(jax.devices()[0]))
+
+
+def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree":
+    """A batch of the task of ``config`` without padding, one sentence a row."""
+    import jax
+    import numpy as np
+
+    from transformer_jax.sequence_types import Tokens
+    from transformer_jax.tasks.registry import TASKS
+
+    rng = np.random.default_rng(0)
+
+    def side(_: Tokens) -> Tokens:
+        return Tokens.from_ids(rng.integers(4, config.tokenizer.vocabulary_size, (rows, length)).astype(np.int32))
+
+    shape = TASKS[config.task].batch_shape(rows, length)
+    return jax.tree.map(side, shape, is_leaf=lambda each: isinstance(each, Tokens))
 
 
 def base_settings(**settings: object) -> "ExperimentConfig":

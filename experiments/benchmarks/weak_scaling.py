@@ -69,7 +69,7 @@ def measured(axis: str, devices: int) -> dict:
         "rows": program.rows,
         "sent": sent,
         "expected": expected(axis, devices, program.parameters * 4, hidden),
-        "state": program.parameter_bytes + program.optimizer_bytes,
+        "state": program.parameter_bytes + program.state_bytes,
     }
 
 

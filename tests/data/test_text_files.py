@@ -207,7 +207,7 @@ def test_what_is_no_file_is_told(tmp_path, make, kind):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (gzip.compress(b"a\n"), "looks like gzip; name it .gz"),
+        (gzip.compress(b"a\n", mtime=0), "looks like gzip; name it .gz"),
         ("a\n".encode("utf-16"), "is UTF-16; convert it to UTF-8"),
         (b"\x7fELF\x02\x01", "is not a text file"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.decoding import Hypotheses, beam_search
 from transformer_jax.decoding.beam_search import Rules
-from transformer_jax.decoding.segmented_search import SegmentedSearch
+from transformer_jax.decoding.segmented_search import SegmentedSearch, rooms_of
 
 WIDTH, ROWS, MOST = 3, 32, 75
 
@@ -69,6 +69,7 @@ def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_result
     assert rows[-1] == ROWS // 4
     assert rooms[0] == 32
     assert rooms[-1] == MOST
+    assert list(dict.fromkeys(rooms)) == [room for room, _ in rooms_of(MOST)]
 
 
 def test_rows_stay_divisible_over_the_devices(lookup_model, tables, limits):
@@ -80,3 +81,10 @@ def test_rows_of_padding_cost_nothing(lookup_model, tables):
     found, seen = segmented(lookup_model, tables, np.zeros(ROWS, np.int32), 1)
     assert found == {}
     assert seen == []
+
+
+def test_rooms_as_a_search_comes_to_have_them():
+    assert rooms_of(150) == [(32, 32), (64, 32), (150, 86)]
+    assert rooms_of(20) == [(20, 20)]
+    assert rooms_of(64) == [(64, 64)]
+    assert [count for _, count in rooms_of(306)] == [32, 32, 64, 178]

@@ -1,4 +1,4 @@
-"""The scripts of experiments/benchmarks as modules."""
+"""The scripts of experiments/benchmarks and experiments/roofline as modules."""
 
 import importlib
 import sys
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "experiments" / "benchmarks"
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
 
 @pytest.fixture
 def benchmark_module(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    for folder in ("benchmarks", "roofline"):
+        monkeypatch.syspath_prepend(str(EXPERIMENTS / folder))
     return importlib.import_module
 
 
@@ -20,5 +21,5 @@ def forget_the_scripts():
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
-        if str(BENCHMARKS) in str(getattr(sys.modules[name], "__file__", "")):
+        if str(EXPERIMENTS) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]

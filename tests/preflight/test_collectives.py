@@ -4,8 +4,8 @@ import jax
 import pytest
 
 from transformer_jax.preflight.collectives import Collective, collectives_of
+from transformer_jax.preflight.interconnect import bytes_along_axes, bytes_within_and_between, coordinates_of
 from transformer_jax.preflight.replica_groups import members_of
-from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
 
 PROGRAM = """\
 HloModule jit_step, is_scheduled=true
@@ -126,5 +126,38 @@ def test_bytes_are_spread_over_the_axes_in_which_members_differ():
 
 
 def test_devices_without_coordinates_are_in_a_row():
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
-    assert coordinates_of(mesh) == [(0,), (1,), (2,), (3,)]
+    assert coordinates_of(jax.devices()[:4]) == [(0,), (1,), (2,), (3,)]
+
+
+ON_GPUS = """\
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %gather = (bf16[128]{0}, bf16[512]{0}) all-gather-start(%a), channel_id=1, replica_groups=[4,4]<=[16], dimensions={0}
+  %scattered = f32[100]{0} reduce-scatter(%b), channel_id=2, replica_groups={{0,8},{1,9}}, dimensions={0}, to_apply=%add
+  %summed = f32[1000]{0} all-reduce-start(%c), channel_id=3, replica_groups=mesh['a'=2,'b'=8] {'a','b'}, to_apply=%add
+  %swapped = f32[160]{0} all-to-all(%d), channel_id=4, replica_groups=[1,16]<=[16], dimensions={0}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("channel", "nvlink", "network"),
+    [
+        # Four of a host; two, each in another; all, eight in each of two.
+        (1, 1024 * 3 / 4, 0),
+        (2, 0, 400),
+        (3, 2 * 4000 * 15 / 16 * 7 / 8, 2 * 4000 * 15 / 16 / 8),
+        # A sixteenth for each device, eight of which are in the other host.
+        (4, 7 * 40, 8 * 40),
+    ],
+)
+def test_a_group_within_a_host_goes_by_nvlink_and_one_across_by_the_network(channel, nvlink, network):
+    line = ON_GPUS.splitlines()[channel]
+    found = collectives_of(f"ENTRY %main (a: f32[8]) -> f32[8] {{\n{line}\n}}", 16)
+    hosts = [0] * 8 + [1] * 8
+    assert bytes_within_and_between(found, hosts) == pytest.approx((nvlink, network))
+
+
+def test_gpus_of_all_their_collectives_send_the_sum():
+    found = collectives_of(ON_GPUS, 16)
+    assert sum(bytes_within_and_between(found, [0] * 8 + [1] * 8)) == sum(each.wire_bytes for each in found)
+    assert bytes_within_and_between(found, [0] * 16)[1] == 0

@@ -52,7 +52,7 @@ def test_the_step_of_a_recipe_on_pretended_devices():
     assert program.fits
     assert program.parameter_bytes == 4 * program.parameters
     # Adam's two moments and its counters.
-    assert program.optimizer_bytes == pytest.approx(2 * program.parameter_bytes, rel=0.01)
+    assert program.state_bytes == pytest.approx(2 * program.parameter_bytes, rel=0.01)
     assert {each.kind for each in program.collectives} == {"all-reduce"}
     text = report(program, topology)
     assert "no roofline" in text
@@ -84,7 +84,10 @@ def test_a_program_that_needs_more_than_there_is():
 def test_a_step_takes_as_long_as_its_scarcest_resource():
     topology = Topology("v5e:1x1", jax.devices()[:1], CHIPS["v5e"])
     program = compile_program(CONFIG, topology)._replace(
-        model_flops=int(150e12), flops=200e12, traffic=int(0.5 * 819e9), sent=(20e9, 40e9)
+        model_flops=int(150e12),
+        flops=200e12,
+        traffic_kinds={"attention": int(0.5 * 819e9)},
+        sent={"x": 20e9, "y": 40e9},
     )
     limits = roofline(program, CHIPS["v5e"])
     np.testing.assert_allclose(limits, (200 / 197, 0.5, 0.4))
@@ -103,7 +106,10 @@ def test_what_is_computed_again_takes_time_but_is_no_use():
     assert again.flops > 1.2 * plain.flops >= 1.2 * plain.model_flops
 
 
-@pytest.mark.parametrize("name", ["", "v5e", "v5e:", "v5e:4xx", "h100:8", "cpu:0", "cpu:x", "cpu:1000"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "v5e", "v5e:", "v5e:4xx", "l4:8", "h100:", "h100:16", "h100:2x2x8", "h100:0x8", "cpu:0", "cpu:x", "cpu:1000"],
+)
 def test_a_topology_that_is_none(name):
     with pytest.raises(ConfigError, match="--topology"):
         open_topology(name)

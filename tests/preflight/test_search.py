@@ -27,20 +27,23 @@ def answer(variant: ExperimentConfig, fits: bool) -> Program:
     mesh = {"data": variant.mesh.data, "fsdp": variant.mesh.fsdp, "tensor": variant.mesh.tensor}
     return Program(
         mesh=mesh,
+        name="train_step",
+        compute_dtype="bfloat16",
         rows=variant.batching.tokens_per_update // 16,
         width=16,
+        positions=variant.batching.tokens_per_update // 16 * 16,
         parameters=1000,
         parameter_bytes=4000,
-        optimizer_bytes=8000,
+        state_bytes=8000,
         temporaries=10**6,
         fits=fits,
         available=1e6,
         largest=[],
         model_flops=10**12,
         flops=1e12,
-        traffic=0,
+        traffic_kinds={},
         collectives=[],
-        sent=(0.0,),
+        sent={"x": 0.0},
         compile_seconds=1.0,
     )
 

@@ -33,6 +33,8 @@ class Device(NamedTuple):
 KINDS = {
     "cpu": Device("cpu", "cpu", Client("")),
     "cuda": Device("gpu", "NVIDIA H100", Client("PJRT C API\ncuda 12090")),
+    # Compiled for, and not here.
+    "absent": Device("gpu", "CUDA NVIDIA H100 80GB HBM3", Client("PJRT C API")),
     "rocm": Device("gpu", "MI300X", Client("PJRT C API\nrocm 60000")),
     "tpu": Device("tpu", "TPU v5e", Client("")),
 }
@@ -52,6 +54,7 @@ def choice(kind: str, **settings: object):
         ("cpu", {}, BlockwiseAttention),
         ("rocm", {}, BlockwiseAttention),
         ("cuda", {}, CudnnAttention),
+        ("absent", {}, CudnnAttention),
         ("tpu", {}, TpuFlashAttention),
         # What the kernels cannot do is done without them.
         ("cuda", {"compute_dtype": "float32"}, BlockwiseAttention),

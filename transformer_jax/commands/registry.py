@@ -58,6 +58,9 @@ COMMANDS = {
         "transformer_jax.commands.preflight",
         "compile a recipe for devices that are not here: does it fit, how fast can it be",
     ),
+    "calibrate": Command(
+        "transformer_jax.commands.calibrate", "measure the devices here, for the estimates of preflight"
+    ),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
     "launch": Command("transformer_jax.commands.launch", "write what starts a run or a sweep on a cluster"),
     "recipes": Command("transformer_jax.commands.recipes", "list the recipes that come with the package"),

@@ -140,16 +140,18 @@ def start_search(
 
 def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array, ""], rules: Rules) -> BeamState:
     """Searches on until ``until`` tokens are chosen, at most as many as there is room for, or all sentences are done."""
-    per_sentence = state.cache.per_sentence
 
     def is_running(state: BeamState) -> Bool[Array, ""]:
         return (state.position < until) & ~jnp.all(state.is_done)
 
-    def advance(state: BeamState) -> BeamState:
-        logits, after = step(state.alive.last_ids, state.cache)
-        return advance_by_one(state._replace(cache=after._replace(per_sentence=per_sentence)), logits, rules)
+    return jax.lax.while_loop(is_running, lambda state: search_next(step, state, rules), state)
 
-    return jax.lax.while_loop(is_running, advance, state)
+
+def search_next(step: StepFunction, state: BeamState, rules: Rules) -> BeamState:
+    """One more token on every alive prefix, chosen by the logits of ``step``."""
+    logits, after = step(state.alive.last_ids, state.cache)
+    cache = after._replace(per_sentence=state.cache.per_sentence)
+    return advance_by_one(state._replace(cache=cache), logits, rules)
 
 
 def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:

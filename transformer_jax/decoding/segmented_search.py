@@ -96,6 +96,17 @@ class SegmentedSearch:
         return self._known_shapes[key]
 
 
+def rooms_of(most: int) -> list[tuple[int, int]]:
+    """Rooms of a search for ``most`` tokens, with the tokens chosen in each; for 150 (32, 32), (64, 32), (150, 86)."""
+    room, position = _room(FIRST_ROOM, most), 0
+    found = []
+    while position < most:
+        found.append((room, min(room, most) - position))
+        position = min(room, most)
+        room = _room(room * ROOM_GROWTH, most)
+    return found
+
+
 def _room(wanted: int, most: int) -> int:
     """Room for ``wanted`` tokens, or for all of ``most`` where that is less than twice as many."""
     return wanted if wanted * ROOM_GROWTH < most else most

@@ -39,15 +39,20 @@ def source_batches(
     start = 0
     while start < len(order):
         width = padded_width(len(sources[order[start]]))
-        most = max(batch_tokens // width // row_multiple, 1)
         left = -(-(len(order) - start) // row_multiple)
-        rows = row_multiple * fewest_rows(left, 1 << (most.bit_length() - 1))
+        rows = row_multiple * fewest_rows(left, most_rows(width, batch_tokens, row_multiple) // row_multiple)
         indices = order[start : start + rows]
         ids = np.full((rows, width), PAD_ID, np.int32)
         for row, index in enumerate(indices):
             ids[row, : len(sources[index])] = sources[index]
         yield SourceBatch(np.asarray(indices, np.int64), ids)
         start += len(indices)
+
+
+def most_rows(width: int, batch_tokens: int, row_multiple: int = 1) -> int:
+    """Rows of a full batch: a power of two times ``row_multiple``, with at most ``batch_tokens`` positions unless it is one."""
+    most = max(batch_tokens // width // row_multiple, 1)
+    return row_multiple * (1 << (most.bit_length() - 1))
 
 
 def padded_width(length: int, longest: int | None = None) -> int:

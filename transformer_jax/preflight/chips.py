@@ -1,7 +1,9 @@
 """Devices that a step can be compiled for, with their speeds and memory.
 
 TPU figures are those of the pages cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory
-bandwidth, and the bandwidth of interconnect a chip, both directions of all its links.
+bandwidth, and the bandwidth of interconnect a chip, both directions of all its links. GPU figures are those of NVIDIA's data
+sheets of the SXM modules, dense: peak bfloat16 and TF32, half of NVLink's bandwidth (one direction), and the network of its DGX
+machines, an adapter for each GPU (HDR or NDR InfiniBand).
 """
 
 import os
@@ -10,26 +12,54 @@ from typing import NamedTuple
 import jax
 
 from transformer_jax.config import ConfigError
+from transformer_jax.preflight.gpus import SPECS, fact_of, gpu_devices, hosts_and_gpus
 
 
 class Chip(NamedTuple):
-    """Operations a second (bfloat16), bytes of memory, bytes a second to memory and along one axis of the torus."""
+    """Operations a second, bytes of memory for a program, bytes a second.
+
+    ``flops`` are those of bfloat16 products, ``float32_flops`` of products called float32, which on a TPU are one pass of
+    bfloat16 and on a GPU TF32. ``links`` are the bytes a second that a chip sends along each axis of the interconnect.
+    """
 
     name: str
     flops: float
     memory: float
     memory_bandwidth: float
-    ring_bandwidth: float
+    links: tuple[float, ...]
+    float32_flops: float
+
+    def peak(self, compute_dtype: str) -> float:
+        """Operations a second with operands of this type."""
+        return self.flops if compute_dtype == "bfloat16" else self.float32_flops
 
 
-TERA, GIGA = 1e12, 1e9
-# Around one axis of the torus a chip sends over two of its links, one to each neighbor: as much as one link carries both ways.
-# Two-dimensional tori have four links a chip, three-dimensional ones six. Small slices are no closed tori and reach less.
+OF_GPU_MEMORY = 0.8
+"""The share of a GPU's memory that XLA's compiler plans with."""
+
+
+def _tpu(name: str, flops: float, memory: float, memory_bandwidth: float, interconnect: float, axes: int) -> Chip:
+    # Around one axis of the torus a chip sends over two of its links, one to each neighbor: as much as one link carries both
+    # ways, and there are twice as many links as axes. Small slices are no closed tori and reach less.
+    ring = interconnect / (2 * axes)
+    return Chip(name, flops, memory, memory_bandwidth, (ring,) * axes, float32_flops=flops)
+
+
+def _gpu(kind: str, name: str, flops: float, float32_flops: float, nvlink: float, network: float) -> Chip:
+    memory, bandwidth = fact_of(kind, "device_memory_size"), fact_of(kind, "memory_bandwidth")
+    return Chip(name, flops, OF_GPU_MEMORY * memory, bandwidth, (nvlink, network), float32_flops)
+
+
+GIB = 2.0**30
 CHIPS = {
-    "v4": Chip("TPU v4", 275 * TERA, 32 * 2**30, 1200 * GIGA, 600 * GIGA / 6),
-    "v5e": Chip("TPU v5e", 197 * TERA, 16 * 2**30, 819 * GIGA, 400 * GIGA / 4),
-    "v5p": Chip("TPU v5p", 459 * TERA, 95 * 2**30, 2765 * GIGA, 1200 * GIGA / 6),
-    "v6e": Chip("TPU v6e", 918 * TERA, 32 * 2**30, 1640 * GIGA, 800 * GIGA / 4),
+    "v4": _tpu("TPU v4", 275e12, 32 * GIB, 1200e9, 600e9, axes=3),
+    "v5e": _tpu("TPU v5e", 197e12, 16 * GIB, 819e9, 400e9, axes=2),
+    "v5p": _tpu("TPU v5p", 459e12, 95 * GIB, 2765e9, 1200e9, axes=3),
+    "v6e": _tpu("TPU v6e", 918e12, 32 * GIB, 1640e9, 800e9, axes=2),
+    "a100": _gpu("a100", "A100 SXM 80 GB", 312e12, 156e12, nvlink=300e9, network=25e9),
+    "h100": _gpu("h100", "H100 SXM 80 GB", 989e12, 494.5e12, nvlink=450e9, network=50e9),
+    "h200": _gpu("h200", "H200 SXM 141 GB", 989e12, 494.5e12, nvlink=450e9, network=50e9),
+    "b200": _gpu("b200", "B200 SXM 180 GB", 2250e12, 1125e12, nvlink=900e9, network=50e9),
 }
 
 
@@ -52,9 +82,10 @@ class Topology(NamedTuple):
 
 
 def open_topology(name: str) -> Topology:
-    """The devices of ``v5e:16x16`` (any TPU slice) or ``cpu:8``, without having them.
+    """The devices of ``v5e:16x16`` (any TPU slice), ``h100:2x8`` (hosts x GPUs) or ``cpu:8``, without having them.
 
-    Must come before anything else uses JAX. Raises ConfigError for a name that is none, and when libtpu is not installed.
+    Must come before anything else uses JAX. Raises ConfigError for a name that is none, and when what compiles for them is
+    not installed.
     """
     kind, _, size = name.partition(":")
     if kind == "cpu" and size.isdigit() and int(size) > 0:
@@ -62,21 +93,26 @@ def open_topology(name: str) -> Topology:
     if kind not in CHIPS or not all(part.isdigit() for part in size.split("x")):
         kinds = ", ".join(CHIPS)
         raise ConfigError(
-            f"--topology: {name!r} is not KIND:SIZE such as v5e:16x16, v5p:4x4x8 or cpu:8; kinds: {kinds}, cpu"
+            f"--topology: {name!r} is not KIND:SIZE such as v5e:16x16, v5p:4x4x8, h100:2x8 or cpu:8; kinds: {kinds}, cpu"
         )
+    if kind in SPECS:
+        return Topology(name, gpu_devices(kind, *hosts_and_gpus(kind, size)), CHIPS[kind])
+    return Topology(name, _tpu_devices(name), CHIPS[kind])
+
+
+def _tpu_devices(name: str) -> list[jax.Device]:
     from jax.experimental import topologies
 
     for variable, value in OFFLINE.items():
         os.environ.setdefault(variable, value)
     try:
-        devices = topologies.get_topology_desc(name, platform="tpu").devices
+        return list(topologies.get_topology_desc(name, platform="tpu").devices)
     except Exception as error:
         # Whatever it is, it comes from the plugin: not installed, or a shape that no slice has.
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
             f"--topology: {name}: {first_line}; needs libtpu (pip install libtpu) and a shape that slices have"
         ) from None
-    return Topology(name, list(devices), CHIPS[kind])
 
 
 def _cpu_devices(count: int) -> list[jax.Device]:

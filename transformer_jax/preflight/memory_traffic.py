@@ -37,11 +37,17 @@ def memory_traffic(program: str) -> int:
     which a slice is written that slice; arrays that stay on the chip (a memory space other than 0) do not count, nor what a
     layout pads. A loop that does not say how often it runs counts once, every branch too.
     """
+    return sum(moved for _, moved in moves_of(program))
+
+
+def moves_of(program: str) -> Iterator[tuple[Instruction, int]]:
+    """The instructions that read and write memory, with the bytes of all their runs."""
     lines = computations_of(program)
     times = times_of(lines)
     computations = {name: _Computation(each) for name, each in lines.items()}
     traffic = _Traffic(computations)
-    return sum(times[name] * traffic.moved(computations[name]) for name in set(_run(computations, ENTRY)))
+    for name in set(_run(computations, ENTRY)):
+        yield from ((each, times[name] * moved) for each, moved in traffic.moved(computations[name]))
 
 
 class _Computation:
@@ -80,15 +86,12 @@ class _Traffic:
     def __init__(self, computations: dict[str, _Computation]) -> None:
         self.computations = computations
 
-    def moved(self, computation: _Computation) -> int:
-        """By one run of its instructions."""
-        moving = [
-            each
-            for each in computation.instructions.values()
-            if not _FREE.match(each.opcode) and not _FREE_CALLS.search(each.line)
-        ]
-        read = sum(self._read(each, place, computation) for each in moving for place in range(len(each.operands)))
-        return read + sum(self._written(each, computation) for each in moving)
+    def moved(self, computation: _Computation) -> Iterator[tuple[Instruction, int]]:
+        """By one run of each of its instructions."""
+        for each in computation.instructions.values():
+            if not _FREE.match(each.opcode) and not _FREE_CALLS.search(each.line):
+                read = sum(self._read(each, place, computation) for place in range(len(each.operands)))
+                yield each, read + self._written(each, computation)
 
     def _read(self, user: Instruction, place: int, where: _Computation) -> int:
         """Of the operand at this place."""

@@ -1,11 +1,9 @@
-"""The training step of a recipe, compiled for devices that need not be here, and the findings of the compiler."""
+"""A program compiled for devices that need not be here, with its costs; and the training step of a recipe as one."""
 
 import math
 import time
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -13,13 +11,12 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
 from transformer_jax.data.buckets import WIDTH_STEP, rows_of
-from transformer_jax.preflight.chips import Chip, Topology
-from transformer_jax.preflight.collectives import Collective, collectives_of
+from transformer_jax.preflight.chips import Topology
+from transformer_jax.preflight.collectives import Collective
+from transformer_jax.preflight.compiled import compile_for
 from transformer_jax.preflight.flops import product_flops
-from transformer_jax.preflight.largest_arrays import Buffer, largest_arrays
-from transformer_jax.preflight.memory_traffic import memory_traffic
-from transformer_jax.preflight.oom_error import oom_error_of
-from transformer_jax.preflight.torus import bytes_along_axes, coordinates_of
+from transformer_jax.preflight.interconnect import sent_along
+from transformer_jax.preflight.largest_arrays import Buffer
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.sharding import make_mesh
@@ -28,36 +25,46 @@ from transformer_jax.training.update import Update
 
 
 class Program(NamedTuple):
-    """A compiled step, in bytes and operations; memory, operations, traffic and collectives are those of one device.
+    """A compiled program, in bytes and operations; memory, operations, traffic and collectives are those of one device.
 
-    ``temporaries`` are activations, gradients and workspace, ``largest`` the largest arrays. ``model_flops`` are the operations
-    of the matrix products, on all devices, of a step that computes nothing twice; ``flops`` those of this step, on
-    each device. ``traffic`` is what its instructions read and write, ``sent`` what goes along each axis of the torus, in bytes.
+    ``rows`` and ``width`` are the size of its batch over all devices, ``positions`` the target positions that it computes.
+    ``state_bytes`` are the optimizer's, or the state of a search; ``temporaries`` activations, gradients and workspace,
+    ``largest`` the largest arrays. ``model_flops`` are the operations of the matrix products, on all devices, where nothing
+    is computed twice; ``flops`` those of this program, on each device. ``traffic_kinds`` are the bytes that its instructions
+    read and write, by the part of the model that they belong to, ``sent`` those that go along each axis of the interconnect.
     ``fits`` is False when it needs more than there is; when the compiler refused, ``temporaries`` are what it says it would
-    need, and traffic and collectives are unknown (0 and empty).
+    need, and traffic and collectives are unknown (empty).
     """
 
+    name: str
     mesh: dict[str, int]
+    compute_dtype: str
     rows: int
     width: int
+    positions: int
     parameters: int
     parameter_bytes: int
-    optimizer_bytes: int
+    state_bytes: int
     temporaries: int
     fits: bool
     available: float
     largest: list[Buffer]
     model_flops: int
     flops: float
-    traffic: int
+    traffic_kinds: dict[str, int]
     collectives: list[Collective]
-    sent: tuple[float, ...]
+    sent: dict[str, float]
     compile_seconds: float
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that its instructions read and write."""
+        return sum(self.traffic_kinds.values())
 
     @property
     def total(self) -> int:
         """Bytes on a device."""
-        return self.parameter_bytes + self.optimizer_bytes + self.temporaries
+        return self.parameter_bytes + self.state_bytes + self.temporaries
 
 
 def compile_program(config: ExperimentConfig, topology: Topology, length: int = 0) -> Program:
@@ -74,84 +81,34 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     update = Update(config, objective.loss, objective.init_params, mesh, rule)
     rows, width = batch_size(config, length)
     batch = TASKS[config.task].batch_shape(rows, width)
-    parameter_bytes = bytes_on_a_device(update.state_shapes.params)
-    optimizer_bytes = bytes_on_a_device(update.state_shapes.optimizer_state)
-    found = _compile(update, batch, topology.chip, parameter_bytes + optimizer_bytes)
+    state = update.state_shapes
+    parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
+    found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
     needed_flops = model_flops(config, topology, batch)
+    # Not the compiler's own count: it takes the body of a loop once.
+    flops = product_flops(update.step, state, batch, update.hyperparameter_shapes) / mesh.size
     return Program(
+        name="train_step",
         mesh=dict(mesh.shape),
+        compute_dtype=config.model.compute_dtype,
         rows=rows,
         width=width,
-        parameters=count_parameters(update.state_shapes.params),
+        positions=rows * width,
+        parameters=count_parameters(state.params),
         parameter_bytes=parameter_bytes,
-        optimizer_bytes=optimizer_bytes,
+        state_bytes=optimizer_bytes,
         temporaries=found.temporaries,
-        fits=found.fits and parameter_bytes + optimizer_bytes + found.temporaries <= found.available,
+        fits=found.fits,
         available=found.available,
         largest=found.largest,
         model_flops=needed_flops,
         # A loop of unknown length was counted once.
-        flops=max(found.flops, needed_flops / mesh.size),
-        traffic=found.traffic,
+        flops=max(flops, needed_flops / mesh.size),
+        traffic_kinds=found.traffic_kinds,
         collectives=found.collectives,
-        sent=bytes_along_axes(found.collectives, coordinates_of(mesh)),
+        sent=sent_along(found.collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
     )
-
-
-class _Found(NamedTuple):
-    """Findings of the compiler; see ``Program``."""
-
-    temporaries: int
-    available: float
-    fits: bool
-    largest: list[Buffer]
-    flops: float
-    traffic: int
-    collectives: list[Collective]
-
-
-def _compile(update: Update, batch: PyTree, chip: Chip | None, state_bytes: int) -> _Found:
-    compiled, text = _compiled_and_text(update.lower(batch), update.mesh.devices.flat[0].platform)
-    if isinstance(compiled, jax.errors.JaxRuntimeError):
-        error = oom_error_of(str(compiled), state_bytes)
-        if not error:
-            raise compiled
-        largest = error.largest or largest_arrays(text)
-        return _Found(error.temporaries, error.available, False, largest, 0.0, 0, [])
-    memory: Any = compiled.memory_analysis()
-    # Not the compiler's own counts of operations and bytes: they take the body of a loop once.
-    counted = product_flops(update.step, update.state_shapes, batch, update.hyperparameter_shapes) / update.mesh.size
-    return _Found(
-        memory.temp_size_in_bytes,
-        chip.memory if chip else math.inf,
-        True,
-        largest_arrays(text),
-        counted,
-        memory_traffic(text),
-        collectives_of(text, update.mesh.size),
-    )
-
-
-def _compiled_and_text(
-    lowered: jax.stages.Lowered, platform: str
-) -> tuple[jax.stages.Compiled | jax.errors.JaxRuntimeError, str]:
-    """The program, or the error instead of it, and how the compiler writes it down.
-
-    The TPU compiler may use operations that JAX cannot read back: it writes them to a file, most
-    often also of a program that it then refuses.
-    """
-    if platform != "tpu":
-        compiled = lowered.compile()
-        return compiled, compiled.as_text() or ""
-    with TemporaryDirectory() as folder:
-        result: jax.stages.Compiled | jax.errors.JaxRuntimeError
-        try:
-            result = lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
-        except jax.errors.JaxRuntimeError as error:
-            result = error
-        written = Path(folder).glob("*.after_optimizations.txt")
-        return result, "".join(file.read_text(encoding="utf-8") for file in written)
 
 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:

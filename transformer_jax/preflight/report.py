@@ -15,7 +15,7 @@ def report(program: Program, topology: Topology) -> str:
     mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
-        f"{program.rows} rows of {program.width} positions a side; {program.parameters:,} parameters; "
+        f"{program.name}: {program.rows} rows of {program.width} positions; {program.parameters:,} parameters; "
         f"compiled in {program.compile_seconds:.0f} s",
         "",
         *_memory(program),
@@ -25,6 +25,13 @@ def report(program: Program, topology: Topology) -> str:
     return "\n".join([*lines, "", *_collectives(program), "", *_speed(program, topology)])
 
 
+STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
+WHAT_HELPS = {
+    "compute": "less that is computed twice (--config.model.rematerialize); more devices",
+    "memory": "the kinds above say where; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
+    "bfloat16, fused attention for long rows (--config.model.attention_backend)",
+    "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
+}
 SUMMARY_HEAD = (
     "| mesh data x fsdp x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
     "|---|---:|---|---:|---:|---|---:|"
@@ -44,7 +51,7 @@ def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
 
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
     """The same as what ``json.dumps`` takes."""
-    content = program._asdict() | {"topology": topology.name, "total": program.total}
+    content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
     content["largest"] = [buffer._asdict() for buffer in program.largest]
     content["collectives"] = [
         {"kind": each.kind, "bytes": each.bytes, "group": each.group, "times": each.times}
@@ -67,7 +74,7 @@ def _memory(program: Program) -> list[str]:
     return [
         "per device                              GiB",
         f"  parameters                       {program.parameter_bytes / GIB:8.3f}",
-        f"  optimizer                        {program.optimizer_bytes / GIB:8.3f}",
+        f"  {STATE[program.name]:<33}{program.state_bytes / GIB:8.3f}",
         f"  activations, gradients, workspace{program.temporaries / GIB:8.3f}",
         f"  total                            {program.total / GIB:8.3f}{available}",
     ]
@@ -79,9 +86,9 @@ def _out_of_memory(program: Program) -> list[str]:
         "DOES NOT FIT. The largest arrays on a device:",
         *(largest or ["  the compiler refused without naming them"]),
         "What helps: --config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or",
-        "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash or blockwise; for",
-        "parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes, tokens and",
-        "rematerialization, not accumulation and not attention.",
+        "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash, cudnn or",
+        "blockwise; for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes,",
+        "tokens and rematerialization, not accumulation and not attention.",
     ]
 
 
@@ -95,15 +102,18 @@ def _collectives(program: Program) -> list[str]:
     lines = ["collectives a step        among   times    MiB of results   MiB sent by a device"]
     for (kind, group), (times, size, sent) in sorted(sums.items(), key=lambda item: -item[1][2]):
         lines.append(f"  {kind:<22} {group:>6} {times:>7,} {size / MIB:>19,.1f} {sent / MIB:>22,.1f}")
-    along = ", ".join(f"{sent / MIB:,.1f}" for sent in program.sent)
-    return [*lines, f"MiB sent along each axis of the torus: {along}"] if sums else ["no collectives"]
+    along = ", ".join(f"{axis} {sent / MIB:,.1f}" for axis, sent in program.sent.items())
+    return (
+        [*lines, f"MiB sent by a device along each axis of the interconnect: {along}"] if sums else ["no collectives"]
+    )
 
 
 def _speed(program: Program, topology: Topology) -> list[str]:
     needed = program.model_flops / len(topology.devices)
     lines = [
-        f"matrix products of a step: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
-        f"twice; memory traffic {program.traffic / GIB:.2f} GiB",
+        f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
+        f"twice; memory traffic {program.traffic / GIB:.2f} GiB:",
+        *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
     if not topology.chip:
         return [*lines, "no roofline: the speed of these devices is not known"]
@@ -112,8 +122,9 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         *lines,
         f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
         f"interconnect {limits.interconnect * 1e3:.2f} ms",
-        f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms a step, "
+        f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
+        f"What helps: {WHAT_HELPS[limits.bound]}.",
         "Estimates; nothing was run. Memory traffic is what the program's instructions read and write.",
     ]

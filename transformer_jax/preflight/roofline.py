@@ -12,8 +12,8 @@ class Roofline(NamedTuple):
 
     ``compute``: the matrix products of the step, those computed again included. ``memory``: what the step's
     instructions read and write, each for itself.
-    ``interconnect``: the torus axis that carries most, in both directions and around, if each collective uses all axes along
-    which its members differ.
+    ``interconnect``: the busiest axis of the torus, in both directions and around, if each collective uses all axes along
+    which its members differ; of GPUs NVLink or the network.
     """
 
     compute: float
@@ -34,17 +34,20 @@ class Roofline(NamedTuple):
 def roofline(program: Program, chip: Chip) -> Roofline:
     """Of one device."""
     return Roofline(
-        compute=program.flops / chip.flops,
+        compute=program.flops / chip.peak(program.compute_dtype),
         memory=program.traffic / chip.memory_bandwidth,
-        interconnect=max(program.sent, default=0.0) / chip.ring_bandwidth,
+        interconnect=max(
+            (sent / link for sent, link in zip(program.sent.values(), chip.links, strict=False)), default=0.0
+        ),
     )
 
 
 def positions_per_second(program: Program, chip: Chip) -> float:
     """Target positions a second on all devices, if a step takes what the roofline says."""
-    return program.rows * program.width / roofline(program, chip).seconds
+    return program.positions / roofline(program, chip).seconds
 
 
 def model_flops_utilization(program: Program, chip: Chip) -> float:
     """The share of the chip's speed that goes into products that a step cannot do without, if it takes that long (MFU)."""
-    return program.model_flops / math.prod(program.mesh.values()) / chip.flops / roofline(program, chip).seconds
+    useful = program.model_flops / math.prod(program.mesh.values()) / chip.peak(program.compute_dtype)
+    return useful / roofline(program, chip).seconds

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from transformer_jax.config import ExperimentConfig
 
@@ -30,6 +30,12 @@ def has_bfloat16_units(device: Device, cpu_info: Path = Path("/proc/cpuinfo")) -
         return bool(BFLOAT16_FLAGS & _cpu_flags(cpu_info))
     capability = str(getattr(device, "compute_capability", ""))
     return not capability.replace(".", "").isdigit() or float(capability) >= FIRST_NVIDIA_GENERATION
+
+
+def is_nvidia_gpu(device: Any) -> bool:
+    """Also of a GPU that is only compiled for, whose client does not name its platform: its own name does."""
+    names = f"{device.client.platform_version} {device.device_kind}".lower()
+    return device.platform == "gpu" and ("cuda" in names or "nvidia" in names)
 
 
 def fastest_compute_dtype(device: Device) -> str:

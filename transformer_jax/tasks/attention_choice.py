@@ -15,6 +15,7 @@ from transformer_jax.layers.attention_backends import (
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.models.build import Devices
+from transformer_jax.runtime.hardware import is_nvidia_gpu
 from transformer_jax.training.sharding import BATCH_ROWS, lookup_in_split_table, rows_in_place
 
 # Logits of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
@@ -67,8 +68,8 @@ def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
     if name in ("einsum", "blockwise"):
         return None
     device = device_of(mesh)
-    wanted = {"cudnn": "gpu", "tpu_flash": "tpu"}[name]
-    if device.platform != wanted or (name == "cudnn" and "cuda" not in device.client.platform_version.lower()):
+    is_there = is_nvidia_gpu(device) if name == "cudnn" else device.platform == "tpu"
+    if not is_there:
         owners = {"cudnn": "an NVIDIA GPU", "tpu_flash": "a TPU"}
         return f"needs {owners[name]}, and the devices here are of the kind {device.device_kind!r}"
     if config.attention_dropout:

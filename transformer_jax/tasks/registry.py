@@ -11,7 +11,10 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
+from transformer_jax.decoding.source_batches import padded_width
 from transformer_jax.sequence_types import batch_shape
+from transformer_jax.tasks.decoding_program import DecodingProgram
+from transformer_jax.tasks.language_model.generator import decoding_program as decode_prompts
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
 from transformer_jax.tasks.language_model.trained import open_single_language_model
@@ -19,6 +22,7 @@ from transformer_jax.tasks.protocol import Task, Trained
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
+from transformer_jax.tasks.translation.translator import decoding_program as decode_sentences
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
 from transformer_jax.tasks.word_vectors.trained import open_word_vectors
@@ -32,6 +36,7 @@ class TaskBuilder(NamedTuple):
     the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
     most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation;
+    ``decoding`` is the search with the model of an objective, for inputs of so many positions in a multiple of so many rows;
     ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient.
     """
 
@@ -45,6 +50,7 @@ class TaskBuilder(NamedTuple):
     longest_row: Callable[[ExperimentConfig], int]
     next_commands: tuple[str, ...]
     commands_of_trained: tuple[str, ...]
+    decoding: Callable[[ExperimentConfig, Any, int, int], DecodingProgram]
     update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
 
 
@@ -68,10 +74,24 @@ def _require_documents(config: ExperimentConfig, split: str) -> None:
     next(open_documents(config.data, config.data_seed).documents(config.data.split_name(split)), None)
 
 
+def _decode_prompts(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+    longest = max(config.batching.context_length - config.decoding.max_new_tokens, 1)
+    return decode_prompts(objective.model, config.decoding, length or longest, row_multiple)
+
+
+def _decode_sentences(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+    width = length or padded_width(config.data.max_source_tokens + 1)
+    return decode_sentences(objective.model, config.decoding, width, row_multiple)
+
+
 def _refuse_preflight(rows: int, width: int) -> PyTree:
     raise ConfigError(
         "task: preflight does not know the blocks of word_vectors; a run of a few updates shows what they cost"
     )
+
+
+def _refuse_decoding(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+    raise ConfigError(f"--program: {config.task} decodes nothing; leave it out")
 
 
 TASKS: dict[str, TaskBuilder] = {
@@ -84,6 +104,7 @@ TASKS: dict[str, TaskBuilder] = {
         require_split=_require_pairs,
         batch_shape=lambda rows, width: batch_shape(rows, width, width),
         longest_row=_longest_pair,
+        decoding=_decode_sentences,
         next_commands=("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
         commands_of_trained=("translate --workdir={workdir}",),
     ),
@@ -96,6 +117,7 @@ TASKS: dict[str, TaskBuilder] = {
         require_split=_require_documents,
         batch_shape=lambda rows, width: batch_shape(rows, width, width).target,
         longest_row=lambda config: config.batching.context_length,
+        decoding=_decode_prompts,
         next_commands=(
             "evaluate --workdir={workdir} --split=validation",
             "generate --workdir={workdir} --prompt='The '",
@@ -111,6 +133,7 @@ TASKS: dict[str, TaskBuilder] = {
         require_split=_require_documents,
         batch_shape=_refuse_preflight,
         longest_row=lambda config: config.batching.row_length,
+        decoding=_refuse_decoding,
         next_commands=(
             "evaluate --workdir={workdir} --split=validation",
             "vectors neighbors WORD --workdir={workdir}",

@@ -118,13 +118,16 @@ def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
 
 def whole_over_fsdp(params: PyTree, mesh: Mesh) -> PyTree:
     """The same parameters whole on every device along ``fsdp``: for a loop over tokens, which would gather them at each."""
-    if mesh.shape["fsdp"] == 1:
-        return params
+    return params if mesh.shape["fsdp"] == 1 else jax.device_put(params, decoding_shardings(params, mesh))
+
+
+def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
+    """A NamedSharding for every parameter, or its shape, in a loop over tokens: whole along ``fsdp``."""
 
     def whole(placed: NamedSharding) -> NamedSharding:
         return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in placed.spec)))
 
-    return jax.device_put(params, jax.tree.map(whole, state_shardings(params, mesh)))
+    return jax.tree.map(whole, state_shardings(params, mesh))
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -13,7 +13,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import beam_search
+from transformer_jax.decoding.beam_search import Rules, beam_search, search_next, start_search
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
 from transformer_jax.decoding.sampling import (
     SamplingRule,
@@ -23,9 +23,10 @@ from transformer_jax.decoding.sampling import (
     sample_next,
     start_sampling,
 )
-from transformer_jax.decoding.source_batches import padded_width, source_batches
+from transformer_jax.decoding.source_batches import most_rows, padded_width, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
@@ -165,6 +166,25 @@ def continued(
         num_results=1,
     )
     return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
+
+
+def decoding_program(model: Module, config: GenerationConfig, width: int, row_multiple: int) -> DecodingProgram:
+    """What ``Generator`` does with a full batch of prompts of ``width`` tokens."""
+    rows, most = most_rows(width, config.batch_tokens, row_multiple), config.max_new_tokens
+    rules = Rules(config.beam_width, 1, config.length_penalty)
+
+    def start(params: PyTree, ids: Int[Array, "B P"], room: int) -> PyTree:
+        if config.beam_width == 1:
+            return _start(model, config, params, ids, jnp.arange(rows), jax.random.key(0))
+        return start_search(_prompt_cache(model, config, params, ids), _limits(config, ids), room, rules)
+
+    def step(params: PyTree, state: PyTree) -> PyTree:
+        if config.beam_width == 1:
+            return _next(model, config, params, *state), *state[1:]
+        return search_next(step_after_prompt(partial(call, model, params, "decode_step")), state, rules)
+
+    inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
+    return DecodingProgram(rows, width, config.beam_width, inputs, start, step, [(most, most)])
 
 
 def _start(

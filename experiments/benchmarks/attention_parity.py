@@ -1,0 +1,108 @@
+"""Does the attention of the device equal the reference, forward and backward?
+
+    python experiments/benchmarks/attention_parity.py --backend=cudnn
+
+For masks of padding, causality, both, and packed rows, at several lengths, in bfloat16: the largest difference between the
+backend's output and gradients and those of einsum attention in float32, over the largest entry, beside the same of einsum
+attention in bfloat16, and the seconds of forward and backward of each (median). Prints JSON; exit status 1 when a difference is
+more than twice that of einsum in bfloat16, and 0.02.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.layers.attention_backends import AttentionBackend, CudnnAttention, EinsumAttention
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.masks import SentenceMask
+
+BACKENDS = {"cudnn": CudnnAttention(), "blockwise": BlockwiseAttention()}
+HEADS, SIZE = 8, 64
+ALLOWED = 0.02
+
+
+def main() -> None:
+    """Prints every difference."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=BACKENDS, default="cudnn")
+    parser.add_argument("--lengths", default="256,512,1024")
+    parser.add_argument("--positions", type=int, default=8192)
+    arguments = parser.parse_args()
+    found = [
+        compared(BACKENDS[arguments.backend], name, int(length), max(arguments.positions // int(length), 1))
+        for length in arguments.lengths.split(",")
+        for name in ("padding", "causal", "packed", "packed causal")
+    ]
+    print(json.dumps(found))
+    sys.exit(int(any(row["difference"] > max(ALLOWED, 2 * row["einsum_difference"]) for row in found)))
+
+
+def compared(backend: AttentionBackend, name: str, length: int, rows: int) -> dict:
+    """One mask at one length."""
+    mask = mask_of(name, length, rows)
+    keys = jax.random.split(jax.random.key(0), 4)
+    arrays = [jax.random.normal(key, (rows, HEADS, length, SIZE)) for key in keys[:3]]
+    direction = jax.random.normal(keys[3], arrays[0].shape)
+    exact, _ = outputs(EinsumAttention(), mask, arrays, direction, "float32")
+    found, seconds = outputs(backend, mask, arrays, direction, "bfloat16")
+    einsum, einsum_seconds = outputs(EinsumAttention(), mask, arrays, direction, "bfloat16")
+    return {
+        "mask": name,
+        "length": length,
+        "rows": rows,
+        "difference": largest(found, exact),
+        "einsum_difference": largest(einsum, exact),
+        "seconds": seconds,
+        "einsum_seconds": einsum_seconds,
+    }
+
+
+def mask_of(name: str, length: int, rows: int) -> SentenceMask:
+    """Of rows of different lengths, or of four sentences each."""
+    places, row = np.arange(length)[None, :], np.arange(rows)[:, None]
+    ends = length - row * length // (2 * rows)
+    segments = 1 + places * 4 // length if name.startswith("packed") else np.ones((1, length), np.int64)
+    ids = jnp.asarray(np.where(places < ends, segments, 0), jnp.int32)
+    return SentenceMask(ids, ids, is_causal="causal" in name)
+
+
+def outputs(
+    backend: AttentionBackend, mask: SentenceMask, arrays: list[jax.Array], direction: jax.Array, dtype: str
+) -> tuple[list[jax.Array], float]:
+    """Heads and gradients of the positions that are tokens, and the seconds of both."""
+    is_token = (mask.query_segments != 0)[:, None, :, None]
+
+    @jax.jit
+    def run(mask: SentenceMask, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        def value(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+            heads = jnp.where(is_token, backend(*arrays, mask, drops=None, dtype=dtype), 0.0)
+            return jnp.sum(heads * direction), heads
+
+        return jax.grad(value, argnums=(0, 1, 2), has_aux=True)(*arrays)
+
+    # Of float32, the exact one, products are float32 on a GPU too.
+    with jax.default_matmul_precision("highest" if dtype == "float32" else "default"):
+        gradients, heads = jax.block_until_ready(run(mask, *arrays))
+        seconds = []
+        for _ in range(5):
+            began = time.perf_counter()
+            jax.block_until_ready(run(mask, *arrays))
+            seconds.append(time.perf_counter() - began)
+    return [heads, *gradients], statistics.median(seconds)
+
+
+def largest(found: list[jax.Array], exact: list[jax.Array]) -> float:
+    """The largest difference of output and gradients over the largest entry of each."""
+    return max(
+        float(jnp.abs(one - other).max() / jnp.abs(other).max()) for one, other in zip(found, exact, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""How long do a step and a whole search of a randomly initialized model take, and how long does their memory traffic?
+
+    python experiments/benchmarks/decoding_bound.py --recipe=configs/transformer_base.py --calibration=measured.json
+
+Decodes one full batch of random inputs of ``--length`` tokens, each step a call, in rooms that grow as those of ``translate``
+do. Prints JSON: the seconds of reading the inputs, of a step in each room (median of ``--steps``), of all steps of the longest
+search if each takes that long, and for each room the seconds that its traffic takes at the speed measured here.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+from step_cost import recipe_here
+
+from transformer_jax.preflight.calibration import load_calibration
+from transformer_jax.preflight.memory_traffic import memory_traffic
+from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.training.sharding import make_mesh
+
+
+def main() -> None:
+    """Prints what one search takes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", required=True)
+    parser.add_argument("--calibration", type=Path, required=True)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=16, help="timed steps in a room")
+    arguments, overrides = parser.parse_known_args()
+    import jax
+    import numpy as np
+
+    config = recipe_here(arguments.recipe, overrides)
+    objective = objective_of(config, make_mesh(config.mesh, jax.devices()[:1]))
+    decoding = TASKS[config.task].decoding(config, objective, arguments.length, 1)
+    ids = np.random.default_rng(0).integers(4, config.tokenizer.vocabulary_size, decoding.inputs.shape).astype(np.int32)
+    params = jax.jit(objective.init_params)(jax.random.key(0))
+    start, step = jax.jit(decoding.start, static_argnums=2), jax.jit(decoding.step, donate_argnums=1)
+    bandwidth = load_calibration(arguments.calibration).memory_bandwidth
+    rooms = []
+    for room, tokens in decoding.rooms:
+        state = start(params, ids, room)
+        compiled = step.lower(params, state).compile()
+        state = jax.block_until_ready(compiled(params, state))
+        seconds = []
+        for _ in range(arguments.steps):
+            began = time.perf_counter()
+            state = jax.block_until_ready(compiled(params, state))
+            seconds.append(time.perf_counter() - began)
+        traffic = memory_traffic(compiled.as_text() or "")
+        row = {"room": room, "tokens": tokens, "step_seconds": statistics.median(seconds), "traffic": traffic}
+        rooms.append(row | {"memory_seconds": traffic / bandwidth})
+    began = time.perf_counter()
+    jax.block_until_ready(start(params, ids, decoding.rooms[0][0]))
+    all_seconds = sum(row["tokens"] * row["step_seconds"] for row in rooms)
+    result = {"rows": decoding.rows, "beam_width": decoding.beam_width, "start_seconds": time.perf_counter() - began}
+    print(
+        json.dumps(
+            result | {"steps_seconds": all_seconds, "rows_per_second": decoding.rows / all_seconds, "rooms": rooms}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
