@@ -35,11 +35,7 @@ class Drops:
 
     def block(self, inputs: Array, start: Sequence[int | Array], shape: tuple[int, ...]) -> Array:
         """The part ``inputs`` of an array of ``shape`` whose first entry is at ``start``: as in the whole."""
-        # The largest float32 below 2^32: what is above does not fit 32 bits.
-        threshold = jnp.minimum(self.rate * 2.0**32, 2.0**32 - 2.0**8).astype(jnp.uint32)
-        kept = hashed_bits(self.seeds, inputs.shape, start, shape) >= threshold
-        # One division in all, not one an entry.
-        return jnp.where(kept, inputs * (1.0 / (1.0 - self.rate)), 0.0)
+        return _dropped(shape, inputs, self.rate, self.seeds, tuple(start))
 
 
 class Dropout(nn.Module):
@@ -62,6 +58,33 @@ class Dropout(nn.Module):
 def draw(rate: float | Float[Array, ""], key: Array) -> Drops:
     """The draw that belongs to a key."""
     return Drops(rate, jax.random.bits(key, (2,), jnp.uint32))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _dropped(whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree, start: tuple) -> Array:
+    """``Drops.block``; its gradient, linear as it is, draws the same bits again, so that no mask is stored."""
+    # The largest float32 below 2^32: what is above does not fit 32 bits.
+    threshold = jnp.minimum(rate * 2.0**32, 2.0**32 - 2.0**8).astype(jnp.uint32)
+    kept = hashed_bits(seeds, inputs.shape, start, whole) >= threshold
+    # One division in all, not one an entry.
+    return jnp.where(kept, inputs * (1.0 / (1.0 - rate)), 0.0).astype(inputs.dtype)
+
+
+def _forward(
+    whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree, start: tuple
+) -> tuple[Array, tuple[PyTree, PyTree, tuple]]:
+    return _dropped(whole, inputs, rate, seeds, start), (rate, seeds, start)
+
+
+def _backward(
+    whole: tuple[int, ...], draws: tuple[PyTree, PyTree, tuple], gradient: Array
+) -> tuple[Array, None, None, None]:
+    rate, seeds, start = draws
+    # Otherwise the compiler sees that the bits are the same, and stores them.
+    return _dropped(whole, gradient, rate, lax.optimization_barrier(seeds), start), None, None, None
+
+
+_dropped.defvjp(_forward, _backward)
 
 
 def hashed_bits(
