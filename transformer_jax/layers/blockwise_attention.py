@@ -165,8 +165,8 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
     start = jnp.zeros(inputs.query.shape, jnp.float32)
     to_query, (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
     dtype = inputs.query.dtype
-    gradients = (gradient.astype(dtype) for gradient in (to_query, _joined(to_keys), _joined(to_values)))
-    return (Inputs(*gradients, **WITHOUT_GRADIENT),)
+    to_query, to_key, to_value = (each.astype(dtype) for each in (to_query, _joined(to_keys), _joined(to_values)))
+    return (inputs._replace(query=to_query, key=to_key, value=to_value, **WITHOUT_GRADIENT),)
 
 
 _attention.defvjp(_forward, _backward)

@@ -1,6 +1,6 @@
 """From settings to a model: every choice becomes an object here, so that no layer holds a flag."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ from transformer_jax.layers.positions import (
     sinusoid_table,
 )
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
-from transformer_jax.mixed_precision import POLICIES, Precision
+from transformer_jax.mixed_precision import POLICIES_ON_CPU, Precision
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.layer_stack import STACKS
 from transformer_jax.models.rnn import RnnSeq2Seq
@@ -85,12 +85,14 @@ STREAMS: dict[str, Callable[[Precision], str]] = {
 class Devices(NamedTuple):
     """Device-dependent parts of a Transformer.
 
-    The attention backend, the placement of hidden states [B, L, D], and the lookup in a table that may be sharded.
+    The attention backend, the placement of hidden states [B, L, D], the lookup in a table that may be sharded, and the
+    precision policies by ``compute_dtype``.
     """
 
     attention: AttentionBackend = ByLength()
     place: Callable[[Hidden], Hidden] = identity
     lookup: Lookup = rows_of_table
+    policies: Mapping[str, Precision] = POLICIES_ON_CPU
 
 
 ANY_DEVICES = Devices()
@@ -100,7 +102,7 @@ def build_transformer(
     config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, on: Devices, rates: Rates
 ) -> Transformer:
     """The Transformer of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    precision = POLICIES[config.compute_dtype]
+    precision = on.policies[config.compute_dtype]
     make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, make, make, source_vocabulary, target_vocabulary
@@ -121,7 +123,7 @@ def build_transformer(
 
 def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> LayerParts:
     """The makers of the parts of a layer."""
-    precision = POLICIES[config.compute_dtype]
+    precision = on.policies[config.compute_dtype]
     make_norm = partial(LayerNorm, epsilon=config.norm_epsilon, precision=precision)
     return LayerParts(
         attention=partial(

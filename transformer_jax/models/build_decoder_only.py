@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import EOS_ID, Array, PyTree
 from transformer_jax.config import DecoderOnlyConfig, Rates, rates_of
-from transformer_jax.mixed_precision import POLICIES
 from transformer_jax.models.build import ANY_DEVICES, EMBEDDINGS, Devices, layer_parts, positions_of, projection_of
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.layer_stack import STACKS
@@ -20,7 +19,7 @@ def build_decoder_only(
 ) -> DecoderOnly:
     """The model of ``config`` for a vocabulary of this size; ``rates`` stand for those of ``config``."""
     rates = rates_of(config) if rates is None else rates
-    precision = POLICIES[config.compute_dtype]
+    precision = on.policies[config.compute_dtype]
     make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
     _, embedding, projection = tied_embeddings(config.tying, make, make, vocabulary, vocabulary)
     return DecoderOnly(

@@ -1,5 +1,6 @@
 """Execution of a model on the devices of a mesh: its attention backend, its placement, the size of a block of logits."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.mixed_precision import POLICIES, POLICIES_ON_CPU, Precision
 from transformer_jax.models.build import Devices
 from transformer_jax.training.projected_loss import LogitBlocks
 from transformer_jax.training.sharding import BATCH_ROWS, lookup_in_split_table, rows_in_place
@@ -29,8 +31,14 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
 
     Raises ConfigError when ``model.attention_backend`` cannot run there.
     """
-    on = Devices(attention_of(config, mesh, one_sentence=one_sentence), rows_in_place(mesh))
+    attention = attention_of(config, mesh, one_sentence=one_sentence)
+    on = Devices(attention, rows_in_place(mesh), policies=policies_on(mesh))
     return on._replace(lookup=lookup_in_split_table(mesh)) if mesh.shape["tensor"] > 1 else on
+
+
+def policies_on(mesh: Mesh) -> Mapping[str, Precision]:
+    """Precision policies, by ``model.compute_dtype``, on the devices of ``mesh``."""
+    return POLICIES_ON_CPU if device_of(mesh).platform == "cpu" else POLICIES
 
 
 def logit_blocks(mesh: Mesh) -> LogitBlocks:

@@ -7,12 +7,12 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, Float, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
-from transformer_jax.mixed_precision import POLICIES, Precision
+from transformer_jax.mixed_precision import Precision
 from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.attention_choice import devices_of, logit_blocks
+from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import row_groups
@@ -30,7 +30,7 @@ class LanguageModelObjective:
         self._build = partial(build_decoder_only, config.model, vocabulary)
         self.model = self._build(self._on)
         self._groups = row_groups(mesh)
-        self._precision = POLICIES[config.model.compute_dtype]
+        self._precision = policies_on(mesh)[config.model.compute_dtype]
         self._blocks = logit_blocks(mesh)
 
     def init_params(self, key: Array) -> PyTree:

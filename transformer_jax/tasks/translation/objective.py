@@ -10,11 +10,11 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
-from transformer_jax.mixed_precision import POLICIES, Precision
+from transformer_jax.mixed_precision import Precision
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import devices_of, logit_blocks
+from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import SumFunction, row_groups, summed_over_rows
@@ -42,7 +42,7 @@ class TranslationObjective:
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
         if config.model.is_recurrent and mesh.size > 1:
             self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), 1
-        self._precision = POLICIES[config.model.compute_dtype]
+        self._precision = policies_on(mesh)[config.model.compute_dtype]
         self._blocks = logit_blocks(mesh)
 
     def init_params(self, key: Array) -> PyTree:
