@@ -107,6 +107,20 @@ def test_attention_is_cudnn_with_lengths_and_without_a_mask(program):
         assert shape not in program
 
 
+def test_vectorized_runs_that_share_a_batch_call_it_too():
+    heads = jax.ShapeDtypeStruct((3, ROWS, 2, SOURCE, 8), jnp.bfloat16)
+    segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)
+
+    def total(query, segments):
+        mask = SentenceMask(segments, segments, is_causal=True)
+        heads = CudnnAttention(one_sentence=True)(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
+        return jnp.square(heads.astype(jnp.float32)).sum()
+
+    of_all = jax.jit(jax.vmap(jax.grad(total), in_axes=(0, None)))
+    program = of_all.trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
+    assert len(re.findall(r"custom_call @__cudnn", program)) == 2
+
+
 def test_packed_rows_keep_their_mask():
     heads = jax.ShapeDtypeStruct((ROWS, 2, SOURCE, 8), jnp.bfloat16)
     segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)

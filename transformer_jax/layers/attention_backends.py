@@ -86,7 +86,13 @@ class CudnnAttention:
         if self.one_sentence:
             # A row of padding sees its first place, so that its weights are finite; every query is computed, padding too.
             lengths = jnp.maximum(jnp.sum(jnp.asarray(mask.key_segments) != 0, axis=1, dtype=jnp.int32), 1)
-            heads = attend(is_causal=mask.is_causal, key_value_seq_lengths=lengths)
+            # Of vectorized runs, which share a batch, the kernel wants lengths for each run: these depend on its queries.
+            lengths = jnp.where(query[:, 0, 0, 0] > 0, lengths, lengths)
+            heads = attend(
+                is_causal=mask.is_causal,
+                query_seq_lengths=0 * lengths + query.shape[1],
+                key_value_seq_lengths=lengths,
+            )
         else:
             heads = attend(mask=mask.array()[:, None])
         return jnp.swapaxes(heads, 1, 2).astype(precision.output)
