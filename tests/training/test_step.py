@@ -64,7 +64,9 @@ def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         # Two columns of every row at a time.
         at_once = 2 * len(labels) * VOCABULARY // row_groups(mesh)
-        return projected_cross_entropy(*factors, labels, weights, 0.1, blocks=LogitBlocks(at_once), groups=row_groups(mesh))
+        return projected_cross_entropy(
+            *factors, labels, weights, 0.1, blocks=LogitBlocks(at_once), groups=row_groups(mesh)
+        )
 
     return loss
 

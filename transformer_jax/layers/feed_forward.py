@@ -27,6 +27,11 @@ def _relu_backward(result: Array, gradient: Array) -> tuple[Array]:
 relu.defvjp(lambda inputs: (relu(inputs),) * 2, _relu_backward)
 
 
+def in_float32(activation: Activation) -> Activation:
+    """``activation`` computed in float32, its result in the type of its inputs."""
+    return lambda inputs: activation(inputs.astype(jnp.float32)).astype(inputs.dtype)
+
+
 class FeedForward(nn.Module):
     """activation(x W1 + b1) W2 + b2 (equation 2, where the activation is ReLU)."""
 

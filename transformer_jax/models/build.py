@@ -26,7 +26,7 @@ from transformer_jax.layers.embedding import (
     ZeroPaddingEmbedding,
     rows_of_table,
 )
-from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward, relu
+from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward, in_float32, relu
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import (
     LearnedPositions,
@@ -46,11 +46,11 @@ from transformer_jax.models.tying import tied_embeddings
 
 FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
     "relu": partial(FeedForward, activation=relu),
-    "gelu": partial(FeedForward, activation=jax.nn.gelu),
-    "exact_gelu": partial(FeedForward, activation=partial(jax.nn.gelu, approximate=False)),
-    "silu": partial(FeedForward, activation=jax.nn.silu),
-    "gated_gelu": partial(GatedFeedForward, activation=jax.nn.gelu),
-    "gated_silu": partial(GatedFeedForward, activation=jax.nn.silu),
+    "gelu": partial(FeedForward, activation=in_float32(jax.nn.gelu)),
+    "exact_gelu": partial(FeedForward, activation=in_float32(partial(jax.nn.gelu, approximate=False))),
+    "silu": partial(FeedForward, activation=in_float32(jax.nn.silu)),
+    "gated_gelu": partial(GatedFeedForward, activation=in_float32(jax.nn.gelu)),
+    "gated_silu": partial(GatedFeedForward, activation=in_float32(jax.nn.silu)),
 }
 ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
