@@ -17,6 +17,7 @@ from transformer_jax.layers.attention_backends import (
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.dropout import draw
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.mixed_precision import FLOAT32, POLICIES
 
 ROWS, HEADS, KEY_SIZE, VALUE_SIZE = 2, 2, 8, 6
 
@@ -57,13 +58,13 @@ def inputs(mask: SentenceMask, value_size: int = VALUE_SIZE) -> tuple[jax.Array,
     )
 
 
-def output_and_gradients(backend, mask, arrays, drops=None, dtype="float32"):
+def output_and_gradients(backend, mask, arrays, drops=None, precision=FLOAT32):
     """Of the queries that are tokens: what the others get is up to the backend."""
     is_token = (mask.query_segments != 0)[:, None, :, None]
     direction = jax.random.normal(jax.random.key(1), (*arrays[0].shape[:3], arrays[2].shape[-1]))
 
     def value(*arrays):
-        heads = jnp.where(is_token, backend(*arrays, mask, drops=drops, dtype=dtype), 0.0)
+        heads = jnp.where(is_token, backend(*arrays, mask, drops=drops, precision=precision), 0.0)
         return jnp.sum(heads * direction), heads
 
     return jax.jit(jax.grad(value, argnums=(0, 1, 2), has_aux=True))(*arrays)
@@ -102,8 +103,10 @@ def test_blockwise_in_bfloat16():
     """Weights are rounded before they are normalized, the reference's after: equal to that rounding (2^-8)."""
     mask = MASKS["packed and causal"]
     arrays = inputs(mask)
-    expected = output_and_gradients(EinsumAttention(), mask, arrays, dtype="bfloat16")
-    assert_equal(output_and_gradients(BlockwiseAttention(4, 3), mask, arrays, dtype="bfloat16"), expected, 0.03)
+    expected = output_and_gradients(EinsumAttention(), mask, arrays, precision=POLICIES["bfloat16"])
+    assert_equal(
+        output_and_gradients(BlockwiseAttention(4, 3), mask, arrays, precision=POLICIES["bfloat16"]), expected, 0.03
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-3, 10.0])
@@ -118,7 +121,7 @@ def test_blockwise_with_flat_and_with_sharp_weights(scale):
 def test_a_query_that_sees_nothing_gets_zeros():
     mask = SentenceMask(segments([1, 0]), segments([1, 1, 0]))
     arrays = [jnp.ones((1, 1, size, 4)) for size in (2, 3, 3)]
-    heads = BlockwiseAttention(2, 2)(*arrays, mask, drops=None, dtype="float32")
+    heads = BlockwiseAttention(2, 2)(*arrays, mask, drops=None, precision=FLOAT32)
     np.testing.assert_array_equal(heads[0, 0, 1], 0)
 
 
@@ -134,7 +137,7 @@ def test_blockwise_over_a_mesh():
 @pytest.mark.parametrize(("limit", "is_blockwise"), [(77, False), (76, True)])
 def test_length_decides(limit, is_blockwise):
     mask = MASKS["to the source"]
-    attend = partial(ByLength(limit=limit), mask=mask, drops=None, dtype="float32")
+    attend = partial(ByLength(limit=limit), mask=mask, drops=None, precision=FLOAT32)
     assert ("scan" in str(jax.make_jaxpr(attend)(*inputs(mask)))) == is_blockwise
 
 
@@ -155,6 +158,6 @@ def test_the_kernel_for_tpus_in_its_interpreter(name):
 @pytest.mark.parametrize("name", MASKS)
 def test_cudnn(name):
     arrays = inputs(MASKS[name], value_size=KEY_SIZE)
-    expected = output_and_gradients(EinsumAttention(), MASKS[name], arrays, dtype="bfloat16")
-    found = output_and_gradients(CudnnAttention(), MASKS[name], arrays, dtype="bfloat16")
+    expected = output_and_gradients(EinsumAttention(), MASKS[name], arrays, precision=POLICIES["bfloat16"])
+    found = output_and_gradients(CudnnAttention(), MASKS[name], arrays, precision=POLICIES["bfloat16"])
     assert_equal(found, expected, 0.03)

@@ -39,6 +39,19 @@ def test_no_value_comes_twice_in_one_tensor():
     assert len(np.unique(bits_of(0, (64, 64, 16)))) == 64 * 64 * 16
 
 
+def test_bits_do_not_repeat_beyond_four_billion_entries():
+    seeds, whole = draw(0.5, jax.random.key(0)).seeds, (6, 2**30)
+    rows = np.concatenate([hashed_bits(seeds, (1, 64), [row, 7], whole) for row in range(6)])
+    assert len(np.unique(rows)) == rows.size
+
+
+def test_the_gradient_passes_what_the_value_passed():
+    drops, inputs = draw(0.3, jax.random.key(5)), jax.random.normal(jax.random.key(6), (40, 30)).astype(jnp.bfloat16)
+    gradient = jax.grad(lambda inputs: drops(inputs).astype(jnp.float32).sum())(inputs)
+    assert gradient.dtype == drops(inputs).dtype == jnp.bfloat16
+    np.testing.assert_array_equal(gradient, drops(jnp.ones_like(inputs)))
+
+
 def test_nothing_happens_outside_training():
     inputs = jnp.ones((3, 3))
     np.testing.assert_array_equal(Dropout(0.5).apply({}, inputs, train=False), inputs)

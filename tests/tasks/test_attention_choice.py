@@ -70,6 +70,15 @@ def test_long_rows_take_the_best_that_runs_there(kind, settings, kernel):
     assert isinstance(found.many, kernel)
 
 
+def test_cudnn_is_taken_from_fewer_scores_on_where_it_needs_no_mask():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_choice, "device_of", lambda mesh: KINDS["cuda"])
+        model = TransformerConfig(compute_dtype="bfloat16")
+        packed, found = (attention_of(model, MESH, one_sentence=each) for each in (False, True))
+    assert found == ByLength(many=CudnnAttention(one_sentence=True), limit=64 * 64)
+    assert packed == ByLength(many=CudnnAttention(one_sentence=False))
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "backend"),
     [

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.mixed_precision import POLICIES
 from transformer_jax.training.losses import label_smoothed_cross_entropy
-from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 
 ROWS, WIDTH, D_MODEL, VOCABULARY = 4, 7, 5, 11
 HIDDEN = jax.random.normal(jax.random.key(0), (ROWS, WIDTH, D_MODEL))
@@ -28,7 +29,7 @@ def test_it_equals_the_loss_of_the_logits(columns, groups, smoothing):
 
     def chunked(hidden, matrix):
         return projected_cross_entropy(
-            hidden, matrix, LABELS, WEIGHTS, smoothing, logits_at_once=logits_at_once, groups=groups
+            hidden, matrix, LABELS, WEIGHTS, smoothing, blocks=LogitBlocks(logits_at_once), groups=groups
         )
 
     np.testing.assert_allclose(chunked(HIDDEN, MATRIX), plain(HIDDEN, MATRIX, smoothing), rtol=1e-5)
@@ -42,7 +43,9 @@ def test_it_equals_the_loss_of_the_logits(columns, groups, smoothing):
 
 def test_the_logits_of_all_tokens_never_exist():
     def loss(hidden, matrix):
-        return projected_cross_entropy(hidden, matrix, LABELS, WEIGHTS, 0.1, logits_at_once=2 * ROWS * VOCABULARY).loss
+        return projected_cross_entropy(
+            hidden, matrix, LABELS, WEIGHTS, 0.1, blocks=LogitBlocks(2 * ROWS * VOCABULARY)
+        ).loss
 
     program = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(HIDDEN, MATRIX).as_text()
     assert f"x{2 * ROWS}x{VOCABULARY}xf32>" in program
@@ -51,9 +54,35 @@ def test_the_logits_of_all_tokens_never_exist():
 
 
 def test_bfloat16_rounds_the_operands():
-    sums = projected_cross_entropy(HIDDEN, MATRIX, LABELS, WEIGHTS, 0.1, dtype="bfloat16")
+    sums = projected_cross_entropy(HIDDEN, MATRIX, LABELS, WEIGHTS, 0.1, precision=POLICIES["bfloat16"].wide)
     rounded = (array.astype(jnp.bfloat16).astype(jnp.float32) for array in (HIDDEN, MATRIX))
     np.testing.assert_allclose(sums, plain(*rounded), rtol=1e-5)
+
+
+def test_bfloat16_logits_and_their_gradients_are_close_to_the_exact_ones():
+    def loss(hidden, matrix, precision):
+        return projected_cross_entropy(hidden, matrix, LABELS, WEIGHTS, 0.1, precision=precision).loss
+
+    exact, rounded = (
+        jax.value_and_grad(loss, argnums=(0, 1))(HIDDEN, MATRIX, POLICIES[name]) for name in ("float32", "bfloat16")
+    )
+    for expected, found in zip(jax.tree.leaves(exact), jax.tree.leaves(rounded), strict=True):
+        assert found.dtype == jnp.float32
+        assert float(jnp.linalg.norm(found - expected) / jnp.linalg.norm(expected)) < 2e-2
+
+
+@pytest.mark.parametrize("smoothing", [None, 0.1])
+def test_a_vocabulary_filled_up_to_whole_tiles_changes_nothing(smoothing):
+    def loss(hidden, matrix, blocks):
+        sums = projected_cross_entropy(hidden, matrix, LABELS, WEIGHTS, smoothing, blocks=blocks)
+        return sums.loss, sums
+
+    found, expected = (
+        jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(HIDDEN, MATRIX, LogitBlocks(2**10, multiple))
+        for multiple in (8, 1)
+    )
+    for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_chunks_are_equal_so_that_little_is_padded():
@@ -62,7 +91,7 @@ def test_chunks_are_equal_so_that_little_is_padded():
     whole = jnp.zeros((2, width))
     program = jax.make_jaxpr(
         lambda hidden: projected_cross_entropy(
-            hidden, MATRIX, whole.astype(int), whole, None, logits_at_once=most * 2 * VOCABULARY
+            hidden, MATRIX, whole.astype(int), whole, None, blocks=LogitBlocks(most * 2 * VOCABULARY)
         )
     )(hidden)
     (scan,) = [equation for equation in program.jaxpr.eqns if equation.primitive.name == "custom_vjp_call"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 STOPS = ("exact", "first_beams")
-DTYPES = ("model", "float32", "bfloat16")
+DTYPES = ("model", "float32", "float32_exact", "tf32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class DecodingConfig:
 
     ``beam_width`` 1 is greedy search. ``stop``: ``exact`` searches a sentence until no unfinished prefix can still win;
     ``first_beams``, as most toolkits do, until ``beam_width`` hypotheses have finished, which is faster and may miss the best.
-    ``compute_dtype``: precision of the products, ``model``, ``float32`` or ``bfloat16``.
+    ``compute_dtype``: precision as in ``model.compute_dtype``, or ``model``, the same.
 
     Output is at most source tokens + ``max_extra_tokens``. ``batch_tokens``: source token
     positions decoded at once, times the beam. A sentence of more than ``max_source_tokens`` to translate or to score (a line

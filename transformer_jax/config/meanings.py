@@ -63,7 +63,7 @@ MEANINGS = {
     "model.embedding_dropout": "Dropout rate of embeddings.",
     "model.attention_dropout": "Dropout rate of attention weights.",
     "model.activation_dropout": "Dropout rate inside the feed-forward layer.",
-    "model.compute_dtype": "Precision of the operands of matrix products; auto is bfloat16 where devices have units for it.",
+    "model.compute_dtype": "Precision of products and of what lies between them; auto is bfloat16 where devices have units for it.",
     "model.attention_backend": "Program that computes attention; the result is the same. auto chooses by device and length.",
     "model.scan_layers": "Compile one layer instead of all; checkpoints stay the same.",
     "model.rematerialize": "What a layer computes again in the backward pass instead of keeping it in memory.",

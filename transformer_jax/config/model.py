@@ -10,7 +10,7 @@ FEED_FORWARDS = ("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu
 TYINGS = ("all", "embeddings", "output", "none")
 ATTENTIONS = ("multi_head", "biased", "rectified", "unscaled", "acausal")
 EMBEDDINGS = ("scaled", "unscaled", "zero_padding")
-DTYPES = ("auto", "float32", "bfloat16")
+DTYPES = ("auto", "float32", "float32_exact", "tf32", "bfloat16")
 ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
 REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
 
@@ -25,8 +25,10 @@ class TransformerLayersConfig:
     measure what it is for: attention ``unscaled``, without 1 / sqrt(d_k), attention ``acausal``, without the causal mask, and
     positions ``none``. ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
 
-    ``compute_dtype`` is the precision of the operands of matrix products: ``float32``, ``bfloat16``, or ``auto``, bfloat16
-    where the devices have units for it, else float32; a run keeps what it was resolved to.
+    ``compute_dtype`` names the precision of the arithmetic: ``bfloat16`` (operands of products, hidden states between them,
+    logits of the training loss; sums, norms, softmax and loss stay float32), ``float32`` as fast as the device takes it,
+    ``float32_exact`` and ``tf32``, which mean the same on every device, or ``auto``, bfloat16 where the devices have units for
+    it, else float32; a run keeps what it was resolved to.
 
     Three settings change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
     (one layer is compiled, not all) and ``rematerialize`` (what a layer computes again instead of keeping it).

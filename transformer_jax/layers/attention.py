@@ -9,7 +9,7 @@ from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import FLOAT32, Precision, contract
 
 
 class MultiHeadAttention(nn.Module):
@@ -24,7 +24,7 @@ class MultiHeadAttention(nn.Module):
     value_size: int
     d_model: int
     dropout: Rate = None
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
     backend: AttentionBackend = ByLength()
 
     def setup(self) -> None:
@@ -53,7 +53,7 @@ class MultiHeadAttention(nn.Module):
             return self.attend(queries, jnp.swapaxes(keys, 2, 3), values, mask.array(), train=train)
         query_BHQK = self._project_queries(queries)
         drops = self.weight_dropout.draw(train=train)
-        heads_BHQU = self.backend(query_BHQK, keys, values, mask, drops=drops, dtype=self.dtype)
+        heads_BHQU = self.backend(query_BHQK, keys, values, mask, drops=drops, precision=self.precision)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.asarray(mask.query_segments) != 0)
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
         Keys are turned, so that no step of decoding has to turn them for its product.
         """
         keys, values = self.project_memory(memory)
-        return jnp.swapaxes(keys, 2, 3).astype(self.dtype), values.astype(self.dtype)
+        return jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute)
 
     def attend(
         self,
@@ -84,7 +84,7 @@ class MultiHeadAttention(nn.Module):
             values,
             mask,
             drops=self.weight_dropout.draw(train=train),
-            dtype=self.dtype,
+            precision=self.precision,
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.any(mask, axis=-1))
@@ -107,7 +107,7 @@ class MultiHeadAttention(nn.Module):
         self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]
     ) -> Float[Array, "B H L K"]:
         # Turned after the product, not by it: on a CPU the product would turn its larger operand.
-        return jnp.swapaxes(contract("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, self.dtype), 1, 2)
+        return jnp.swapaxes(contract("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, self.precision), 1, 2)
 
     def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
-        return contract("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.dtype)
+        return contract("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.precision)

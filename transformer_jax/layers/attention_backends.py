@@ -5,6 +5,7 @@ query that sees nothing gets (padding) is finite and up to the backend.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -17,6 +18,7 @@ from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padde
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
+from transformer_jax.mixed_precision import Precision
 
 
 @runtime_checkable
@@ -31,9 +33,9 @@ class AttentionBackend(Protocol):
         mask: SentenceMask,
         *,
         drops: Drops | None,
-        dtype: str,
+        precision: Precision,
     ) -> Float[Array, "B H Q U"]:
-        """Output of each query; ``drops`` are those of the weights [B, H, Q, M], ``dtype`` that of the products' operands."""
+        """Output of each query; ``drops`` are those of the weights [B, H, Q, M], ``precision`` that of the products."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,10 @@ class EinsumAttention:
     """All scores at once: the reference, and the fastest while they are few."""
 
     def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
     ) -> Array:
         """See ``AttentionBackend``."""
-        return scaled_dot_product_attention(query, key, value, mask.array(), drops=drops, dtype=dtype)[0]
+        return scaled_dot_product_attention(query, key, value, mask.array(), drops=drops, precision=precision)[0]
 
 
 @dataclass(frozen=True)
@@ -56,29 +58,44 @@ class ByLength:
     limit: int = 256 * 256
 
     def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
     ) -> Array:
         """See ``AttentionBackend``."""
         chosen = self.few if query.shape[2] * key.shape[2] <= self.limit else self.many
-        return chosen(query, key, value, mask, drops=drops, dtype=dtype)
+        return chosen(query, key, value, mask, drops=drops, precision=precision)
 
 
 @dataclass(frozen=True)
 class CudnnAttention:
     """cuDNN's fused attention, for NVIDIA GPUs; its operands are bfloat16, and it drops nothing.
 
-    The mask goes in as an array, so masks (not scores) still take memory with the square of the length.
+    With ``one_sentence`` every row is one sentence, padded on the right: causality and the lengths of the keys say all.
+    Otherwise the mask goes in as an array, so masks (not scores) take memory with the square of the length.
     """
 
+    one_sentence: bool = False
+
     def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
     ) -> Array:
         """See ``AttentionBackend``."""
         query, key, value = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (query, key, value))
-        heads = jax.nn.dot_product_attention(
-            query, key, value, mask=mask.array()[:, None], implementation="cudnn", scale=query.shape[-1] ** -0.5
+        attend = partial(
+            jax.nn.dot_product_attention, query, key, value, implementation="cudnn", scale=query.shape[-1] ** -0.5
         )
-        return jnp.swapaxes(heads, 1, 2).astype(jnp.float32)
+        if self.one_sentence:
+            # A row of padding sees its first place, so that its weights are finite; every query is computed, padding too.
+            lengths = jnp.maximum(jnp.sum(jnp.asarray(mask.key_segments) != 0, axis=1, dtype=jnp.int32), 1)
+            # Of vectorized runs, which share a batch, the kernel wants lengths for each run: these depend on its queries.
+            lengths = jnp.where(query[:, 0, 0, 0] > 0, lengths, lengths)
+            heads = attend(
+                is_causal=mask.is_causal,
+                query_seq_lengths=0 * lengths + query.shape[1],
+                key_value_seq_lengths=lengths,
+            )
+        else:
+            heads = attend(mask=mask.array()[:, None])
+        return jnp.swapaxes(heads, 1, 2).astype(precision.output)
 
 
 @dataclass(frozen=True)
@@ -94,7 +111,7 @@ class TpuFlashAttention:
     block: int = 512
 
     def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, dtype: str
+        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
     ) -> Array:
         """See ``AttentionBackend``."""
 
@@ -106,8 +123,8 @@ class TpuFlashAttention:
             specs = (axes, axes, axes, self.rows, self.rows)
             # The kernel does not say how its outputs vary over the mesh.
             attend = jax.shard_map(attend, mesh=self.mesh, in_specs=specs, out_specs=axes, check_vma=False)
-        operands = (each.astype(dtype) for each in (query, key, value))
-        return attend(*operands, mask.query_segments, mask.key_segments).astype(jnp.float32)
+        operands = (each.astype(precision.compute) for each in (query, key, value))
+        return attend(*operands, mask.query_segments, mask.key_segments).astype(precision.output)
 
     def _on_one_device(
         self, query: Array, key: Array, value: Array, queries: Array, keys: Array, *, is_causal: bool

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Bool, Float
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import FLOAT32, Precision, contract
 
 Normalizer = Callable[[Array, Array], Array]
 
@@ -26,14 +26,14 @@ def attend(
     mask_BQM: Bool[Array, "#B #Q M"],
     *,
     normalize: Normalizer | None = None,
-    dtype: str = "float32",
+    precision: Precision = FLOAT32,
 ) -> tuple[Float[Array, "B Q U"], Float[Array, "B Q M"]]:
     """The expectation of the values under the normalized scores (Bahdanau et al. 2015, equations 5 and 6), and the weights.
 
     ``normalize`` is ``masked_softmax`` unless given.
     """
     weights_BQM = (normalize or masked_softmax)(scores_BQM, jnp.broadcast_to(mask_BQM, scores_BQM.shape))
-    return contract("BQM,BMU->BQU", weights_BQM, value_BMU, dtype), weights_BQM
+    return contract("BQM,BMU->BQU", weights_BQM, value_BMU, precision), weights_BQM
 
 
 def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
@@ -56,27 +56,27 @@ def smoothed_sigmoid(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) 
 
 
 def dot_scores(
-    query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], dtype: str = "float32"
+    query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], precision: Precision = FLOAT32
 ) -> Float[Array, "B Q M"]:
     """q · k (Luong et al. 2015, section 3.1, dot)."""
-    return contract("BQA,BMA->BQM", query_BQA, key_BMA, dtype)
+    return contract("BQA,BMA->BQM", query_BQA, key_BMA, precision)
 
 
 def scaled_dot_scores(
-    query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], dtype: str = "float32"
+    query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], precision: Precision = FLOAT32
 ) -> Float[Array, "B Q M"]:
     """q · k / sqrt(A) (Vaswani et al. 2017, equation 1)."""
-    return dot_scores(query_BQA * query_BQA.shape[-1] ** -0.5, key_BMA, dtype)
+    return dot_scores(query_BQA * query_BQA.shape[-1] ** -0.5, key_BMA, precision)
 
 
 def general_scores(
     query_BQA: Float[Array, "B Q A"],
     key_BME: Float[Array, "B M E"],
     kernel_AE: Float[Array, "A E"],
-    dtype: str = "float32",
+    precision: Precision = FLOAT32,
 ) -> Float[Array, "B Q M"]:
     """q W k (Luong et al. 2015, section 3.1, general)."""
-    return dot_scores(contract("BQA,AE->BQE", query_BQA, kernel_AE, dtype), key_BME, dtype)
+    return dot_scores(contract("BQA,AE->BQE", query_BQA, kernel_AE, precision), key_BME, precision)
 
 
 def additive_scores(
@@ -95,12 +95,12 @@ def concat_scores(
     key_BME: Float[Array, "B M E"],
     kernel_CA: Float[Array, "C A"],
     vector_A: Float[Array, "A"],
-    dtype: str = "float32",
+    precision: Precision = FLOAT32,
 ) -> Float[Array, "B Q M"]:
     """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat): the first D of the D + E rows of W belong to the query."""
     width = query_BQD.shape[-1]
-    query_BQA = contract("BQD,DA->BQA", query_BQD, kernel_CA[:width], dtype)
-    return additive_scores(query_BQA, contract("BME,EA->BMA", key_BME, kernel_CA[width:], dtype), vector_A)
+    query_BQA = contract("BQD,DA->BQA", query_BQD, kernel_CA[:width], precision)
+    return additive_scores(query_BQA, contract("BME,EA->BMA", key_BME, kernel_CA[width:], precision), vector_A)
 
 
 def normalized_additive_scores(
@@ -119,7 +119,7 @@ def normalized_additive_scores(
 
 
 def location_based_scores(
-    query_BQD: Float[Array, "B Q D"], kernel_DP: Float[Array, "D P"], memory_length: int, dtype: str = "float32"
+    query_BQD: Float[Array, "B Q D"], kernel_DP: Float[Array, "D P"], memory_length: int, precision: Precision = FLOAT32
 ) -> Float[Array, "B Q M"]:
     """W q, a score for each position whatever stands there (Luong et al. 2015, equation 8).
 
@@ -128,7 +128,7 @@ def location_based_scores(
     ``kernel_DP`` knows P positions: a shorter source uses the first of them, and of a longer one, as in the paper, what lies
     beyond has no weight.
     """
-    scores_BQP = contract("BQD,DP->BQP", query_BQD, kernel_DP, dtype)[:, :, :memory_length]
+    scores_BQP = contract("BQD,DP->BQP", query_BQD, kernel_DP, precision)[:, :, :memory_length]
     missing = memory_length - scores_BQP.shape[-1]
     return jnp.pad(scores_BQP, ((0, 0), (0, 0), (0, missing)), constant_values=MASKED_SCORE)
 
@@ -147,7 +147,7 @@ class DotScore(nn.Module):
     """q · h, over sqrt(D) if ``is_scaled``; query and memory have one width (Luong et al. 2015, section 3.1)."""
 
     is_scaled: bool = False
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     def keys(self, memory: Float[Array, "B M E"]) -> Array:
         """The memory itself."""
@@ -155,7 +155,7 @@ class DotScore(nn.Module):
 
     def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
         """Scores of every query and key."""
-        return (scaled_dot_scores if self.is_scaled else dot_scores)(query, keys, self.dtype)
+        return (scaled_dot_scores if self.is_scaled else dot_scores)(query, keys, self.precision)
 
 
 class GeneralScore(nn.Module):
@@ -163,7 +163,7 @@ class GeneralScore(nn.Module):
 
     query_size: int
     memory_size: int
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     def setup(self) -> None:
         self.kernel = self.param("kernel", xavier_uniform(0, 1), (self.query_size, self.memory_size))
@@ -174,7 +174,7 @@ class GeneralScore(nn.Module):
 
     def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
         """Scores of every query and key."""
-        return general_scores(query, keys, self.kernel, self.dtype)
+        return general_scores(query, keys, self.kernel, self.precision)
 
 
 class AdditiveScore(nn.Module):
@@ -188,7 +188,7 @@ class AdditiveScore(nn.Module):
     memory_size: int
     attention_size: int
     is_normalized: bool = False
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     def setup(self) -> None:
         size = self.attention_size
@@ -201,11 +201,11 @@ class AdditiveScore(nn.Module):
 
     def keys(self, memory: Float[Array, "B M E"]) -> Array:
         """U h."""
-        return contract("BME,EA->BMA", memory, self.memory_kernel, self.dtype)
+        return contract("BME,EA->BMA", memory, self.memory_kernel, self.precision)
 
     def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
         """Scores of every query and key."""
-        projected = contract("BQD,DA->BQA", query, self.query_kernel, self.dtype)
+        projected = contract("BQD,DA->BQA", query, self.query_kernel, self.precision)
         if self.is_normalized:
             return normalized_additive_scores(projected, keys, self.vector, self.gain, self.bias)
         return additive_scores(projected, keys, self.vector)

@@ -9,6 +9,7 @@ from flax import linen as nn
 from transformer_jax.array_types import Array, Bool, Float
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.mixed_precision import biased
 
 
 class BiasedAttention(MultiHeadAttention):
@@ -28,13 +29,17 @@ class BiasedAttention(MultiHeadAttention):
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
         """Keys and values of ``memory``; they do not depend on the query."""
         keys, values = super().project_memory(memory)
-        return keys + self.key_bias[None, :, None], values + self.value_bias[None, :, None]
+        return _in_heads_biased(keys, self.key_bias), _in_heads_biased(values, self.value_bias)
 
     def _project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
-        return super()._project_queries(queries) + self.query_bias[None, :, None]
+        return _in_heads_biased(super()._project_queries(queries), self.query_bias)
 
     def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
-        return super()._merged(heads_BQHU, is_query) + self.output_bias[None, None]
+        return biased(super()._merged(heads_BQHU, is_query), self.output_bias)
+
+
+def _in_heads_biased(projected_BHLK: Float[Array, "B H L K"], bias_HK: Float[Array, "H K"]) -> Float[Array, "B H L K"]:
+    return biased(projected_BHLK, bias_HK[:, None])
 
 
 class RectifiedAttention(MultiHeadAttention):

@@ -18,7 +18,7 @@ from transformer_jax.array_types import Array, Float
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask, segment_mask
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import Precision, contract
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ class BlockwiseAttention:
         mask: SentenceMask,
         *,
         drops: Drops | None,
-        dtype: str,
+        precision: Precision,
     ) -> Float[Array, "B H Q U"]:
         """Output of each query; zeros where it sees nothing. ``drops`` are those of the weights [B, H, Q, M]."""
         queries, keys = query.shape[2], key.shape[2]
-        shape = Blocks(min(self.query_block, queries), min(self.key_block, keys), queries, keys, mask.is_causal, dtype)
+        blocks = min(self.query_block, queries), min(self.key_block, keys)
+        shape = Blocks(*blocks, queries, keys, mask.is_causal, precision.wide)
         inputs = Inputs(
             padded(query * query.shape[-1] ** -0.5, 2, shape.query_block),
             padded(key, 2, shape.key_block),
@@ -50,7 +51,7 @@ class BlockwiseAttention:
             padded(jnp.asarray(mask.key_segments), 1, shape.key_block),
             drops,
         )
-        return _attention(inputs, shape)[:, :, :queries]
+        return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
 
 
 class Blocks(NamedTuple):
@@ -61,7 +62,7 @@ class Blocks(NamedTuple):
     queries: int
     keys: int
     is_causal: bool
-    dtype: str
+    precision: Precision
 
     def key_blocks_of(self, row: Array, num_blocks: int) -> Array | int:
         """Number of blocks of keys that the block of queries ``row`` may attend to."""
@@ -116,7 +117,7 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
             weights = jnp.where(visible, jnp.exp(scores - highest[..., None]), 0.0)
             shrink = jnp.exp(so_far.highest - highest)
             dropped = _dropper(row, column, inputs, shape)(weights)
-            mixed = contract("BHQM,BHMU->BHQU", dropped, value, shape.dtype)
+            mixed = contract("BHQM,BHMU->BHQU", dropped, value, shape.precision)
             return _Running(highest, so_far.total * shrink + weights.sum(-1), so_far.mixed * shrink[..., None] + mixed)
 
         zero = jnp.zeros(query.shape[:-1], jnp.float32)
@@ -148,11 +149,11 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
             scores, visible = _scores(query, key, row, column, inputs, shape)
             weights = jnp.where(visible, jnp.exp(scores - log_row[..., None]), 0.0)
             drop = _dropper(row, column, inputs, shape)
-            to_value += contract("BHQM,BHQU->BHMU", drop(weights), arriving, shape.dtype)
-            to_weights = drop(contract("BHQU,BHMU->BHQM", arriving, value, shape.dtype))
+            to_value += contract("BHQM,BHQU->BHMU", drop(weights), arriving, shape.precision)
+            to_weights = drop(contract("BHQU,BHMU->BHQM", arriving, value, shape.precision))
             to_scores = weights * (to_weights - mean_row[..., None])
-            to_key += contract("BHQM,BHQK->BHMK", to_scores, query, shape.dtype)
-            to_row = contract("BHQM,BHMK->BHQK", to_scores, key, shape.dtype)
+            to_key += contract("BHQM,BHQK->BHMK", to_scores, query, shape.precision)
+            to_row = contract("BHQM,BHMK->BHQK", to_scores, key, shape.precision)
             start = row * shape.query_block
             to_row += lax.dynamic_slice_in_dim(to_query, start, shape.query_block, axis=2)
             return lax.dynamic_update_slice_in_dim(to_query, to_row, start, axis=2), to_key, to_value
@@ -163,7 +164,9 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
 
     start = jnp.zeros(inputs.query.shape, jnp.float32)
     to_query, (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
-    return (inputs._replace(query=to_query, key=_joined(to_keys), value=_joined(to_values), **WITHOUT_GRADIENT),)
+    dtype = inputs.query.dtype
+    to_query, to_key, to_value = (each.astype(dtype) for each in (to_query, _joined(to_keys), _joined(to_values)))
+    return (inputs._replace(query=to_query, key=to_key, value=to_value, **WITHOUT_GRADIENT),)
 
 
 _attention.defvjp(_forward, _backward)
@@ -179,7 +182,7 @@ def _scores(query: Array, key: Array, row: Array, column: Array, inputs: Inputs,
         places = row * shape.query_block + jnp.arange(shape.query_block)
         others = column * shape.key_block + jnp.arange(shape.key_block)
         visible &= (others[None, :] <= places[:, None])[None, None]
-    scores = contract("BHQK,BHMK->BHQM", query, key, shape.dtype)
+    scores = contract("BHQK,BHMK->BHQM", query, key, shape.precision)
     visible = jnp.broadcast_to(visible, scores.shape)
     return jnp.where(visible, scores, MASKED_SCORE), visible
 

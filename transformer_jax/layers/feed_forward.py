@@ -4,22 +4,41 @@ from collections.abc import Callable
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import FLOAT32, Precision, biased_contract, contract, in_memory
 
 Activation = Callable[[Array], Array]
+
+
+@jax.custom_vjp
+def relu(inputs: Array) -> Array:
+    """max(x, 0); its gradient needs the result alone, which the next product keeps anyway."""
+    return jnp.maximum(inputs, 0.0)
+
+
+def _relu_backward(result: Array, gradient: Array) -> tuple[Array]:
+    return (in_memory(jnp.where(result > 0.0, gradient, 0.0)),)
+
+
+relu.defvjp(lambda inputs: (relu(inputs),) * 2, _relu_backward)
+
+
+def in_float32(activation: Activation) -> Activation:
+    """``activation`` computed in float32, its result in the type of its inputs."""
+    return lambda inputs: activation(inputs.astype(jnp.float32)).astype(inputs.dtype)
 
 
 class FeedForward(nn.Module):
     """activation(x W1 + b1) W2 + b2 (equation 2, where the activation is ReLU)."""
 
     d_ff: int
-    activation: Activation = jax.nn.relu
+    activation: Activation = relu
     dropout: Rate = None
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     @nn.compact
     def __call__(self, inputs: Hidden, *, train: bool) -> Hidden:
@@ -29,9 +48,9 @@ class FeedForward(nn.Module):
         wide_bias = self.param("wide_bias", nn.initializers.zeros, (self.d_ff,))
         narrow_kernel = self.param("narrow_kernel", xavier_uniform(0, 1), (self.d_ff, d_model))
         narrow_bias = self.param("narrow_bias", nn.initializers.zeros, (d_model,))
-        wide = self.activation(contract("BLD,DF->BLF", inputs, wide_kernel, self.dtype) + wide_bias[None, None, :])
+        wide = self.activation(biased_contract("BLD,DF->BLF", inputs, wide_kernel, wide_bias, self.precision))
         wide = Dropout(self.dropout)(wide, train=train)
-        return contract("BLF,FD->BLD", wide, narrow_kernel, self.dtype) + narrow_bias[None, None, :]
+        return biased_contract("BLF,FD->BLD", wide, narrow_kernel, narrow_bias, self.precision)
 
 
 class GatedFeedForward(nn.Module):
@@ -40,7 +59,7 @@ class GatedFeedForward(nn.Module):
     d_ff: int
     activation: Activation = jax.nn.gelu
     dropout: Rate = None
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     @nn.compact
     def __call__(self, inputs: Hidden, *, train: bool) -> Hidden:
@@ -49,7 +68,7 @@ class GatedFeedForward(nn.Module):
         gate_kernel = self.param("gate_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
         wide_kernel = self.param("wide_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
         narrow_kernel = self.param("narrow_kernel", xavier_uniform(0, 1), (self.d_ff, d_model))
-        gate = self.activation(contract("BLD,DF->BLF", inputs, gate_kernel, self.dtype))
-        wide = gate * contract("BLD,DF->BLF", inputs, wide_kernel, self.dtype)
+        gate = self.activation(contract("BLD,DF->BLF", inputs, gate_kernel, self.precision))
+        wide = gate * contract("BLD,DF->BLF", inputs, wide_kernel, self.precision)
         wide = Dropout(self.dropout)(wide, train=train)
-        return contract("BLF,FD->BLD", wide, narrow_kernel, self.dtype)
+        return contract("BLF,FD->BLD", wide, narrow_kernel, self.precision)

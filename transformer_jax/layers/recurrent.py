@@ -11,6 +11,7 @@ from jax import lax
 from transformer_jax.array_types import Array, Bool, Float, PyTree
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.recurrence import Cell, Recurrence, gates_from, recurrent_states
+from transformer_jax.mixed_precision import FLOAT32, Precision
 
 
 class LstmState(NamedTuple):
@@ -88,7 +89,7 @@ class RecurrentLayer(nn.Module):
     cell: Cell
     input_size: int
     hidden_size: int
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     def setup(self) -> None:
         gates, width = self.cell.num_gates, self.hidden_size
@@ -116,24 +117,24 @@ class RecurrentLayer(nn.Module):
         backward: bool = False,
     ) -> tuple[Float[Array, "B L N"], PyTree]:
         """The same, from what ``project`` made of the inputs, and from any state."""
-        recurrence = Recurrence(self.cell, self.dtype, backward)
+        recurrence = Recurrence(self.cell, self.precision, backward)
         inputs = jnp.moveaxis(from_inputs_BLGN, 1, 0), is_token_BL.T
         hidden_LBN, state = recurrent_states(recurrence, *inputs, self.recurrent_kernel, self.recurrent_bias, start)
         return jnp.moveaxis(hidden_LBN, 0, 1), state
 
     def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
         """Contribution of the inputs to the gates; narrower inputs are the first columns. Includes the biases."""
-        return gates_from(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias, self.dtype)
+        return gates_from(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias, self.precision)
 
     def project_rest(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
         """Contribution of the last columns of the input to the gates: ``project`` in two parts."""
         kernel = self.input_kernel[-inputs.shape[-1] :]
-        return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.dtype)
+        return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.precision)
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
         """The state after one more token, from what ``project`` made of it."""
         hidden = self.cell.hidden(state)
-        from_hidden = gates_from(hidden, self.recurrent_kernel, self.recurrent_bias, self.dtype)
+        from_hidden = gates_from(hidden, self.recurrent_kernel, self.recurrent_bias, self.precision)
         return self.cell.step(from_input, from_hidden, state)
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from transformer_jax.array_types import Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
+from transformer_jax.mixed_precision import in_memory
 
 Sublayer = Callable[[Hidden], Hidden]
 
@@ -23,7 +25,7 @@ class PostNormResidual(nn.Module):
 
     def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
         """[B, L, D] to [B, L, D]."""
-        return self.norm(inputs + self.sublayer_dropout(sublayer(inputs), train=train))
+        return self.norm(summed(inputs, self.sublayer_dropout, sublayer(inputs), train=train))
 
 
 class PreNormResidual(nn.Module):
@@ -38,4 +40,10 @@ class PreNormResidual(nn.Module):
 
     def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
         """[B, L, D] to [B, L, D]."""
-        return inputs + self.sublayer_dropout(sublayer(self.norm(inputs)), train=train)
+        return summed(inputs, self.sublayer_dropout, sublayer(self.norm(inputs)), train=train)
+
+
+def summed(inputs: Hidden, dropout: Dropout, output: Hidden, *, train: bool) -> Hidden:
+    """``inputs`` plus what ``dropout`` leaves of a sublayer's ``output``, added in float32, in the type of ``inputs``."""
+    kept = dropout(in_memory(output).astype(jnp.float32), train=train)
+    return in_memory((inputs.astype(jnp.float32) + kept).astype(inputs.dtype))

@@ -14,7 +14,7 @@ from transformer_jax.array_types import Array, Bool, Float, Int, PyTree
 from transformer_jax.layers.attention_scores import Normalizer, Score, attend, location_based_scores, masked_softmax
 from transformer_jax.layers.attention_windows import Window, location_features, location_sensitive_scores
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import FLOAT32, Precision, contract
 
 
 class Prepared(NamedTuple):
@@ -38,7 +38,7 @@ class ContentAttention(nn.Module):
 
     make_score: Callable[[], Score]
     make_window: Callable[[], Window]
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     def setup(self) -> None:
         self.score = self.make_score()
@@ -58,7 +58,7 @@ class ContentAttention(nn.Module):
         """Attends from each query inside its window."""
         view = self.window(query, positions, prepared.mask)
         scores = self.score(query, prepared.keys) + view.scores
-        return Attended(*attend(scores, prepared.values, view.mask, dtype=self.dtype), state)
+        return Attended(*attend(scores, prepared.values, view.mask, precision=self.precision), state)
 
 
 class LocationBasedAttention(nn.Module):
@@ -66,7 +66,7 @@ class LocationBasedAttention(nn.Module):
 
     query_size: int
     max_positions: int
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     def setup(self) -> None:
         self.kernel = self.param("kernel", xavier_uniform(0, 1), (self.query_size, self.max_positions))
@@ -84,8 +84,8 @@ class LocationBasedAttention(nn.Module):
         self, query: Float[Array, "B Q D"], positions: Int[Array, "B Q"], prepared: Prepared, state: PyTree
     ) -> Attended:
         """Attends from each query."""
-        scores = location_based_scores(query, self.kernel, prepared.mask.shape[1], self.dtype)
-        return Attended(*attend(scores, prepared.values, prepared.mask[:, None], dtype=self.dtype), state)
+        scores = location_based_scores(query, self.kernel, prepared.mask.shape[1], self.precision)
+        return Attended(*attend(scores, prepared.values, prepared.mask[:, None], precision=self.precision), state)
 
 
 class LocationSensitiveAttention(nn.Module):
@@ -102,7 +102,7 @@ class LocationSensitiveAttention(nn.Module):
     filter_taps: int
     is_cumulative: bool = False
     normalize: Normalizer = masked_softmax
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     def setup(self) -> None:
         size, kernel = self.attention_size, xavier_uniform(0, 1)
@@ -115,7 +115,7 @@ class LocationSensitiveAttention(nn.Module):
 
     def prepare(self, memory: Float[Array, "B M E"], mask: Bool[Array, "B M"]) -> Prepared:
         """V h."""
-        return Prepared(contract("BME,EA->BMA", memory, self.memory_kernel, self.dtype), memory, mask)
+        return Prepared(contract("BME,EA->BMA", memory, self.memory_kernel, self.precision), memory, mask)
 
     def start(self, prepared: Prepared, queries: int) -> Float[Array, "B Q M"]:
         """No weight anywhere yet."""
@@ -130,12 +130,12 @@ class LocationSensitiveAttention(nn.Module):
         state: Float[Array, "B Q M"],
     ) -> Attended:
         """Attends from each query, which has its own state."""
-        projected = contract("BQD,DA->BQA", query, self.query_kernel, self.dtype)
+        projected = contract("BQD,DA->BQA", query, self.query_kernel, self.precision)
         features = location_features(state, self.filters)
         features_BQMA = jnp.einsum("BQMC,CA->BQMA", features, self.feature_kernel)
         scores = location_sensitive_scores(projected, prepared.keys, features_BQMA, self.vector, self.bias)
         mask = prepared.mask[:, None]
-        context, weights = attend(scores, prepared.values, mask, normalize=self.normalize, dtype=self.dtype)
+        context, weights = attend(scores, prepared.values, mask, normalize=self.normalize, precision=self.precision)
         return Attended(context, weights, state + weights if self.is_cumulative else weights)
 
 

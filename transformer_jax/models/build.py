@@ -1,6 +1,6 @@
 """From settings to a model: every choice becomes an object here, so that no layer holds a flag."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from transformer_jax.layers.embedding import (
     ZeroPaddingEmbedding,
     rows_of_table,
 )
-from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
+from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward, in_float32, relu
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import (
     LearnedPositions,
@@ -36,6 +36,7 @@ from transformer_jax.layers.positions import (
     sinusoid_table,
 )
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
+from transformer_jax.mixed_precision import POLICIES_ON_CPU, Precision
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.layer_stack import STACKS
 from transformer_jax.models.rnn import RnnSeq2Seq
@@ -44,12 +45,12 @@ from transformer_jax.models.transformer_layers import LayerParts
 from transformer_jax.models.tying import tied_embeddings
 
 FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
-    "relu": partial(FeedForward, activation=jax.nn.relu),
-    "gelu": partial(FeedForward, activation=jax.nn.gelu),
-    "exact_gelu": partial(FeedForward, activation=partial(jax.nn.gelu, approximate=False)),
-    "silu": partial(FeedForward, activation=jax.nn.silu),
-    "gated_gelu": partial(GatedFeedForward, activation=jax.nn.gelu),
-    "gated_silu": partial(GatedFeedForward, activation=jax.nn.silu),
+    "relu": partial(FeedForward, activation=relu),
+    "gelu": partial(FeedForward, activation=in_float32(jax.nn.gelu)),
+    "exact_gelu": partial(FeedForward, activation=in_float32(partial(jax.nn.gelu, approximate=False))),
+    "silu": partial(FeedForward, activation=in_float32(jax.nn.silu)),
+    "gated_gelu": partial(GatedFeedForward, activation=in_float32(jax.nn.gelu)),
+    "gated_silu": partial(GatedFeedForward, activation=in_float32(jax.nn.silu)),
 }
 ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
@@ -73,18 +74,25 @@ def identity(hidden: Hidden) -> Hidden:
 
 
 # A pre-norm stack needs one more norm after its last layer (Xiong et al. 2020, table 1).
-FINAL_NORMS: dict[str, Callable[..., Callable[[Hidden], Hidden]]] = {"post": lambda epsilon: identity, "pre": LayerNorm}
+FINAL_NORMS: dict[str, Callable[..., Callable[[Hidden], Hidden]]] = {"post": lambda **_: identity, "pre": LayerNorm}
+# Between post-norm layers are the outputs of norms, between pre-norm layers the residual sums themselves.
+STREAMS: dict[str, Callable[[Precision], str]] = {
+    "post": lambda precision: precision.output,
+    "pre": lambda _: "float32",
+}
 
 
 class Devices(NamedTuple):
     """Device-dependent parts of a Transformer.
 
-    The attention backend, the placement of hidden states [B, L, D], and the lookup in a table that may be sharded.
+    The attention backend, the placement of hidden states [B, L, D], the lookup in a table that may be sharded, and the
+    precision policies by ``compute_dtype``.
     """
 
     attention: AttentionBackend = ByLength()
     place: Callable[[Hidden], Hidden] = identity
     lookup: Lookup = rows_of_table
+    policies: Mapping[str, Precision] = POLICIES_ON_CPU
 
 
 ANY_DEVICES = Devices()
@@ -94,7 +102,8 @@ def build_transformer(
     config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, on: Devices, rates: Rates
 ) -> Transformer:
     """The Transformer of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, dtype=config.compute_dtype, lookup=on.lookup)
+    precision = on.policies[config.compute_dtype]
+    make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, make, make, source_vocabulary, target_vocabulary
     )
@@ -114,6 +123,8 @@ def build_transformer(
 
 def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> LayerParts:
     """The makers of the parts of a layer."""
+    precision = on.policies[config.compute_dtype]
+    make_norm = partial(LayerNorm, epsilon=config.norm_epsilon, precision=precision)
     return LayerParts(
         attention=partial(
             (ATTENTIONS | registered("attention"))[config.attention],
@@ -122,22 +133,19 @@ def layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> L
             value_size=config.head_value_size,
             d_model=config.d_model,
             dropout=rates.attention_dropout,
-            dtype=config.compute_dtype,
+            precision=precision,
             backend=on.attention,
         ),
         feed_forward=partial(
             FEED_FORWARDS[config.feed_forward],
             d_ff=config.d_ff,
             dropout=rates.activation_dropout,
-            dtype=config.compute_dtype,
+            precision=precision,
         ),
-        residual=partial(
-            RESIDUALS[config.normalization],
-            dropout=rates.dropout,
-            make_norm=partial(LayerNorm, epsilon=config.norm_epsilon),
-        ),
-        final_norm=partial(FINAL_NORMS[config.normalization], epsilon=config.norm_epsilon),
+        residual=partial(RESIDUALS[config.normalization], dropout=rates.dropout, make_norm=make_norm),
+        final_norm=partial(FINAL_NORMS[config.normalization], epsilon=config.norm_epsilon, precision=precision),
         place=on.place,
+        stream=STREAMS[config.normalization](precision),
     )
 
 

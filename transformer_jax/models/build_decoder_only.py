@@ -19,7 +19,8 @@ def build_decoder_only(
 ) -> DecoderOnly:
     """The model of ``config`` for a vocabulary of this size; ``rates`` stand for those of ``config``."""
     rates = rates_of(config) if rates is None else rates
-    make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, dtype=config.compute_dtype, lookup=on.lookup)
+    precision = on.policies[config.compute_dtype]
+    make = partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
     _, embedding, projection = tied_embeddings(config.tying, make, make, vocabulary, vocabulary)
     return DecoderOnly(
         embedding=embedding,

@@ -25,6 +25,7 @@ from transformer_jax.layers.rnn_attention import (
     LocationSensitiveAttention,
     RnnAttention,
 )
+from transformer_jax.mixed_precision import POLICIES, Precision
 from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ScheduledSampling, TeacherForcing, ZeroStates
 from transformer_jax.models.rnn_decoder import (
     BahdanauDecoder,
@@ -38,13 +39,18 @@ from transformer_jax.models.rnn_stack import Stack
 from transformer_jax.models.tying import tied_embeddings
 
 
+def _precision(config: RnnConfig) -> Precision:
+    """Gates and states of a recurrence are float32: only operands of products are rounded."""
+    return POLICIES[config.compute_dtype].wide
+
+
 def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates) -> RnnSeq2Seq:
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
     make_layer = partial(_layer, config)
     source, target, projection = tied_embeddings(
         config.tying,
-        partial(Embedding, d_model=config.d_embedding, dtype=config.compute_dtype),
-        partial(Embedding, d_model=config.d_output, dtype=config.compute_dtype),
+        partial(Embedding, d_model=config.d_embedding, precision=_precision(config)),
+        partial(Embedding, d_model=config.d_output, precision=_precision(config)),
         source_vocabulary,
         target_vocabulary,
     )
@@ -69,12 +75,12 @@ def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int,
 
 
 def _layer(config: RnnConfig, input_size: int) -> RecurrentLayer:
-    return RecurrentLayer(CELLS[config.cell](), input_size, config.d_hidden, config.compute_dtype)
+    return RecurrentLayer(CELLS[config.cell](), input_size, config.d_hidden, _precision(config))
 
 
 BRIDGES: dict[str, Callable[[RnnConfig], nn.Module]] = {
     "last": lambda config: LastStates(),
-    "bridge": lambda config: Bridge(config.d_memory, config.d_hidden, config.compute_dtype),
+    "bridge": lambda config: Bridge(config.d_memory, config.d_hidden, _precision(config)),
     "zeros": lambda config: ZeroStates(),
 }
 
@@ -86,9 +92,9 @@ def _decoder(config: RnnConfig, rates: Rates) -> Decoder:
     make_attention = partial((ATTENTIONS | registered("rnn_attention"))[config.attention], config)
     sizes = config.d_embedding, config.d_hidden, config.d_memory
     if config.wiring == "bahdanau":
-        return BahdanauDecoder(make_stack, make_attention, *sizes, config.d_output, dropout, config.compute_dtype)
+        return BahdanauDecoder(make_stack, make_attention, *sizes, config.d_output, dropout, _precision(config))
     decoder = InputFeedingDecoder if config.input_feeding else LuongDecoder
-    return decoder(make_stack, make_attention, *sizes, dropout, config.compute_dtype)
+    return decoder(make_stack, make_attention, *sizes, dropout, _precision(config))
 
 
 def _stack(config: RnnConfig, rates: Rates, input_size: int) -> Stack:
@@ -96,34 +102,34 @@ def _stack(config: RnnConfig, rates: Rates, input_size: int) -> Stack:
 
 
 def _dot(config: RnnConfig, *, is_scaled: bool = False) -> DotScore:
-    return DotScore(is_scaled, config.compute_dtype)
+    return DotScore(is_scaled, _precision(config))
 
 
 def _general(config: RnnConfig) -> GeneralScore:
-    return GeneralScore(config.d_hidden, config.d_memory, config.compute_dtype)
+    return GeneralScore(config.d_hidden, config.d_memory, _precision(config))
 
 
 def _additive(config: RnnConfig, *, is_normalized: bool = False) -> AdditiveScore:
-    return AdditiveScore(config.d_hidden, config.d_memory, config.d_attention, is_normalized, config.compute_dtype)
+    return AdditiveScore(config.d_hidden, config.d_memory, config.d_attention, is_normalized, _precision(config))
 
 
 def _global(score: Callable[[RnnConfig], nn.Module], config: RnnConfig) -> RnnAttention:
-    return ContentAttention(partial(score, config), WholeSource, config.compute_dtype)
+    return ContentAttention(partial(score, config), WholeSource, _precision(config))
 
 
 def _local_m(config: RnnConfig) -> RnnAttention:
     window = partial(MonotonicWindow, config.attention_window)
-    return ContentAttention(partial(_general, config), window, config.compute_dtype)
+    return ContentAttention(partial(_general, config), window, _precision(config))
 
 
 def _local_p(config: RnnConfig) -> RnnAttention:
     sizes = config.attention_window, config.d_hidden, config.d_attention
-    window = partial(PredictedWindow, *sizes, config.compute_dtype)
-    return ContentAttention(partial(_general, config), window, config.compute_dtype)
+    window = partial(PredictedWindow, *sizes, _precision(config))
+    return ContentAttention(partial(_general, config), window, _precision(config))
 
 
 def _location(config: RnnConfig) -> RnnAttention:
-    return LocationBasedAttention(config.d_hidden, config.max_attended_positions, config.compute_dtype)
+    return LocationBasedAttention(config.d_hidden, config.max_attended_positions, _precision(config))
 
 
 def _location_sensitive(config: RnnConfig, *, is_cumulative: bool = False) -> RnnAttention:
@@ -139,7 +145,7 @@ def _location_sensitive(config: RnnConfig, *, is_cumulative: bool = False) -> Rn
         filter_taps=config.location_taps,
         is_cumulative=is_cumulative,
         normalize=normalize[config.attention_weights],
-        dtype=config.compute_dtype,
+        precision=_precision(config),
     )
 
 

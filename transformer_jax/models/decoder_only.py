@@ -149,4 +149,4 @@ class DecoderOnly(nn.Module):
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4 of Vaswani et al. 2017; all positions are below ``length``."""
         summed = self.parts.place(self.embedding.embed(token_ids) + self.positions(positions, length=length))
-        return self.sum_dropout(summed, train=train)
+        return self.sum_dropout(summed, train=train).astype(self.parts.stream)

@@ -11,7 +11,7 @@ from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTre
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import FLOAT32, Precision, contract
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.over_time import SAMPLING, over_time
 from transformer_jax.models.rnn_decoder import Decoder, DecoderState, Places
@@ -43,7 +43,7 @@ class Bridge(nn.Module):
 
     memory_size: int
     hidden_size: int
-    dtype: str = "float32"
+    precision: Precision = FLOAT32
 
     @nn.compact
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
@@ -53,7 +53,7 @@ class Bridge(nn.Module):
         shape = self.memory_size, len(leaves), self.hidden_size
         kernel = self.param("kernel", xavier_uniform(0, 2), shape)
         bias = self.param("bias", nn.initializers.zeros, shape[1:])
-        made = contract("BE,EC->BC", top, kernel.reshape(self.memory_size, -1), self.dtype) + bias.reshape(1, -1)
+        made = contract("BE,EC->BC", top, kernel.reshape(self.memory_size, -1), self.precision) + bias.reshape(1, -1)
         states = jnp.tanh(made).reshape(-1, *bias.shape)
         return jax.tree.unflatten(structure, [states[:, leaf] for leaf in range(len(leaves))])
 

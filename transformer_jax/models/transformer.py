@@ -133,4 +133,4 @@ class Transformer(nn.Module):
         """Dropout(embedding + positional encoding), section 5.4."""
         length = length or token_ids.shape[1]
         summed = self.parts.place(embedding.embed(token_ids) + encode_positions(positions, length=length))
-        return self.sum_dropout(summed, train=train)
+        return self.sum_dropout(summed, train=train).astype(self.parts.stream)

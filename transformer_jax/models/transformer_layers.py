@@ -15,7 +15,8 @@ from transformer_jax.layers.masks import SentenceMask
 class LayerParts(NamedTuple):
     """Makers of the parts of a layer: another part, another variant. None of them takes an argument.
 
-    ``place`` says where the hidden states [B, L, D] between the parts live, and changes nothing else.
+    ``place`` says where the hidden states [B, L, D] between the parts live, and changes nothing else; ``stream`` is their type
+    between layers.
     """
 
     attention: Callable[[], MultiHeadAttention]
@@ -23,6 +24,7 @@ class LayerParts(NamedTuple):
     residual: Callable[[], nn.Module]
     final_norm: Callable[[], Callable[[Hidden], Hidden]]
     place: Callable[[Hidden], Hidden]
+    stream: str = "float32"
 
 
 class KeysAndValues(NamedTuple):
@@ -159,5 +161,7 @@ def attend_to_slots(
 
 def empty_slots(attention: MultiHeadAttention, rows: int, count: int) -> KeysAndValues:
     """Zeros for ``count`` keys and values of every sentence."""
-    keys = jnp.zeros((rows, attention.num_heads, attention.key_size, count), attention.dtype)
-    return KeysAndValues(keys, jnp.zeros((rows, attention.num_heads, count, attention.value_size), attention.dtype))
+    keys = jnp.zeros((rows, attention.num_heads, attention.key_size, count), attention.precision.compute)
+    return KeysAndValues(
+        keys, jnp.zeros((rows, attention.num_heads, count, attention.value_size), attention.precision.compute)
+    )

@@ -1,5 +1,6 @@
 """Execution of a model on the devices of a mesh: its attention backend, its placement, the size of a block of logits."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,43 +15,63 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.mixed_precision import POLICIES, POLICIES_ON_CPU, Precision
 from transformer_jax.models.build import Devices
 from transformer_jax.runtime.hardware import is_nvidia_gpu
+from transformer_jax.training.projected_loss import LogitBlocks
 from transformer_jax.training.sharding import BATCH_ROWS, lookup_in_split_table, rows_in_place
 
 # Logits of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
-LOGITS_AT_ONCE = {"cpu": 2**21}
-LOGITS_ON_ACCELERATOR = 2**26
+# Each chunk reads and writes the gradient of the whole matrix, so a GPU, which has the memory, takes few.
+LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**28, 128)}
+LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
 
 
-def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> Devices:
-    """Attention, hidden states and tables of a model on ``mesh``.
+def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False) -> Devices:
+    """Attention, hidden states and tables of a model on ``mesh``; ``one_sentence``: each row is one, padded on the right.
 
     Raises ConfigError when ``model.attention_backend`` cannot run there.
     """
-    on = Devices(attention_of(config, mesh), rows_in_place(mesh))
+    attention = attention_of(config, mesh, one_sentence=one_sentence)
+    on = Devices(attention, rows_in_place(mesh), policies=policies_on(mesh))
     return on._replace(lookup=lookup_in_split_table(mesh)) if mesh.shape["tensor"] > 1 else on
 
 
-def logits_at_once(mesh: Mesh) -> int:
-    """Logits of the loss that exist at a time on a device of ``mesh``."""
-    return LOGITS_AT_ONCE.get(device_of(mesh).platform, LOGITS_ON_ACCELERATOR)
+def policies_on(mesh: Mesh) -> Mapping[str, Precision]:
+    """Precision policies, by ``model.compute_dtype``, on the devices of ``mesh``."""
+    return POLICIES_ON_CPU if device_of(mesh).platform == "cpu" else POLICIES
 
 
-def attention_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh) -> AttentionBackend:
+def logit_blocks(mesh: Mesh) -> LogitBlocks:
+    """Division of the logits of the loss on a device of ``mesh``."""
+    platform = device_of(mesh).platform
+    blocks = LOGIT_BLOCKS.get(platform, LOGIT_BLOCKS_ELSEWHERE)
+    # A vocabulary that is split over devices would move between them to be filled up.
+    return blocks._replace(vocabulary_multiple=1) if mesh.shape["tensor"] > 1 else blocks
+
+
+def attention_of(
+    config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False
+) -> AttentionBackend:
     """Backend that ``model.attention_backend`` names; ``auto`` is the best that can run on the devices of ``mesh``.
 
     Raises ConfigError when it cannot run here.
     """
     name = config.attention_backend
     kernels: dict[str, AttentionBackend] = {
-        "cudnn": CudnnAttention(),
+        "cudnn": CudnnAttention(one_sentence),
         "tpu_flash": TpuFlashAttention(mesh, BATCH_ROWS, "tensor"),
     }
     if name == "auto":
         able = [kernel for key, kernel in kernels.items() if not _obstacle(key, config, mesh)]
-        # From how many scores on a kernel is worth it was measured on no GPU or TPU.
-        return ByLength(many=able[0]) if able else ByLength()
+        if not able:
+            return ByLength()
+        # Measured on no GPU or TPU; counted, cuDNN moves fewer bytes from 40 positions on where it needs no mask.
+        return (
+            ByLength(many=able[0], limit=64 * 64)
+            if one_sentence and able[0] is kernels["cudnn"]
+            else ByLength(many=able[0])
+        )
     obstacle = _obstacle(name, config, mesh)
     if obstacle:
         raise ConfigError(f"model.attention_backend: {name} {obstacle}; use auto, einsum or blockwise")

@@ -1,5 +1,6 @@
 """Losses as sums, to be divided once, at the very end."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,9 @@ from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int, Logits
 from transformer_jax.config import Number
+
+# Below every logit, and finite, so that two of them have a difference.
+NO_LOGIT = -1e30
 
 
 class LossSums(NamedTuple):
@@ -32,16 +36,21 @@ class LossSums(NamedTuple):
 
 
 def label_smoothed_cross_entropy(
-    logits: Logits, labels: Int[AnyArray, "B T"], weights: Float[AnyArray, "B T"], smoothing: Number
+    logits: Logits,
+    labels: Int[AnyArray, "B T"],
+    weights: Float[AnyArray, "B T"],
+    smoothing: Number,
+    vocabulary: int | None = None,
 ) -> LossSums:
     """Cross entropy against (1 - eps) one-hot + eps / V (Szegedy et al. 2016, section 7).
 
     ``weights`` is 1 on the tokens that count and 0 elsewhere; ``smoothing`` is eps, None where there is none. The cross entropy
     with the smoothed distribution q' is log Z - (1 - eps) z_label - eps mean(z), so no logarithm of a probability is ever
-    taken.
+    taken. Logits, and their gradient, may be bfloat16: what is computed of them is float32. From column ``vocabulary`` on
+    there are only zeros, which fill the last tile of a product; no probability goes there, and their gradient is arbitrary.
     """
     labels, weights = jnp.asarray(labels), jnp.asarray(weights)
-    loss, nll, is_correct = _token_losses(logits, labels, smoothing)
+    loss, nll, is_correct = _token_losses(vocabulary or logits.shape[-1], logits, labels, smoothing)
     return LossSums(
         loss=jnp.sum(loss * weights),
         nll=jnp.sum(nll * weights),
@@ -50,39 +59,76 @@ def label_smoothed_cross_entropy(
     )
 
 
-@jax.custom_vjp
-def _token_losses(logits: Logits, labels: Int[Array, "B T"], smoothing: Number) -> tuple[Array, Array, Array]:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _token_losses(
+    vocabulary: int, logits: Logits, labels: Int[Array, "B T"], smoothing: Number
+) -> tuple[Array, Array, Array]:
     """Smoothed loss, negative log-likelihood and whether the label was the most likely, for each token [B, T].
 
     Only the loss has a gradient, that of the logits; the other two are reports.
     """
-    return _token_losses_forward(logits, labels, smoothing)[0]
+    return _token_losses_forward(vocabulary, logits, labels, smoothing)[0]
 
 
 def _token_losses_forward(
-    logits: Logits, labels: Int[Array, "B T"], smoothing: Number
+    vocabulary: int, logits: Logits, labels: Int[Array, "B T"], smoothing: Number
 ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array, Number]]:
-    largest = jnp.max(logits, axis=-1)
-    log_normalizer = largest + jnp.log(jnp.sum(jnp.exp(logits - largest[..., None]), axis=-1))
-    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    statistics = partial(_statistics, vocabulary)
+    largest, total, summed = lax.platform_dependent(
+        logits, cuda=partial(_statistics_in_one_pass, vocabulary), default=statistics
+    )
+    log_normalizer = largest + jnp.log(total)
+    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0].astype(jnp.float32)
     nll = log_normalizer - label_logit
     loss = nll
     if smoothing is not None:
-        loss = nll + smoothing * (label_logit - jnp.mean(logits, axis=-1))
+        loss = nll + smoothing * (label_logit - summed / vocabulary)
     return (loss, nll, label_logit >= largest), (logits, labels, log_normalizer, smoothing)
 
 
+def _statistics(vocabulary: int, logits: Array) -> tuple[Array, Array, Array]:
+    """Of each row the largest logit, the sum of exponentials above it, and the sum of the logits."""
+    wide = logits.astype(jnp.float32)
+    words = _words(vocabulary, wide)
+    largest = jnp.max(words, axis=-1)
+    return largest, jnp.sum(jnp.exp(words - largest[..., None]), axis=-1), jnp.sum(wide, axis=-1)
+
+
+def _statistics_in_one_pass(vocabulary: int, logits: Array) -> tuple[Array, Array, Array]:
+    """The same, read once (Milakov and Gimelshein 2018, algorithm 3), for which the CPU backend has only a slow loop."""
+
+    def joined(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
+        largest = jnp.maximum(left[0], right[0])
+        smaller = jnp.exp(jnp.minimum(left[0], right[0]) - largest)
+        total = jnp.where(left[0] > right[0], left[1] + right[1] * smaller, left[1] * smaller + right[1])
+        return largest, total, left[2] + right[2]
+
+    wide = logits.astype(jnp.float32)
+    words = _words(vocabulary, wide)
+    nothing = jnp.float32(NO_LOGIT), jnp.float32(0.0), jnp.float32(0.0)
+    found: tuple[Array, Array, Array] = lax.reduce(
+        (words, jnp.ones_like(words), wide), nothing, joined, (logits.ndim - 1,)
+    )
+    return found
+
+
+def _words(vocabulary: int, logits: Array) -> Array:
+    if logits.shape[-1] == vocabulary:
+        return logits
+    return jnp.where(lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) < vocabulary, logits, NO_LOGIT)
+
+
 def _token_losses_backward(
-    residuals: tuple[Array, Array, Array, Number], cotangents: tuple[Array, Array, Any]
+    vocabulary: int, residuals: tuple[Array, Array, Array, Number], cotangents: tuple[Array, Array, Any]
 ) -> tuple[Array, None, None]:
     """softmax(z) - q', written as one elementwise expression of the logits: nothing else of their size is ever stored."""
     logits, labels, log_normalizer, smoothing = residuals
     smoothing = 0.0 if smoothing is None else smoothing
     is_label = lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1) == labels[..., None]
-    smoothed = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / logits.shape[-1]
+    smoothed = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / vocabulary
     gradient = (jnp.exp(logits - log_normalizer[..., None]) - smoothed) * cotangents[0][..., None]
     # Computed once: without the barrier each of the two products that follow would recompute it.
-    return lax.optimization_barrier(gradient), None, None
+    return lax.optimization_barrier(gradient.astype(logits.dtype)), None, None
 
 
 _token_losses.defvjp(_token_losses_forward, _token_losses_backward)

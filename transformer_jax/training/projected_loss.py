@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,28 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import FLOAT32, Precision, contract, contract_gradients
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+
+
+class LogitBlocks(NamedTuple):
+    """Division of the logits of a batch: ``at_once`` of them exist at a time (or a column) in each group of rows.
+
+    The vocabulary is filled up to a multiple of ``vocabulary_multiple``, whole tiles of a product.
+    """
+
+    at_once: int = 2**21
+    vocabulary_multiple: int = 1
+
+
+SMALL_BLOCKS = LogitBlocks()
+
+
+class _Chunks(NamedTuple):
+    """How the logits of a chunk are computed: the vocabulary without its filling, and the precision."""
+
+    vocabulary: int
+    precision: Precision
 
 
 def projected_cross_entropy(
@@ -20,26 +41,29 @@ def projected_cross_entropy(
     weights: Float[Array, "B T"],
     smoothing: Number,
     *,
-    dtype: str = "float32",
-    logits_at_once: int = 2**21,
+    precision: Precision = FLOAT32,
+    blocks: LogitBlocks = SMALL_BLOCKS,
     groups: int = 1,
 ) -> LossSums:
-    """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, made ``logits_at_once`` (or a column) at a time.
+    """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, made as ``blocks`` says.
 
     The gradient is taken chunk by chunk together with the value, so nothing is computed twice. The rows are taken in
     ``groups`` equal parts, each with that many logits, and each adds up its own gradient of ``matrix``. With a
     group for every device that has rows of the batch, devices exchange that gradient once and not once a chunk.
-    ``dtype`` is that of the products' operands, as in ``contract``.
+    ``precision`` is that of the products and of the logits, as in ``contract``.
     """
     rows, width = labels.shape
-    most = max(logits_at_once * groups // (rows * len(matrix)), 1)
+    most = max(blocks.at_once * groups // (rows * len(matrix)), 1)
     # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
     columns = math.ceil(width / math.ceil(width / most))
     padding = -width % columns
     # Columns, not rows: the rows may be spread over devices.
     chunked = partial(_columns_first, columns=columns, padding=padding, groups=groups)
-    matrices = jnp.broadcast_to(matrix, (groups, *matrix.shape))
-    return LossSums(*_chunked_loss(chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing, dtype))
+    filled = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
+    # Not as a batched product of one: the fast kernels have no batch.
+    matrices = filled if groups == 1 else jnp.broadcast_to(filled, (groups, *filled.shape))
+    chunks = _Chunks(len(matrix), precision)
+    return LossSums(*_chunked_loss(chunks, chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing))
 
 
 def _columns_first(array: Array, *, columns: int, padding: int, groups: int) -> Array:
@@ -50,40 +74,41 @@ def _columns_first(array: Array, *, columns: int, padding: int, groups: int) -> 
     return jnp.moveaxis(split, 2, 0).reshape(-1, groups, rows // groups * columns, *rest)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _chunked_loss(
-    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number, dtype: str
+    chunks: _Chunks, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
 ) -> LossSums:
-    """Sums over all chunks; leaves [chunks, groups, N, ...], matrices [groups, V, D]."""
+    """Sums over all chunks; leaves [chunks, groups, N, ...], matrices [groups, V, D], or [V, D] for one group."""
+    rounded = chunks.precision.rounded(matrices)
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
-        return total + _loss_of_chunk(chunk[0], matrices, *chunk[1:], smoothing, dtype), None
+        logits = contract(_product(rounded), chunk[0], rounded, chunks.precision.of_logits)
+        return total + label_smoothed_cross_entropy(logits, *chunk[1:], smoothing, chunks.vocabulary), None
 
     return lax.scan(add, LossSums.zero(), (hidden, labels, weights))[0]
 
 
-def _loss_of_chunk(
-    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number, dtype: str
-) -> LossSums:
-    if len(matrices) == 1:
-        # Not as a batched product of one: the fast kernels have no batch.
-        logits = contract("GND,VD->GNV", hidden, matrices[0], dtype)
-    else:
-        logits = contract("GND,GVD->GNV", hidden, matrices, dtype)
-    return label_smoothed_cross_entropy(logits, labels, weights, smoothing)
+def _product(matrices: Array) -> str:
+    return "GND,VD->GNV" if matrices.ndim == 2 else "GND,GVD->GNV"
 
 
 def _forward(
-    hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number, dtype: str
+    chunks: _Chunks, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
 ) -> tuple[LossSums, tuple[Array, Array]]:
-    def loss_and_sums(hidden: Array, matrices: Array, labels: Array, weights: Array) -> tuple[Array, LossSums]:
-        sums = _loss_of_chunk(hidden, matrices, labels, weights, smoothing, dtype)
-        return sums.loss, sums
-
-    gradient_of = jax.grad(loss_and_sums, argnums=(0, 1), has_aux=True)
+    precision = chunks.precision.of_logits
+    # Once, and not in every chunk.
+    rounded = precision.rounded(matrices)
 
     def add(total: tuple[LossSums, Array], chunk: tuple[Array, Array, Array]) -> tuple[tuple[LossSums, Array], Array]:
-        (to_hidden, to_matrices), sums = gradient_of(chunk[0], matrices, *chunk[1:])
+        def loss_and_sums(logits: Array) -> tuple[Array, LossSums]:
+            sums = label_smoothed_cross_entropy(logits, *chunk[1:], smoothing, chunks.vocabulary)
+            return sums.loss, sums
+
+        factors = precision.rounded(chunk[0]), rounded
+        logits = contract(_product(rounded), *factors, precision)
+        to_logits, sums = jax.grad(loss_and_sums, has_aux=True)(logits)
+        dtypes = str(hidden.dtype), str(matrices.dtype)
+        to_hidden, to_matrices = contract_gradients(_product(rounded), precision, dtypes, factors, to_logits)
         return (total[0] + sums, total[1] + to_matrices), to_hidden
 
     zero = LossSums.zero(), jnp.zeros_like(matrices)
@@ -91,10 +116,12 @@ def _forward(
     return sums, (to_hidden, to_matrices)
 
 
-def _backward(dtype: str, gradients: tuple[Array, Array], cotangent: LossSums) -> tuple[Array, Array, None, None, None]:
+def _backward(
+    chunks: _Chunks, gradients: tuple[Array, Array], cotangent: LossSums
+) -> tuple[Array, Array, None, None, None]:
     """Only the loss has a gradient; the other sums are reports."""
     to_hidden, to_matrices = gradients
-    return to_hidden * cotangent.loss, to_matrices * cotangent.loss, None, None, None
+    return (to_hidden * cotangent.loss).astype(to_hidden.dtype), to_matrices * cotangent.loss, None, None, None
 
 
 _chunked_loss.defvjp(_forward, _backward)

@@ -59,8 +59,10 @@ def make_train_step(
 
         optimizer = make_optimizer(hyperparameters)
         sums, gradient = _accumulated(loss, state.params, batch, state.dropout_key(), accumulation_steps)
-        gradient = jax.tree.map(lambda leaf: leaf / jnp.maximum(sums.tokens, 1.0), gradient)
-        gradient_norm = optax.tree.norm(gradient)
+        tokens = jnp.maximum(sums.tokens, 1.0)
+        # The norm of the undivided gradient: the divided one is then never written.
+        gradient_norm = optax.tree.norm(gradient) / tokens
+        gradient = jax.tree.map(lambda leaf: leaf / tokens, gradient)
         finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)

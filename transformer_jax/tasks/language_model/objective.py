@@ -7,11 +7,12 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, Float, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
+from transformer_jax.mixed_precision import Precision
 from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.attention_choice import devices_of, logits_at_once
+from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import row_groups
@@ -29,7 +30,8 @@ class LanguageModelObjective:
         self._build = partial(build_decoder_only, config.model, vocabulary)
         self.model = self._build(self._on)
         self._groups = row_groups(mesh)
-        self._logits_at_once = logits_at_once(mesh)
+        self._precision = policies_on(mesh)[config.model.compute_dtype]
+        self._blocks = logit_blocks(mesh)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -44,22 +46,28 @@ class LanguageModelObjective:
         """Label-smoothed cross entropy of a training batch, with dropout."""
         model = self.training_model(hyperparameters.rates)
         factors = call(model, params, "factors", batch, train=True, rngs={"dropout": key})
-        return self._sums(
-            factors, batch, jnp.asarray(batch.segments != 0, jnp.float32), hyperparameters.label_smoothing
-        )
+        weights = jnp.asarray(batch.segments != 0, jnp.float32)
+        return self._sums(factors, batch, weights, hyperparameters.label_smoothing, self._precision)
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
         factors = call(self.model, params, "factors", batch, train=False)
-        return self._sums(factors, batch, jnp.asarray(is_scored, jnp.float32), None)
+        return self._sums(factors, batch, jnp.asarray(is_scored, jnp.float32), None, self._precision.wide)
 
-    def _sums(self, factors: LogitFactors, batch: Tokens, weights: Float[Array, "B T"], smoothing: Number) -> LossSums:
+    def _sums(
+        self,
+        factors: LogitFactors,
+        batch: Tokens,
+        weights: Float[Array, "B T"],
+        smoothing: Number,
+        precision: Precision,
+    ) -> LossSums:
         return projected_cross_entropy(
             *factors,
             jnp.asarray(batch.ids),
             weights,
             smoothing,
-            dtype=self.config.model.compute_dtype,
-            logits_at_once=self._logits_at_once,
+            precision=precision,
+            blocks=self._blocks,
             groups=self._groups,
         )

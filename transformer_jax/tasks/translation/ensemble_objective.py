@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.mixed_precision import contract
+from transformer_jax.mixed_precision import POLICIES, contract
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.sequence_types import Batch
@@ -26,11 +26,11 @@ class EnsembleObjective:
         names = joined_params(self._members)
         factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
         matrices = [each.matrix for each in factors]
-        dtypes = [member.config.model.compute_dtype for member in self._members]
+        precisions = [POLICIES[member.config.model.compute_dtype].wide for member in self._members]
 
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column
-            logits = [contract("BTD,VD->BTV", *each) for each in zip(hidden, matrices, dtypes, strict=True)]
+            logits = [contract("BTD,VD->BTV", *each) for each in zip(hidden, matrices, precisions, strict=True)]
             return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
 
         sums = jax.lax.map(loss_of_column, _columns(factors, batch))

@@ -10,10 +10,11 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
+from transformer_jax.mixed_precision import Precision
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import devices_of, logits_at_once
+from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import SumFunction, row_groups, summed_over_rows
@@ -29,7 +30,7 @@ class TranslationObjective:
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
         self.config = config
-        self._on = devices_of(config.model, mesh)
+        self._on = devices_of(config.model, mesh, one_sentence=config.batching.kind != "packed")
         self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
         decoding = config.model
         if config.decoding.compute_dtype != "model":
@@ -41,7 +42,8 @@ class TranslationObjective:
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
         if config.model.is_recurrent and mesh.size > 1:
             self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), 1
-        self._logits_at_once = logits_at_once(mesh)
+        self._precision = policies_on(mesh)[config.model.compute_dtype]
+        self._blocks = logit_blocks(mesh)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -62,19 +64,20 @@ class TranslationObjective:
     def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         model = self.training_model(hyperparameters.rates)
         factors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, hyperparameters.label_smoothing)
+        return self._sums(factors, batch, hyperparameters.label_smoothing, self._precision)
 
     def _plain_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
-        return self._sums(call(self._build(self._on), params, "factors", *batch, train=False), batch, smoothing=None)
+        factors = call(self._build(self._on), params, "factors", *batch, train=False)
+        return self._sums(factors, batch, None, self._precision.wide)
 
-    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number) -> LossSums:
+    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number, precision: Precision) -> LossSums:
         return projected_cross_entropy(
             *factors,
             jnp.asarray(batch.target.ids),
             jnp.asarray(batch.target.segments != 0, jnp.float32),
             smoothing,
-            dtype=self.config.model.compute_dtype,
-            logits_at_once=self._logits_at_once,
+            precision=precision,
+            blocks=self._blocks,
             groups=self._groups,
         )
 

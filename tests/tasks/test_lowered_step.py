@@ -1,0 +1,144 @@
+"""The loss's gradient as it is lowered for NVIDIA GPUs, which need not be here: what is bfloat16, which kernels are called."""
+
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax._src.cudnn import fused_attention_stablehlo
+
+from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig, hyperparameters_of
+from transformer_jax.layers.attention_backends import CudnnAttention
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.mixed_precision import POLICIES
+from transformer_jax.models.interface import call
+from transformer_jax.sequence_types import batch_shape
+from transformer_jax.tasks import attention_choice
+from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.training.sharding import make_mesh
+
+SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 48, "num_heads": 2}
+ROWS, SOURCE, TARGET, VOCABULARY = 2, 72, 88, 300
+FILLED = 384
+ATTENTIONS = 3
+
+
+class Client(NamedTuple):
+    platform_version: str = "cuda 13000"
+
+
+class Gpu(NamedTuple):
+    platform: str = "gpu"
+    device_kind: str = "NVIDIA H100"
+    client: Client = Client()
+
+
+def objective_on_a_gpu(**settings: object) -> TranslationObjective:
+    model = TransformerConfig(**(SIZES | {"compute_dtype": "bfloat16"} | settings))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_choice, "device_of", lambda mesh: Gpu())
+        mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+        return TranslationObjective(ExperimentConfig(model=model), VOCABULARY, VOCABULARY, mesh)
+
+
+def shapes_of(objective: TranslationObjective) -> tuple:
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return jax.eval_shape(objective.init_params, key), batch_shape(ROWS, SOURCE, TARGET), key
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pretended_cudnn():
+    # JAX asks for its version, which is known only where the GPU is.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91002)
+        yield
+
+
+@pytest.fixture(scope="module")
+def program() -> str:
+    objective = objective_on_a_gpu()
+
+    def loss(params, batch, key):
+        return objective.loss(params, batch, key, hyperparameters_of(objective.config)).loss
+
+    return jax.jit(jax.grad(loss)).trace(*shapes_of(objective)).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def products(program: str) -> list[tuple[list[str], str]]:
+    """Types of the operands and of the result of every matrix product."""
+    found = re.findall(r"stablehlo\.dot_general .*: \((.*)\) -> tensor<(.*)>", program)
+    return [(re.findall(r"tensor<([^>]*)>", operands), result) for operands, result in found]
+
+
+def elements(array: str) -> int:
+    return jnp.prod(jnp.array([int(size) for size in array.split("x")[:-1]])).item()
+
+
+def test_every_product_takes_bfloat16_and_only_gradients_of_parameters_and_biased_sums_are_float32(program):
+    found = products(program)
+    assert len(found) > 30
+    assert all(array.endswith("xbf16") for operands, _ in found for array in operands)
+    wide = {result for _, result in found if result.endswith("xf32")}
+    parameters = {"16x2x8xf32", "2x8x16xf32", "16x48xf32", "48x16xf32", f"{FILLED}x16xf32"}
+    # They get their bias, and are rounded in the same kernel.
+    with_bias = {f"{ROWS}x{length}x{size}xf32" for length in (SOURCE, TARGET) for size in (16, 48)}
+    assert wide <= parameters | with_bias
+    assert parameters <= wide
+
+
+def test_logits_and_their_gradient_are_bfloat16_and_the_vocabulary_whole_tiles(program):
+    logits = [result for _, result in products(program) if f"x{FILLED}x" in result]
+    assert logits == [f"1x{ROWS * TARGET}x{FILLED}xbf16"]
+    # Where the compiler has to write an array down as it is.
+    written = re.findall(r"stablehlo\.optimization_barrier .* : tensor<(.*)>", program)
+    assert f"1x{ROWS * TARGET}x{FILLED}xbf16" in written
+    assert not [array for array in written if array.endswith("xf32") and elements(array) >= ROWS * SOURCE * 16]
+
+
+def test_attention_is_cudnn_with_lengths_and_without_a_mask(program):
+    calls = re.findall(r"custom_call @([\w$]+)", program)
+    assert sorted(call for call in calls if "cudnn" in call) == [
+        *["__cudnn$fmhaSoftmax"] * ATTENTIONS,
+        *["__cudnn$fmhaSoftmaxBackward"] * ATTENTIONS,
+    ]
+    assert len(re.findall("PADDING_CAUSAL", program)) == 2
+    for shape in (f"{SOURCE}x{SOURCE}x", f"{TARGET}x{TARGET}x", f"{TARGET}x{SOURCE}x"):
+        assert shape not in program
+
+
+def test_vectorized_runs_that_share_a_batch_call_it_too():
+    heads = jax.ShapeDtypeStruct((3, ROWS, 2, SOURCE, 8), jnp.bfloat16)
+    segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)
+
+    def total(query, segments):
+        mask = SentenceMask(segments, segments, is_causal=True)
+        heads = CudnnAttention(one_sentence=True)(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
+        return jnp.square(heads.astype(jnp.float32)).sum()
+
+    of_all = jax.jit(jax.vmap(jax.grad(total), in_axes=(0, None)))
+    program = of_all.trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
+    assert len(re.findall(r"custom_call @__cudnn", program)) == 2
+
+
+def test_packed_rows_keep_their_mask():
+    heads = jax.ShapeDtypeStruct((ROWS, 2, SOURCE, 8), jnp.bfloat16)
+    segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)
+
+    def attend(query, segments):
+        mask = SentenceMask(segments, segments)
+        return CudnnAttention()(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
+
+    program = jax.jit(attend).trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
+    assert f"{ROWS}x{SOURCE}x{SOURCE}xi1" in program
+    assert "PADDING" not in program
+
+
+@pytest.mark.parametrize("normalization", ["post", "pre"])
+def test_layers_in_a_loop_hand_on_what_they_take(normalization):
+    objective = objective_on_a_gpu(normalization=normalization, scan_layers=True, attention_backend="einsum")
+    params, batch, _ = shapes_of(objective)
+    factors = jax.eval_shape(
+        lambda params, batch: call(objective.model, params, "factors", *batch, train=False), params, batch
+    )
+    assert factors.hidden.dtype == jnp.bfloat16
