@@ -68,7 +68,8 @@ class RunRecord:
         self._checkpoints, self._counters = run.checkpoints, run.counters
         self._schedule = run.update.schedule(hyperparameters_of(run.config))
         self._interruption = interruption
-        self._is_interrupted = self._is_stopped = False
+        self.is_interrupted = self._is_stopped = False
+        self._saved_at = -1
         self._tokens, self._logged_at = 0.0, 0.0
 
     def notes(self) -> list[str]:
@@ -148,8 +149,12 @@ class RunRecord:
     def at_boundary(self, number: int, state: TrainState, say: Say, *, is_interrupted: bool = False) -> None:
         """Validates ``state`` if it is time to, and saves it. After a signal it saves at once; a resumed run validates first.
 
-        Raises TrainingDiverged when the validation loss is not finite, DataError when the tokenized data are damaged.
+        Called again for one update, it only notes a signal. Raises TrainingDiverged when the validation loss is not finite,
+        DataError when the tokenized data are damaged.
         """
+        if number == self._saved_at:
+            self.is_interrupted = is_interrupted
+            return
         self.data.require_sound()
         score, found = None, None
         is_due = self._is_validated(number)
@@ -162,12 +167,11 @@ class RunRecord:
         self._run.is_validation_due = is_due and found is None
         self._log.sync()
         self._save(state, score)
-        if is_interrupted:
-            self._is_interrupted = True
+        self._saved_at, self.is_interrupted = number, is_interrupted
 
     def reason_to_end(self, number: int) -> str | None:
         """Reason to end before update ``number + 1``; None to continue."""
-        if self._is_interrupted:
+        if self.is_interrupted:
             return "interrupted"
         reason = reason_to_end_of(self._run, number)
         return "stopped" if self._is_stopped and reason != "finished" else reason

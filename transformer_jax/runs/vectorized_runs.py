@@ -100,13 +100,13 @@ class VectorizedRuns:
         """Logs, validates and saves the runs for which it is time; returns the state of those that continue."""
         self._log(number, state, unread)
         for place in self._live():
-            record = self._records[place]
-            if is_interrupted or record.is_boundary(number):
-                with self._ending_if_diverged(place):
-                    own = self._state_of(state, self._group.places.index(place))
-                    record.at_boundary(number, own, self._say(place), is_interrupted=is_interrupted)
-                    if record.reason_to_end(number):
-                        self._end(place, record.conclude(number))
+            if is_interrupted or self._records[place].is_boundary(number):
+                self._conclude_update(place, number, state, is_interrupted=is_interrupted)
+                is_interrupted = is_interrupted or self._records[place].is_interrupted
+        if is_interrupted:
+            # A signal during the validation of one ends all here: they resume together.
+            for place in self._live():
+                self._conclude_update(place, number, state, is_interrupted=True)
         live = self._live()
         if not live or len(live) > len(self._group.places) // 2:
             return state
@@ -138,6 +138,15 @@ class VectorizedRuns:
         if lines:
             losses, rates = zip(*lines, strict=True)
             self._progress.show(number, sum(losses) / len(lines), sum(rates))
+
+    def _conclude_update(self, place: int, number: int, state: PyTree, *, is_interrupted: bool) -> None:
+        """Validates and saves one run, and ends it if it is time to."""
+        record = self._records[place]
+        with self._ending_if_diverged(place):
+            own = self._state_of(state, self._group.places.index(place))
+            record.at_boundary(number, own, self._say(place), is_interrupted=is_interrupted)
+            if record.reason_to_end(number):
+                self._end(place, record.conclude(number))
 
     def _group_of(self, places: list[int], number: int) -> Group:
         update = self._program.update_of(len(places))
