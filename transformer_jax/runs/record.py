@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -42,7 +43,7 @@ Say = Callable[[str], None]
 class PreparedRun:
     """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
 
-    ``num_records`` were logged before its checkpoint.
+    ``num_records`` were logged before its checkpoint. ``origin``: where its settings come from, for ``run.json``.
     ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
     """
 
@@ -59,6 +60,7 @@ class PreparedRun:
     should_stop: ShouldStop | None = None
     num_records: int = 0
     callback: Callback = Callback()  # noqa: RUF009  # it has no state
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -268,7 +270,7 @@ def _describe_run(run: PreparedRun, report: DataReport) -> None:
     write_json(directory.data_report, report.content)
     devices = [str(device) for device in run.update.mesh.devices.flat]
     parameters = count_parameters(run.update.state_shapes.params)
-    directory.write_run(devices, run.config.seed, parameters, **run.initial.origin())
+    directory.write_run(devices, run.config.seed, parameters, **run.initial.origin(), **run.origin)
 
 
 def _progress(run: PreparedRun, num_records: int) -> Progress:
