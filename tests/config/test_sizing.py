@@ -21,7 +21,9 @@ def test_without_time_the_smallest_model_is_trained_for_what_there_is_or_nothing
     plan = plan_of(Corpus(10**7, 25), 200, FLOPS)
     assert plan.size == SIZES[0]
     assert plan.seconds <= 202
-    with pytest.raises(ConfigError, match=r"--budget: 30 s do not pay start-up, compilation and 20 updates here; give \dm"):
+    with pytest.raises(
+        ConfigError, match=r"--budget: 30 s do not pay start-up, compilation and 20 updates here; give \dm"
+    ):
         plan_of(Corpus(10**7, 25), 30, FLOPS)
     # What the message advises is enough.
     assert plan_of(Corpus(10**7, 25), 180, FLOPS).updates >= 20

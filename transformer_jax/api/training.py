@@ -15,6 +15,7 @@ from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.sizing import sized
 from transformer_jax.runs.train import run_training
+from transformer_jax.runtime.distributed import say
 
 
 def train(
@@ -40,7 +41,7 @@ def train(
         values = to_dict(config) if isinstance(config, ExperimentConfig) else config
         found = sized(values, [(key, str(value)) for key, value in (settings or {}).items()], str(workdir), budget)
         if found.remark:
-            print(found.remark, file=sys.stderr)
+            say(found.remark, file=sys.stderr)
         resolved = replace(found.config, init=found.config.init.absolute(), data=found.config.data.absolute())
         require_same_run(resolved, str(workdir))
         resolved = with_recorded_init(resolved, str(workdir))

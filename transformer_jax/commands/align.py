@@ -10,11 +10,16 @@ target_n and word_weights_n [target words, source words]. Gold has a pair a line
 """
 
 import io
+import sys
+import time
+from collections.abc import Callable
 
 from absl import flags
 
-from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.commands.run_flags import define_run_flags, require_attention, require_task, run_config
 from transformer_jax.config import ConfigError, DataError
+
+SECONDS_BETWEEN_LINES = 5.0
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -52,7 +57,12 @@ def run(values: flags.FlagValues) -> int:
     )
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
 
+    require_task(values.workdir, "translation")
+    require_attention(config, "cross", values.layer, values.head)
     sources, targets = (list(read_lines(Path(name))) for name in (values.source, values.target))
+    if len(sources) != len(targets):
+        counts = f"{values.source} has {len(sources):,} lines but {values.target} has {len(targets):,}"
+        raise DataError(f"{counts}; line n of one must translate line n of the other")
     gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word) if values.gold else None
     if gold is not None and len(gold) != len(sources):
         raise DataError(f"{values.gold}: {len(gold)} lines but {len(sources)} sentences; line i is for pair i")
@@ -68,7 +78,9 @@ def run(values: flags.FlagValues) -> int:
 
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)
+    alignments = soft_alignments(
+        trained, sources, targets, layer=values.layer, head=values.head, show=_shown_of(len(sources))
+    )
     links = [best_links(each.word_weights) for each in alignments]
     if gold is not None:
         require_words(gold, [each.word_weights.shape for each in alignments], values.gold)
@@ -93,3 +105,16 @@ def run(values: flags.FlagValues) -> int:
         print(text_table(rows))
     print(f"{stem}.pharaoh\n{stem}.npz")
     return 0
+
+
+def _shown_of(total: int) -> Callable[[int], None]:
+    """Says on stderr, every few seconds, how many pairs are aligned."""
+    last = time.monotonic()
+
+    def show(done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"aligned {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    return show

@@ -81,8 +81,8 @@ TEXTS = {
     "tpu": "kubernetes, tpu-vm: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4",
     "image": "kubernetes, trainjob, skypilot: a container image with transformer-jax in it",
     "namespace": "kubernetes, trainjob: namespace",
-    "volume_claim": "kubernetes, trainjob: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; skypilot: "
-    "a volume of SkyPilot",
+    "volume_claim": "kubernetes, trainjob: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; "
+    "skypilot: a volume",
     "gpu_type": "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100",
     "zone": "tpu-vm: zone",
     "project": "tpu-vm: project; gcloud's own when left out",
@@ -136,7 +136,7 @@ def run(values: flags.FlagValues) -> int:
     if values.output is None:
         print(content, end="")
         return 0
-    write_whole(Path(values.output), content, is_private=has_secret)
+    write_whole(Path(values.output).expanduser(), content, is_private=has_secret)
     print(f"written; start it with: {launcher.start} {values.output}", file=sys.stderr)
     return 0
 

@@ -87,7 +87,9 @@ def run(values: flags.FlagValues) -> int:
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
     from transformer_jax.runs.sizing import sized
 
-    found = sized(required_config(values), overrides_of(values), values.workdir, values.budget, is_alone=not values.distributed)
+    found = sized(
+        required_config(values), overrides_of(values), values.workdir, values.budget, is_alone=not values.distributed
+    )
     if found.remark:
         print(found.remark, file=sys.stderr)
     config = replace(found.config, init=found.config.init.absolute(), data=found.config.data.absolute())
@@ -108,8 +110,10 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     """
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.runs.trackers import require_libraries
     from transformer_jax.runtime.atomic_files import require_writable
 
+    require_libraries(config)
     require_writable(RunDirectory(workdir).path, "--workdir")
     if is_alone:
         with RunDirectory(workdir).locked():

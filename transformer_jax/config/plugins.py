@@ -71,4 +71,6 @@ def load_installed_plugins() -> None:
             entry_point.load()
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            raise ConfigError(f"plugin {entry_point.name} ({entry_point.value}) fails: {problem}; mend or uninstall it") from error
+            raise ConfigError(
+                f"plugin {entry_point.name} ({entry_point.value}) fails: {problem}; mend or uninstall it"
+            ) from error

@@ -94,7 +94,9 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
         block, _, name = key.partition(".")
         if not (key.startswith(USABLE) or (block == "data" and name in PLACES_OF_DATA)):
             places = ", ".join(f"data.{place}" for place in PLACES_OF_DATA)
-            raise ConfigError(f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {places} can change")
+            raise ConfigError(
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {places} can change"
+            )
     return config
 
 

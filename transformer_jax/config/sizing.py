@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 from transformer_jax.config.errors import ConfigError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# Measured with the recipe text on two cores of an AMD EPYC (Zen 4): the speed of updates as a part of that of the matrix products
-# of ``Machine``; the floating-point operations, at that speed, of start-up and compilation, and of a validation of 200 sentences
-# for each parameter; and what batches and checkpoints leave of the time.
-EFFICIENCY, START_UP, VALIDATION, SHARE_OF_UPDATES = 0.5, 9e12, 3e4, 0.95
+# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates as a part of that of
+# small matrix products, and at that speed the floating-point operations of start-up and compilation and, for each parameter,
+# of a validation; what validations may take of the time, and what they, batches and checkpoints leave of it for updates.
+EFFICIENCY, START_UP, VALIDATION = 0.55, 5e12, 1e5
+SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
 FEWEST_EPOCHS, MOST_EPOCHS, FEWEST_UPDATES = 5, 40, 20
 TOKENS_PER_WORD = 1.4
-VALIDATIONS, FEWEST_BETWEEN = 8, 50
+FEWEST_VALIDATIONS, MOST_VALIDATIONS, FEWEST_BETWEEN = 2, 8, 50
 
 
 class Corpus(NamedTuple):
@@ -73,10 +74,11 @@ class Plan(NamedTuple):
     updates: int
     seconds: float
     epochs: float
+    validations: int = MOST_VALIDATIONS
 
     def settings(self) -> dict[str, Any]:
         """The settings that follow, by dotted key."""
-        size, every = self.size, max(self.updates // VALIDATIONS, min(self.updates, FEWEST_BETWEEN))
+        size, every = self.size, max(self.updates // self.validations, min(self.updates, FEWEST_BETWEEN))
         return {
             "tokenizer.vocabulary_size": size.vocabulary,
             "batching.tokens_per_update": size.tokens_per_update,
@@ -136,12 +138,7 @@ def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping
     chosen = (affordable or plans[:1])[-1]
     length = (stated or {}).get("training.num_updates")
     if length:
-        return Plan(
-            chosen.size,
-            length,
-            _seconds(chosen.size, length, EFFICIENCY * flops),
-            length * chosen.size.tokens_per_update / corpus.tokens,
-        )
+        return _plan(chosen.size, length, corpus, EFFICIENCY * flops)
     if chosen.updates < FEWEST_UPDATES:
         least = _seconds(chosen.size, FEWEST_UPDATES, EFFICIENCY * flops)
         raise ConfigError(
@@ -152,17 +149,22 @@ def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping
 
 
 def _planned(size: Size, corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
-    per_epoch = corpus.tokens / size.tokens_per_update
-    fixed = _seconds(size, 0, speed)
-    paid = (budget_seconds - fixed) / (_seconds(size, 1, speed) - fixed)
-    updates = max(int(min(paid, max(MOST_EPOCHS * per_epoch, FEWEST_UPDATES))), 0)
-    return Plan(size, updates, _seconds(size, updates, speed), updates / per_epoch)
+    start = _seconds(size, 0, speed)
+    paid = (budget_seconds - start) / (_seconds(size, 1, speed) - start)
+    most = max(MOST_EPOCHS * corpus.tokens / size.tokens_per_update, FEWEST_UPDATES)
+    return _plan(size, max(int(min(paid, most)), 0), corpus, speed)
+
+
+def _plan(size: Size, updates: int, corpus: Corpus, speed: float) -> Plan:
+    seconds = _seconds(size, updates, speed)
+    affordable = int(SHARE_OF_VALIDATIONS * seconds * speed / (VALIDATION * size.parameters))
+    validations = min(max(affordable, FEWEST_VALIDATIONS), MOST_VALIDATIONS)
+    return Plan(size, updates, seconds, updates * size.tokens_per_update / corpus.tokens, validations)
 
 
 def _seconds(size: Size, updates: int, speed: float) -> float:
-    """Of start-up, validations and updates, at ``speed`` floating-point operations per second."""
-    fixed = START_UP + VALIDATIONS * VALIDATION * size.parameters
-    return (fixed + updates * 6 * size.parameters * size.tokens_per_update / SHARE_OF_UPDATES) / speed
+    """Of start-up and so many updates with their validations, at ``speed`` floating-point operations per second."""
+    return (START_UP + updates * 6 * size.parameters * size.tokens_per_update / SHARE_OF_UPDATES) / speed
 
 
 def _with_stated(size: Size, stated: Mapping[str, Any]) -> Size:

@@ -12,7 +12,7 @@ CHECKED_DOCUMENTS = 200_000
 
 
 def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = False) -> None:
-    """Raises DataError when there is no such split, or it cannot be read: its first example, or where ``is_whole`` every line of
+    """Raises DataError when there is no such split, or its first example cannot be read; where ``is_whole`` every line of
     parallel text, or many documents.
     """
     name = config.data.split_name(split)

@@ -5,7 +5,7 @@ from collections import deque
 from pathlib import Path
 
 from transformer_jax.config import DataError
-from transformer_jax.data.text_files import TextCorpus, raw_blocks
+from transformer_jax.data.text_files import TextCorpus, raw_blocks, read_lines
 
 
 def require_sound(corpus: TextCorpus, split: str) -> None:
@@ -18,6 +18,14 @@ def require_sound(corpus: TextCorpus, split: str) -> None:
     counts = {_lines_of_text(path) for path in files}
     if len(files) == 1 or len(counts) > 1 or None in counts:
         deque(corpus.pairs(split), maxlen=0)
+
+
+def require_text(path: Path) -> int:
+    """The number of lines of a file; raises DataError, with file and line, unless ``read_lines`` can read all of them."""
+    lines = _lines_of_text(path)
+    if lines is None or next(read_lines(path), None) is None:
+        return sum(1 for _ in read_lines(path))
+    return lines
 
 
 def _lines_of_text(path: Path) -> int | None:

@@ -62,11 +62,11 @@ def check_sentence(raw: bytes, where: str) -> str:
 def raw_lines(path: Path) -> Iterator[bytes]:
     """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: concatenated, all of its bytes.
 
-    Raises DataError when it cannot be read, or is damaged.
+    ``~`` at the start of the path is the home folder. Raises DataError when it cannot be read, or is damaged.
     """
     line_number = 0
     try:
-        opened = _OPENERS.get(path.suffix, open)(path, "rb")
+        opened = _OPENERS.get(path.suffix, open)(path.expanduser(), "rb")
         with opened, io.BufferedReader(opened, 1 << 20) as stream:
             for line in stream:
                 yield line
@@ -84,7 +84,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 def raw_blocks(path: Path) -> Iterator[bytes]:
     """The bytes of such a file in large blocks; raises DataError as ``raw_lines`` does."""
     try:
-        with _OPENERS.get(path.suffix, open)(path, "rb") as stream:
+        with _OPENERS.get(path.suffix, open)(path.expanduser(), "rb") as stream:
             yield from iter(partial(stream.read, _READ_AT_ONCE), b"")
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None

@@ -2,8 +2,9 @@
 
 From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot tells every node the addresses of all, their
 number and its rank; JAX's three variables follow from them. As a managed job (``sky jobs launch``) a task whose spot machines
-are taken is started again elsewhere, and the run resumes from the disk that all see: a volume (``sky volumes apply``; Kubernetes
-and RunPod), or where a cloud has none one that ``setup`` mounts, such as NFS. A bucket is none: mounted ones do not append to files.
+are taken is started again elsewhere, and the run resumes from the disk that all see: a volume (``sky volumes apply``;
+Kubernetes and RunPod), or where a cloud has none one that ``setup`` mounts, such as NFS. A mounted bucket is none: its files
+cannot be appended to.
 """
 
 import shlex
@@ -40,8 +41,8 @@ class SkyPilotSettings:
             raise ConfigError("--gpu_type, --gpus_per_node: belong together, such as --gpu_type=H100 --gpus_per_node=8")
         if not (self.volume_claim or self.setup):
             raise ConfigError(
-                "--volume_claim: is missing; without a volume of SkyPilot (sky volumes ls) the run lies on the disk of a machine "
-                "and ends with it; or mount a disk that all nodes see in --setup"
+                "--volume_claim: is missing; without a volume (sky volumes ls) the run lies on the disk of a machine and ends "
+                "with it; or mount a disk that all nodes see in --setup"
             )
         if not self.mount_path.startswith("/"):
             raise ConfigError(f"--mount_path: {self.mount_path} must begin with /")

@@ -1,8 +1,9 @@
 """A TrainJob of Kubeflow Trainer for a run.
 
 From the API of Kubeflow Trainer 2.2 (trainer.kubeflow.org/v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go), the first
-with a runtime for JAX, ``jax-distributed``, and with ``runtimePatches``, of which this one mounts the shared disk. The runtime
-sets JAX's three variables that say which process is which; pods are those of its replicated job ``node``. A sweep, whose workers need not know each other, is better launched as a plain Job (``launch kubernetes``).
+with a runtime for JAX, ``jax-distributed``, and with ``runtimePatches``, one of which mounts the shared disk here. The runtime
+sets JAX's three variables that say which process is which; pods are those of its replicated job ``node``. A sweep, whose
+workers need not know each other, is better launched as a plain Job (``launch kubernetes``).
 """
 
 import shlex

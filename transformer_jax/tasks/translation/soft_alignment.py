@@ -1,6 +1,6 @@
 """Attention from the words of a given translation to the source words, by a trained model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -35,13 +35,21 @@ class SoftAlignment(NamedTuple):
 
 
 def soft_alignments(
-    trained: TrainedRun, sources: Sequence[str], targets: Sequence[str], *, layer: int = 0, head: int = 0
+    trained: TrainedRun,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    layer: int = 0,
+    head: int = 0,
+    show: Callable[[int], None] = lambda done: None,
 ) -> list[SoftAlignment]:
     """Teacher-forced cross attention of every pair, in order.
 
     ``layer`` and ``head`` count from 1; layer -1 is the mean of all. Layer 0 is the last but one, where there is more than
-    one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of
-    sentences differ or one is too long, ConfigError when there is no such layer or head.
+    one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. ``show`` receives the number of pairs
+    that are done.
+
+    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
     pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
     source_lengths, target_lengths = pairs.lengths
@@ -53,6 +61,7 @@ def soft_alignments(
         found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
         for row, pair in enumerate(chosen):
             weights[pair] = found[row, : target_lengths[pair], : source_lengths[pair]]
+        show(len(weights))
     return [_described(weights[pair], sources[pair], targets[pair], trained.tokenizers) for pair in range(len(sources))]
 
 
