@@ -31,7 +31,9 @@ def test_any_text_is_scored_against_several_references(run, tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert (report["scores"]["num_references"], report["num_sentences"]) == (2, 2)
     assert report["loss"] > 0
-    assert (tmp_path / "evaluation-in.en-30.txt").read_text().count("\n") == 2
+    assert report["references"] == [["a b c d e b a", "x"], ["y", "a b c d e d c"]]
+    (text,) = tmp_path.glob("evaluation-text-in.en-*-30.txt")
+    assert text.read_text().count("\n") == 2
 
 
 def test_output_that_ends_in_gz_is_compressed(run, tmp_path):

@@ -10,7 +10,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates as a part of that of
 # small matrix products, and at that speed the floating-point operations of start-up and compilation and, for each parameter,
 # of a validation; what validations may take of the time, and what they, batches and checkpoints leave of it for updates.
-EFFICIENCY, START_UP, VALIDATION = 0.55, 5e12, 1e5
+EFFICIENCY, START_UP, VALIDATION = 0.55, 6e12, 1e5
 SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
 FEWEST_EPOCHS, MOST_EPOCHS, FEWEST_UPDATES = 5, 40, 20
 TOKENS_PER_WORD = 1.4
