@@ -4,9 +4,9 @@
     transformer-jax evaluate --workdir=runs/m30k --split=test
 
 The folder holds train, val and test_2016 as .en and .de files, plain or gzipped; get them from
-https://github.com/multi30k/dataset (data/task1/raw). Validations decode 200 of the 1,014 validation sentences, greedily: a second
-of two cores each, and half a minute once to compile, which the cache keeps; --config.training.validation_sentences=0 --config.training.validation_beam_width=0 decodes
-all of them with the beam.
+https://github.com/multi30k/dataset (data/task1/raw). Validations decode 200 of the 1,014 validation sentences, greedily: a
+second of two cores each, and once half a minute to compile, which the cache keeps. To decode all of them with the beam:
+--config.training.validation_sentences=0 --config.training.validation_beam_width=0.
 """
 
 from ml_collections import ConfigDict

@@ -2,6 +2,7 @@
 
 import base64
 from html import escape
+from pathlib import Path
 
 from transformer_jax.analysis.document import Document, Picture, Table
 
@@ -22,6 +23,7 @@ td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 h1, h2, p { overflow-wrap: anywhere; }
 td:first-child { font-weight: 600; min-width: 0; }
 tbody tr:nth-child(even) { background: #f7f9fa; }
+a { color: #1b5a8a; }
 img { max-width: 100%; height: auto; }
 """
 
@@ -40,7 +42,8 @@ def to_html(document: Document) -> str:
 def _block(block: str | Table | Picture) -> str:
     if isinstance(block, Picture):
         content = base64.b64encode(block.png).decode("ascii")
-        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">'
+        caption = f"\n<p>{escape(block.caption)}</p>" if block.caption else ""
+        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">{caption}'
     if isinstance(block, Table):
         rows = "\n".join(_row(block, row, "td") for row in block.rows)
         head = _row(block, block.headings, "th")
@@ -50,6 +53,17 @@ def _block(block: str | Table | Picture) -> str:
 
 def _row(table: Table, cells: tuple[str, ...], tag: str) -> str:
     kinds = [' class="text"' if table.is_text(column) else "" for column in range(len(cells))]
+    written = [
+        _link(cell) if tag == "td" and number in table.linked else escape(cell) for number, cell in enumerate(cells)
+    ]
+    return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in zip(kinds, written, strict=True))}</tr>"
+
+
+def _link(cell: str) -> str:
+    """A path that is there, as a link to it; any other text as it is."""
+    path = Path(cell)
     return (
-        f"<tr>{''.join(f'<{tag}{kind}>{escape(cell)}</{tag}>' for kind, cell in zip(kinds, cells, strict=True))}</tr>"
+        f'<a href="{escape(path.as_uri())}">{escape(cell)}</a>'
+        if path.is_absolute() and path.exists()
+        else escape(cell)
     )

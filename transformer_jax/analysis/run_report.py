@@ -76,6 +76,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         ("run", "best checkpoint", "folder"),
         tuple((run.name, _written("{:,}", run.best_step), str(run.best_checkpoint or "none yet")) for run in runs),
         of_text=frozenset({0, 2}),
+        linked=frozenset({2}),
     )
     sections = [
         Section("Results", (results_table(runs), *different_text(runs), MEANING)),

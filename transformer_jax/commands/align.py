@@ -12,7 +12,8 @@ target_n and word_weights_n [target words, source words]. Gold has a pair a line
 import io
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -47,12 +48,10 @@ def run(values: flags.FlagValues) -> int:
 
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.evaluation.word_alignment import (
         best_links,
         read_gold,
         require_words,
-        score_alignments,
         to_pharaoh,
     )
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
@@ -95,16 +94,23 @@ def run(values: flags.FlagValues) -> int:
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     write_whole(Path(f"{stem}.npz"), packed.getvalue())
     if gold is not None:
-        scores = score_alignments(links, gold)
-        rows = [
-            ("alignment error rate", f"{scores.error_rate:.3f}", "1 - (|A and S| + |A and P|) / (|A| + |S|)"),
-            ("precision", f"{scores.precision:.3f}", "of possible links"),
-            ("recall", f"{scores.recall:.3f}", "of sure links"),
-            ("links", f"{scores.num_links:,}", f"in {scores.num_sentences:,} pairs"),
-        ]
-        print(text_table(rows))
+        print(_scores_table(links, gold))
     print(f"{stem}.pharaoh\n{stem}.npz")
     return 0
+
+
+def _scores_table(links: Sequence[set[tuple[int, int]]], gold: Sequence[Any]) -> str:
+    from transformer_jax.evaluation.text_table import text_table
+    from transformer_jax.evaluation.word_alignment import score_alignments
+
+    scores = score_alignments(links, gold)
+    rows = [
+        ("alignment error rate", f"{scores.error_rate:.3f}", "1 - (|A and S| + |A and P|) / (|A| + |S|)"),
+        ("precision", f"{scores.precision:.3f}", "of possible links"),
+        ("recall", f"{scores.recall:.3f}", "of sure links"),
+        ("links", f"{scores.num_links:,}", f"in {scores.num_sentences:,} pairs"),
+    ]
+    return text_table(rows)
 
 
 def _shown_of(total: int) -> Callable[[int], None]:

@@ -59,7 +59,8 @@ def _describe(flag: flags.Flag) -> tuple[str, str]:
         return name, meaning
     written = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_placeholder(flag)}"
     default = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
-    meaning = " ".join(str(flag.help).split())
+    # absl adds that the flag can be repeated.
+    meaning = " ".join(str(flag.help).partition(";\n    repeat this")[0].split())
     # absl writes the choices of an enum once more in front of the meaning.
     return written, meaning.removeprefix(f"<{_placeholder(flag)}>: ") + default
 

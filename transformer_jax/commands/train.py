@@ -114,16 +114,16 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     from transformer_jax.runtime.atomic_files import require_writable
 
     require_libraries(config)
+    if config.data.source == "text":
+        needed = ["train", *["validation"] * bool(config.training.evaluate_every)]
+        named = [split for split in ("validation", "test") if getattr(config.data, split, "")]
+        for split in dict.fromkeys([*needed, *named]):
+            require_readable(config, split, is_whole=True)
+    # The folder comes last: a run that is refused leaves none.
     require_writable(RunDirectory(workdir).path, "--workdir")
     if is_alone:
         with RunDirectory(workdir).locked():
             pass
-    if config.data.source != "text":
-        return
-    needed = ["train", *["validation"] * bool(config.training.evaluate_every)]
-    named = [split for split in ("validation", "test") if getattr(config.data, split, "")]
-    for split in dict.fromkeys([*needed, *named]):
-        require_readable(config, split, is_whole=True)
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
