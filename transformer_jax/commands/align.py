@@ -99,7 +99,7 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def _scores_table(links: Sequence[set[tuple[int, int]]], gold: Sequence[Any]) -> str:
+def _scores_table(links: Sequence[frozenset[tuple[int, int]]], gold: Sequence[Any]) -> str:
     from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.evaluation.word_alignment import score_alignments
 
