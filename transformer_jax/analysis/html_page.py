@@ -21,7 +21,7 @@ th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom;
 th.text, td.text { text-align: left; }
 td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 h1, h2, p { overflow-wrap: anywhere; }
-td:first-child { font-weight: 600; min-width: 0; }
+td:first-child { font-weight: 600; min-width: 0; overflow-wrap: break-word; }
 tbody tr:nth-child(even) { background: #f7f9fa; }
 a { color: #1b5a8a; }
 img { max-width: 100%; height: auto; }
