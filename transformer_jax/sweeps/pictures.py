@@ -92,12 +92,20 @@ def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options:
 def _in_house_style(figure: Any) -> None:
     """The fonts, colors and frame of the other plots, for one that Optuna drew."""
     figure.set_facecolor("white")
-    for number, axes in enumerate(figure.axes):
+    is_alone = len(figure.axes) == 1
+    for axes in figure.axes:
         axes.set_facecolor("white")
-        labels = axes.get_xlabel(), axes.get_ylabel()
-        axes.set_title(axes.get_title(), loc="center", fontproperties=canvas.font(11, weight="bold"), color=canvas.INK)
-        canvas.style_axes(axes, *labels)
-        axes.grid(visible=number == 0, color=canvas.HAIRLINE, linewidth=0.5)
+        title = axes.get_title() or axes.get_title(loc="left")
+        axes.set_title("")
+        axes.set_title(title, loc="left", fontproperties=canvas.font(11, weight="bold"), color=canvas.INK)
+        shown = {side: spine.get_visible() for side, spine in axes.spines.items()}
+        canvas.style_axes(axes, axes.get_xlabel(), axes.get_ylabel())
+        axes.grid(visible=is_alone)
+        for side, spine in axes.spines.items():
+            # Of several axes each has its scale on a side of its own.
+            spine.set_visible(spine.get_visible() if is_alone else shown[side])
+        if axes.get_legend():
+            axes.legend(prop=canvas.font(8), frameon=False, labelcolor=canvas.INK, loc="best")
 
 
 def _equal_values(done: Sequence[FrozenTrial], metric: str) -> str:
