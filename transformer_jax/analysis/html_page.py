@@ -17,7 +17,7 @@ p { margin: .5rem 0; color: #3d4b58; max-width: 50rem; }
 table { border-collapse: collapse; font-size: .88rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .65rem; text-align: right; vertical-align: top; white-space: nowrap;
   border-bottom: 1px solid #dfe4e9; }
-th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; }
+th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; white-space: normal; }
 th.text, td.text { text-align: left; }
 td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 h1, h2, p { overflow-wrap: anywhere; }
@@ -25,6 +25,13 @@ td:first-child { font-weight: 600; min-width: 0; overflow-wrap: break-word; }
 tbody tr:nth-child(even) { background: #f7f9fa; }
 a { color: #1b5a8a; }
 img { max-width: 100%; height: auto; }
+@media (max-width: 600px) {
+  body { margin: 1rem auto; padding: 0 .6rem; }
+  table { font-size: .72rem; }
+  th, td { padding: .25rem .3rem; white-space: normal; }
+  td.text { min-width: 4rem; }
+  th { overflow-wrap: anywhere; }
+}
 """
 
 

@@ -39,7 +39,7 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
 
 
 def hidden_curves(runs: Sequence[RunSummary], keys: Sequence[str]) -> list[str]:
-    """A sentence for each run whose curves are those of an earlier one, which hides them."""
+    """A sentence for each run whose curves are those of an earlier one, over which they are drawn."""
     seen: dict[tuple[object, ...], str] = {}
     hidden = []
     for run in runs:
@@ -47,7 +47,7 @@ def hidden_curves(runs: Sequence[RunSummary], keys: Sequence[str]) -> list[str]:
         measured = tuple((each["step"], *(each.get(key) for key in keys)) for each in records)
         curves = tuple(each for each in measured if any(value is not None for value in each[1:]))
         other = seen.setdefault(curves, run.name) if curves else run.name
-        hidden += [f"{run.name} has the curves of {other}, which hide its own."] if other != run.name else []
+        hidden += [f"{run.name} has the curves of {other} and hides them."] if other != run.name else []
     return hidden
 
 
