@@ -70,7 +70,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         (["translate", str(run), f"--input={tmp_path}/bad"], "bad, line 2: invalid UTF-8"),
         (["align", str(run), f"--source={tmp_path}/good", f"--target={tmp_path}/one"], "good has 2 lines but"),
         (["attention", str(run), "--text=a", "--layer=9"], "--layer: 9 is more than the 1 of the model"),
-        (["attention", str(run), "--text=a", "--head=9"], "--head: 9 is more than the 2 of a layer"),
+        (["attention", str(run), "--text=a", "--head=9"], "--head: 9 is more than the 2 heads of a layer"),
         (
             ["train", "--config=quickstart", "--config.training.trackers=absent", f"--workdir={tmp_path}/t"],
             "training.trackers: 'absent' is not one of",

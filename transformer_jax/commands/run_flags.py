@@ -93,7 +93,7 @@ def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int
     if layer > layers:
         raise ConfigError(f"--layer: {layer} is more than the {layers} of the model")
     if head > heads:
-        raise ConfigError(f"--head: {head} is more than the {heads} of a layer")
+        raise ConfigError(f"--head: {head} is more than the {heads} heads of a layer")
 
 
 def require_task(workdir: str, task: str) -> None:
