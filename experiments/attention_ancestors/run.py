@@ -121,6 +121,7 @@ def finished_model(name: str, budget: dict, arguments: argparse.Namespace) -> di
     run = workdir(name, arguments)
     every = math.ceil(budget["updates"] / EVALUATIONS)
     settings = {"training.num_updates": budget["updates"], "training.evaluate_every": every}
+    settings |= {"training.validation_sentences": 0, "training.validation_beam_width": 0}
     train(name, run, arguments, settings | {"training.checkpoint_every": every})
     reports = sorted(run.glob("evaluation-test_2016-*.json"), key=modified)
     if not reports or modified(reports[-1]) < modified(run / "checkpoints"):

@@ -32,4 +32,6 @@ def get_sweep() -> Sweep:
         for pairs, (split, pieces, updates, dropout) in SIZES.items()
         for name, file in (("random", ""), ("vectors", VECTORS))
     }
-    return Sweep(config="configs/multi30k.py:tiny_minutes", overrides={"data.seed": 0}, rows=rows, seeds=(1, 2, 3))
+    whole = {"training.validation_sentences": 0, "training.validation_beam_width": 0}
+    overrides = {"data.seed": 0, **whole}
+    return Sweep(config="configs/multi30k.py:tiny_minutes", overrides=overrides, rows=rows, seeds=(1, 2, 3))

@@ -14,6 +14,7 @@ SMALL_BUDGET = {
     # The table translates the whole split afterwards.
     "training.evaluate_every": 800,
     "training.validation_sentences": 128,
+    "training.validation_beam_width": 0,
     "training.checkpoint_every": 200,
     "training.keep_last": 1,
     "decoding.beam_width": 4,

@@ -45,6 +45,8 @@ def get_sweep(variant: str) -> Sweep:
     """The search on the first 256 validation sentences, or old and new with three seeds on all of them."""
     if variant == "search":
         often = {"training.evaluate_every": 200, "training.validation_sentences": 256}
+        often["training.validation_beam_width"] = 0
         return Sweep(config=RECIPE, overrides=often, space=SPACE, sampler="tpe", pruner="median", trials=20)
     rows = {"before": BEFORE, "found": FOUND}
-    return Sweep(config=RECIPE, overrides={"data.seed": 0}, rows=rows, seeds=(1, 2, 3))
+    whole = {"training.validation_sentences": 0, "training.validation_beam_width": 0}
+    return Sweep(config=RECIPE, overrides={"data.seed": 0, **whole}, rows=rows, seeds=(1, 2, 3))

@@ -31,7 +31,9 @@ def test_any_text_is_scored_against_several_references(run, tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert (report["scores"]["num_references"], report["num_sentences"]) == (2, 2)
     assert report["loss"] > 0
-    assert (tmp_path / "evaluation-in.en-30.txt").read_text().count("\n") == 2
+    assert report["references"] == [["a b c d e b a", "x"], ["y", "a b c d e d c"]]
+    (text,) = tmp_path.glob("evaluation-text-in.en-*-30.txt")
+    assert text.read_text().count("\n") == 2
 
 
 def test_output_that_ends_in_gz_is_compressed(run, tmp_path):
@@ -58,11 +60,21 @@ assert "jax" not in sys.modules
 def test_mistakes_are_found_before_jax_starts(run, tmp_path):
     (tmp_path / "bad").write_bytes(b"good\n\xff\n")
     (tmp_path / "good").write_text("a\nb\n")
+    (tmp_path / "one").write_text("a\n")
     mistakes = [
         (["evaluate", str(run), "--split=tset"], "no split 'tset'"),
         (["evaluate", str(run), "--checkpoint=400"], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
         (["translate", str(run), f"--input={tmp_path}/none"], "none: cannot be read: No such file"),
-        (["translate", str(run), f"--output={tmp_path}/bad/out"], "bad/out: No such file"),
+        (["translate", str(run), f"--output={tmp_path}/bad/out"], "bad/out cannot be written: Not a directory"),
+        (["translate", str(run), f"--output={tmp_path}"], "is a folder; give a file"),
+        (["translate", str(run), f"--input={tmp_path}/bad"], "bad, line 2: invalid UTF-8"),
+        (["align", str(run), f"--source={tmp_path}/good", f"--target={tmp_path}/one"], "good has 2 lines but"),
+        (["attention", str(run), "--text=a", "--layer=9"], "--layer: 9 is more than the 1 of the model"),
+        (["attention", str(run), "--text=a", "--head=9"], "--head: 9 is more than the 2 heads of a layer"),
+        (
+            ["train", "--config=quickstart", "--config.training.trackers=absent", f"--workdir={tmp_path}/t"],
+            "training.trackers: 'absent' is not one of",
+        ),
         (["align", str(run), f"--source={tmp_path}/bad", f"--target={tmp_path}/good"], "bad, line 2: invalid UTF-8"),
         (["attention", str(run), "--text=a", "--output=a.gif"], "--output: must end in .png, .pdf, .svg (got a.gif)"),
         (

@@ -94,7 +94,7 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
 
 def test_errors_speak_python(trained, tmp_path):
     for call, message in (
-        (lambda: transformer_jax.load(tmp_path / "none"), "^workdir: .*none does not exist"),
+        (lambda: transformer_jax.load(tmp_path / "none"), "^path: .*none does not exist"),
         (lambda: transformer_jax.load(trained.path, 5), "no checkpoint '5'"),
         (lambda: transformer_jax.load(trained.path, settings={"model.d_ff": 8}), "^model.d_ff: the trained model has"),
         (lambda: trained.generate("a"), r"generate\(\) takes task=language_model"),

@@ -4,50 +4,61 @@ import json
 
 import pytest
 
-from transformer_jax.commands import sizing, train
-from transformer_jax.commands.flag_parsing import parse_flags
-from transformer_jax.commands.sizing import sized_config
 from transformer_jax.config import ConfigError, to_json
+from transformer_jax.config.overrides import joined_files
+from transformer_jax.runs import sizing
+from transformer_jax.runs.sizing import sized as sized_config
 
 
 @pytest.fixture
 def sized(tmp_path, monkeypatch):
-    """The settings and the remark for these flags, for a corpus of 3,000 pairs on a machine of 100 GFLOP/s."""
+    """The settings and the remark for these flags, for a corpus of 3,000 pairs on a machine of 200 GFLOP/s."""
     for language in ("en", "de"):
         (tmp_path / f"t.{language}").write_text("".join(f"a b c {number}\n" for number in range(3000)))
-    monkeypatch.setattr(sizing, "_flops", lambda: 1e11)
+    monkeypatch.setattr(sizing, "flops_here", lambda: 2e11)
 
-    def choose(*flags: str):
-        text = ["--config=text", f"--config.data.train={tmp_path}/t.en", f"--config.data.train={tmp_path}/t.de"]
-        return sized_config(parse_flags(train.define_flags, [*text, f"--workdir={tmp_path}/run", *flags]))
+    def choose(*settings: str, budget: str | None = None, source: str = "text"):
+        stated = ["data.source=text", f"data.train={tmp_path}/t.en", f"data.train={tmp_path}/t.de", *settings]
+        overrides = joined_files([tuple(each.split("=")) for each in stated])
+        return sized_config(source, overrides, f"{tmp_path}/run", budget)
 
     return choose
 
 
-def test_the_recipe_has_a_budget_and_a_flag_another(sized):
-    (hour, said), (seconds, _) = sized("--config.data.held_out=100"), sized("--budget=5s", "--config.data.held_out=100")
-    assert hour.training.num_updates > seconds.training.num_updates >= 20
-    assert said.startswith("3,000 pairs of about 4 words: 0.9 million parameters, ")
-    assert said.endswith("; budget 1h")
+def test_the_recipe_has_a_budget_and_a_call_another(sized):
+    hour, minutes = sized("data.held_out=100"), sized("data.held_out=100", budget="1m")
+    assert hour.config.training.num_updates > minutes.config.training.num_updates >= 20
+    assert hour.remark.startswith("3,000 pairs of about 4 words: 0.9 million parameters, ")
+    assert hour.remark.endswith("; budget 1h")
+    assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
 
 
-def test_what_is_set_by_hand_stays(sized):
-    config, _ = sized(
-        "--config.model.d_model=64", "--config.training.num_updates=77", "--config.optimizer.warmup_updates=7"
-    )
+def test_what_is_stated_stays_and_counts(sized):
+    config, said, _ = sized("model.d_model=64", "training.num_updates=77", "optimizer.warmup_updates=7")
     assert (config.model.d_model, config.training.num_updates, config.optimizer.warmup_updates) == (64, 77, 7)
+    assert "0.4 million parameters, 77 updates" in said
 
 
-def test_a_run_that_has_begun_keeps_its_size(sized, tmp_path):
-    first, _ = sized("--budget=2m")
+def test_a_run_that_has_begun_keeps_its_size_and_nothing_else(sized, tmp_path):
+    first = sized(budget="2m").config
     (tmp_path / "run" / "checkpoints" / "10").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text(json.dumps(to_json(first)))
-    again, said = sized("--budget=9h")
-    assert (again, said) == (first, "the run keeps its size")
+    again = sized(budget="9h")
+    assert (again.config, again.remark) == (first, "the run keeps its size")
+    assert sized("decoding.beam_width=3").config.decoding.beam_width == 3
 
 
-def test_only_translated_text_is_sized(sized):
+def test_only_transformers_for_text_without_a_length_are_sized(sized):
     with pytest.raises(ConfigError, match="--budget: sizes a translation of text files"):
-        sized("--config=quickstart", "--config.data.train=", "--budget=1m")
-    values = parse_flags(train.define_flags, ["--config=quickstart", "--workdir=none"])
-    assert sized_config(values)[1] == ""
+        sized_config("quickstart", [], "none", "1m")
+    with pytest.raises(ConfigError, match="--budget: sizes Transformers; set the sizes of model.kind=rnn yourself"):
+        sized("model.kind=rnn")
+    with pytest.raises(ConfigError, match=r"--budget: training\.num_updates=8000 is stated already"):
+        sized(source="multi30k:tiny_hour", budget="20m")
+    assert sized_config("quickstart", [], "none").remark == ""
+
+
+def test_the_speed_of_a_machine_is_measured_once_and_is_one_number():
+    first, again = sizing.flops_here.__wrapped__(), sizing.flops_here.__wrapped__()
+    assert first == pytest.approx(again, rel=0.5)
+    assert sizing.flops_here() is sizing.flops_here()

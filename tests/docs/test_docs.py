@@ -44,14 +44,35 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def commands() -> list[tuple[str, str]]:
+CODE = re.compile(
+    r"^```(?:sh|bash|text|console)?\n(.*?)^```|((?:^    .*\n?)+)|(?<!`)`([^`\n]+)`", re.MULTILINE | re.DOTALL
+)
+
+
+def commands_of(text: str) -> list[str]:
+    """Every command in fences, in indented blocks and in the line."""
     found = []
-    for page in PAGES:
-        for block in re.findall(r"(?:^    .*\n?)+", page.read_text(encoding="utf-8"), re.MULTILINE):
-            lines = re.sub(r"\\\n\s*", "", block).split("\n")
-            starts = [line.strip().removeprefix("srun ") for line in lines]
-            found += [(page.name, line) for line in starts if line.startswith("transformer-jax ")]
+    for fenced, indented, inline in CODE.findall(text):
+        lines = re.sub(r"\\\n\s*", "", fenced or indented or inline).split("\n")
+        starts = [re.sub(r"^(\$|srun) ", "", line.strip()) for line in lines]
+        found += [line for line in starts if line.startswith("transformer-jax ")]
     return found
+
+
+def commands() -> list[tuple[str, str]]:
+    return [(page.name, line) for page in PAGES for line in commands_of(page.read_text(encoding="utf-8"))]
+
+
+def test_commands_are_found_wherever_they_stand():
+    indented, fenced = "    transformer-jax two \\\n        --flag=a\n", "```sh\n$ transformer-jax three\n```\n"
+    text = f"a `transformer-jax one` and\n\n{indented}\n{fenced}"
+    assert commands_of(text) == ["transformer-jax one", "transformer-jax two --flag=a", "transformer-jax three"]
+
+
+def test_every_experiment_is_listed():
+    listed = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    folders = [file.parent.name for file in sorted((ROOT / "experiments").glob("*/README.md"))]
+    assert [name for name in folders if f"(../experiments/{name}/README.md)" not in listed] == []
 
 
 @pytest.mark.parametrize(("page", "line"), commands())

@@ -16,6 +16,7 @@ from transformer_jax.config import (
     ExperimentConfig,
     MeshConfig,
     OptimizerConfig,
+    RnnConfig,
     TransformerConfig,
     from_dict,
     hyperparameters_of,
@@ -61,6 +62,21 @@ def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words(name):
     swapped = Tokens.from_ids(np.array([[6, 5, 7, 2, 0, 0], [9, 8, 10, 11, 12, 2]], np.int32))
     other = model.apply(variables, swapped, TARGET, train=False)
     assert (float(jnp.abs(other - full).max()) > 1e-4) is (name != "cosine")
+
+
+def test_an_attention_of_recurrent_models_is_read_and_learned():
+    config = RnnConfig(
+        d_embedding=8, d_hidden=8, d_attention=8, num_encoder_layers=1, num_decoder_layers=1, attention="cosine"
+    )
+    model = build_model(config, 19, 19)
+    variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
+    total = jax.jit(lambda params: (model.apply({"params": params}, SOURCE, TARGET, train=False) ** 2).sum())
+    gradients = jax.grad(total)(variables["params"])
+    (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
+    assert abs(float(sharpness)) > 1e-6
+    assert any(
+        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("choices")
+    )
 
 
 @pytest.mark.parametrize("name", ["cosine", "shaw"])

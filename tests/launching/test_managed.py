@@ -3,6 +3,7 @@
 import os
 import subprocess
 
+import jsonschema
 import pytest
 import yaml
 from launching.workloads import sweep, training
@@ -20,6 +21,8 @@ SKY = {
     "spot": True,
     "setup": None,
     "image": "i",
+    "volume_claim": "runs",
+    "mount_path": "/shared",
 }
 JOB = {
     "name": "base",
@@ -35,9 +38,58 @@ JOB = {
 }
 
 
+def fields(required: tuple[str, ...] = (), **kinds: object) -> dict[str, object]:
+    return {"type": "object", "properties": kinds, "required": list(required), "additionalProperties": False}
+
+
+def listed(item: object) -> dict[str, object]:
+    return {"type": "array", "items": item, "minItems": 1}
+
+
+TEXT, WORDS, COUNT, ANY = {"type": "string", "minLength": 1}, listed({"type": "string"}), {"type": "integer"}, True
+MOUNT = fields(("name", "mountPath"), name=TEXT, mountPath=TEXT, subPath=TEXT, readOnly={"type": "boolean"})
+POD_PATCH = fields(
+    volumes=listed(fields(("name",), name=TEXT, persistentVolumeClaim=fields(("claimName",), claimName=TEXT))),
+    containers=listed(fields(("name",), name=TEXT, env=ANY, volumeMounts=listed(MOUNT), securityContext=ANY)),
+    nodeSelector=ANY,
+    tolerations=ANY,
+)
+JOB_PATCH = fields(metadata=ANY, spec=fields(template=fields(metadata=ANY, spec=POD_PATCH)))
+JOB_SET_PATCH = fields(replicatedJobs=listed(fields(("name",), name=TEXT, template=JOB_PATCH)))
+RUNTIME_PATCH = fields(
+    ("manager",),
+    manager=TEXT,
+    trainingRuntimeSpec=fields(template=fields(metadata=ANY, spec=JOB_SET_PATCH)),
+)
+# The fields of a TrainJob that a user sets, as trainjob_types.go of Kubeflow Trainer 2.2 has them; what an API server prunes
+# or refuses is an error here.
+TRAIN_JOB = fields(
+    ("apiVersion", "kind", "metadata", "spec"),
+    apiVersion={"const": "trainer.kubeflow.org/v1alpha1"},
+    kind={"const": "TrainJob"},
+    metadata=fields(("name",), name={"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}, namespace=TEXT),
+    spec=fields(
+        ("runtimeRef",),
+        runtimeRef=fields(("name",), name=TEXT, apiGroup=TEXT, kind=TEXT),
+        trainer=fields(
+            image=TEXT,
+            command=WORDS,
+            args=WORDS,
+            env=ANY,
+            numNodes=COUNT,
+            numProcPerNode=COUNT,
+            resourcesPerNode=fields(limits={"type": "object"}, requests={"type": "object"}),
+        ),
+        runtimePatches=listed(RUNTIME_PATCH),
+        suspend={"type": "boolean"},
+    ),
+)
+
+
 def test_a_task_of_skypilot():
     task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
-    assert set(task) == {"name", "num_nodes", "resources", "run"}
+    assert set(task) == {"name", "num_nodes", "resources", "volumes", "run"}
+    assert task["volumes"] == {"/shared": "runs"}
     assert task["resources"] == {"accelerators": "H100:8", "cpus": "16+", "image_id": "docker:i", "use_spot": True}
 
 
@@ -80,11 +132,18 @@ def test_a_train_job():
         {"limits": {"nvidia.com/gpu": 4, "memory": "64Gi"}},
     )
     assert "transformer-jax train --distributed " in trainer["command"][2]
-    (override,) = spec["podTemplateOverrides"]
-    assert override["targetJobs"] == [{"name": "node"}]
-    assert override["spec"]["containers"] == [
-        {"name": "node", "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
-    ]
+    jsonschema.validate(job, TRAIN_JOB)
+    (job_patch,) = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = job_patch["template"]["spec"]["template"]["spec"]
+    assert pod["containers"] == [{"name": "node", "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}]
+    assert pod["volumes"] == [{"name": "shared", "persistentVolumeClaim": {"claimName": "runs"}}]
+
+
+def test_a_field_of_an_earlier_trainer_does_not_fit():
+    job = yaml.safe_load(train_job_manifest(TrainJobSettings(**JOB), training()))
+    job["spec"]["podTemplateOverrides"] = job["spec"].pop("runtimePatches")
+    with pytest.raises(jsonschema.ValidationError, match="podTemplateOverrides"):
+        jsonschema.validate(job, TRAIN_JOB)
 
 
 def test_what_does_not_fit_is_refused():
@@ -93,6 +152,8 @@ def test_what_does_not_fit_is_refused():
             lambda: sky_task(SkyPilotSettings(**SKY | {"gpu_type": None}), training()),
             "--gpu_type, --gpus_per_node: belong",
         ),
+        (lambda: sky_task(SkyPilotSettings(**SKY | {"volume_claim": None}), training()), "--volume_claim: is missing"),
+        (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="/a/b")), "--workdir: /a/b is not on the volume"),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="runs/a")), "--workdir: runs/a is not absolute"),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(rows=8)), "batching.row_multiple: 8 rows"),
         (lambda: train_job_manifest(TrainJobSettings(**JOB | {"image": None}), training()), "--image: is missing"),

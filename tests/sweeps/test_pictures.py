@@ -4,6 +4,7 @@ import matplotlib
 from optuna.trial import TrialState
 from sweeps.studies import GRID
 
+from transformer_jax.sweeps import pictures
 from transformer_jax.sweeps.pictures import draw_study
 from transformer_jax.sweeps.study import SharedStudy
 
@@ -24,3 +25,15 @@ def test_pictures_are_drawn_and_those_drawn_later_look_as_they_would(storage, tm
     assert [file.name for file in drawn] == ["history.png", "parallel_coordinates.png", "importance.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
     assert settings() == before
+
+
+def test_equal_values_are_said_to_be_equal(storage, tmp_path, monkeypatch):
+    study = SharedStudy(GRID, storage, "s")
+    for _ in range(3):
+        trial = study.claim()
+        study.point(trial)
+        study.finish(trial, TrialState.COMPLETE, 2.0, step=1)
+    said = []
+    monkeypatch.setattr(pictures.canvas, "add_title", lambda figure, text, points: said.append(text))
+    assert [file.name for file in draw_study(study, tmp_path)][1:] == ["parallel_coordinates.png", "importance.png"]
+    assert said == [f"all values equal: 3 trials have {GRID.metric} = 2"] * 2

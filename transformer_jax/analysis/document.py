@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under headings; the columns ``of_text``, counted from 0, are aligned left, the others right."""
+    """Rows of text under headings; the columns ``of_text``, counted from 0, are aligned left, the others right.
+
+    The texts of ``linked`` columns are paths of files and folders.
+    """
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     of_text: frozenset[int] = frozenset({0})
+    linked: frozenset[int] = frozenset()
 
     def is_text(self, column: int) -> bool:
         """Whether a column is aligned left."""
@@ -18,11 +22,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG: the name of its file, which lies beside the report, its bytes, and what it shows in words."""
+    """A PNG: the name of its file, which lies beside the report, its bytes, what it shows in words, and a text below it."""
 
     name: str
     png: bytes
     words: str
+    caption: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import base64
 from html import escape
+from pathlib import Path
 
 from transformer_jax.analysis.document import Document, Picture, Table
 
@@ -16,13 +17,21 @@ p { margin: .5rem 0; color: #3d4b58; max-width: 50rem; }
 table { border-collapse: collapse; font-size: .88rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .65rem; text-align: right; vertical-align: top; white-space: nowrap;
   border-bottom: 1px solid #dfe4e9; }
-th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; }
+th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; white-space: normal; }
 th.text, td.text { text-align: left; }
 td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 h1, h2, p { overflow-wrap: anywhere; }
-td:first-child { font-weight: 600; min-width: 0; }
+td:first-child { font-weight: 600; min-width: 0; overflow-wrap: break-word; }
 tbody tr:nth-child(even) { background: #f7f9fa; }
+a { color: #1b5a8a; }
 img { max-width: 100%; height: auto; }
+@media (max-width: 600px) {
+  body { margin: 1rem auto; padding: 0 .6rem; }
+  table { font-size: .72rem; }
+  th, td { padding: .25rem .3rem; white-space: normal; }
+  td.text { min-width: 4rem; }
+  th { overflow-wrap: anywhere; }
+}
 """
 
 
@@ -40,7 +49,8 @@ def to_html(document: Document) -> str:
 def _block(block: str | Table | Picture) -> str:
     if isinstance(block, Picture):
         content = base64.b64encode(block.png).decode("ascii")
-        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">'
+        caption = f"\n<p>{escape(block.caption)}</p>" if block.caption else ""
+        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">{caption}'
     if isinstance(block, Table):
         rows = "\n".join(_row(block, row, "td") for row in block.rows)
         head = _row(block, block.headings, "th")
@@ -50,6 +60,17 @@ def _block(block: str | Table | Picture) -> str:
 
 def _row(table: Table, cells: tuple[str, ...], tag: str) -> str:
     kinds = [' class="text"' if table.is_text(column) else "" for column in range(len(cells))]
+    written = [
+        _link(cell) if tag == "td" and number in table.linked else escape(cell) for number, cell in enumerate(cells)
+    ]
+    return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in zip(kinds, written, strict=True))}</tr>"
+
+
+def _link(cell: str) -> str:
+    """A path that is there, as a link to it; any other text as it is."""
+    path = Path(cell)
     return (
-        f"<tr>{''.join(f'<{tag}{kind}>{escape(cell)}</{tag}>' for kind, cell in zip(kinds, cells, strict=True))}</tr>"
+        f'<a href="{escape(path.as_uri())}">{escape(cell)}</a>'
+        if path.is_absolute() and path.exists()
+        else escape(cell)
     )

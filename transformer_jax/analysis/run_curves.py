@@ -33,8 +33,22 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
         return None
     files = [RunDirectory(run.folder).metrics for run in drawn]
     draw_curves(files, keys, path, names=[run.name for run in drawn], columns=PANELS_SIDE_BY_SIDE)
-    words = f"{', '.join(keys)} of {', '.join(run.name for run in drawn)} against the update"
-    return Picture(path.name, path.read_bytes(), words)
+    hidden = " ".join(hidden_curves(drawn, keys))
+    words = f"{', '.join(keys)} of {', '.join(run.name for run in drawn)} against the updates. {hidden}".strip()
+    return Picture(path.name, path.read_bytes(), words, caption=hidden)
+
+
+def hidden_curves(runs: Sequence[RunSummary], keys: Sequence[str]) -> list[str]:
+    """A sentence for each run whose curves are those of an earlier one, over which they are drawn."""
+    seen: dict[tuple[object, ...], str] = {}
+    hidden = []
+    for run in runs:
+        records = read_metrics(RunDirectory(run.folder).metrics)
+        measured = tuple((each["step"], *(each.get(key) for key in keys)) for each in records)
+        curves = tuple(each for each in measured if any(value is not None for value in each[1:]))
+        other = seen.setdefault(curves, run.name) if curves else run.name
+        hidden += [f"{run.name} has the curves of {other} and hides them."] if other != run.name else []
+    return hidden
 
 
 def _default_curves(runs: Sequence[RunSummary]) -> list[str]:

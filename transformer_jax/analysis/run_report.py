@@ -27,6 +27,8 @@ MEANING = (
     "with the best checkpoint. An empty cell is not known, or not yet."
 )
 
+# Where pairs are held out for validation, drawn from the training text.
+HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split"})
 # What decides which text a validation scores; the text of a generated validation split depends on no seed.
 SCORED_TEXT = frozenset(
     {
@@ -41,6 +43,7 @@ SCORED_TEXT = frozenset(
         "data.target_language",
         "data.generated_words",
         "data.validation_split",
+        "data.validation",
         "training.validation_sentences",
     }
 )
@@ -73,6 +76,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         ("run", "best checkpoint", "folder"),
         tuple((run.name, _written("{:,}", run.best_step), str(run.best_checkpoint or "none yet")) for run in runs),
         of_text=frozenset({0, 2}),
+        linked=frozenset({2}),
     )
     sections = [
         Section("Results", (results_table(runs), *different_text(runs), MEANING)),
@@ -91,7 +95,12 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
     """A warning, unless all runs were scored on the same text according to their settings."""
     if len({run.config.task for run in runs}) > 1:
         return ["The runs are of different tasks: their scores do not compare; each task is listed for itself."]
-    differ = [key for key in differing_settings([run.config for run in runs]) if key in SCORED_TEXT]
+    configs = [run.config for run in runs]
+    deciding = SCORED_TEXT
+    if any(getattr(config.data, "held_out", 0) and config.data.source == "text" for config in configs):
+        same_draw = len({config.data_seed for config in configs}) == 1
+        deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_draw else set())
+    differ = [key for key in differing_settings(configs) if key in deciding]
     if not differ:
         return []
     return [

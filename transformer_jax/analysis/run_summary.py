@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, watched_validations
 from transformer_jax.config import DataError, ExperimentConfig, Metric, load_run_config
@@ -66,7 +67,7 @@ class RunSummary:
 
 
 def summarize(folder: Path, name: str) -> RunSummary:
-    """Reads a run directory.
+    """Reads a run directory; one that holds averaged parameters is called so.
 
     Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.
     """
@@ -75,12 +76,12 @@ def summarize(folder: Path, name: str) -> RunSummary:
     config = load_run_config(folder)
     selection = config.selection
     best = _best_validation(records, selection) or _best_validation(watched_validations(run), selection)
-    stored = scored_checkpoints(run)
+    stored, kept = scored_checkpoints(run), stored_checkpoints(run.checkpoints)
     step = best_step(stored, selection)
     tokens = _last(records, "train/target_tokens")
     speeds = _values(records, "speed/target_tokens_per_second")
     return RunSummary(
-        name=name,
+        name=f"{name} (averaged)" if kept and not kept[-1].can_be_continued else name,
         folder=folder,
         config=config,
         metrics={metric.name: best.get(metric.key) for metric in TASKS[config.task].metrics},

@@ -59,11 +59,19 @@ class TranslatedSplit:
 def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
     """An ``evaluation-*.json`` or ``.txt`` in the directory of its run; ``config`` says where the run's data lie.
 
+    Text that is no split of them has its references in the file.
+
     Raises DataError when one of the two is missing or damaged.
     """
     saved = read_evaluation(stem_of(file))
     split = str(saved.report["split"])
-    return ChosenSplit(saved.stem, config, split, _pairs(config, split), step=None)
+    if "references" not in saved.report:
+        return ChosenSplit(saved.stem, config, split, _pairs(config, split), step=None)
+    references = saved.report["references"]
+    if len(references) > 1:
+        raise DataError(f"{file}: was scored against {len(references)} references; compare takes text with one")
+    pairs = [SentencePair(*pair) for pair in zip(saved.report["sources"], references[0], strict=True)]
+    return ChosenSplit(saved.stem, config, split, pairs, step=None)
 
 
 def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> ChosenSplit:

@@ -137,7 +137,7 @@ def load(
     """
     with python_errors():
         directory = RunDirectory(path)
-        directory.require_run()
+        directory.require_run("path")
         config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
         chosen_step(directory, str(checkpoint))
     return Run(directory, config, str(checkpoint), average)

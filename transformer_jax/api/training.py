@@ -1,5 +1,6 @@
 """Training in Python."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from ml_collections import ConfigDict
 from transformer_jax.api.python_errors import python_errors
 from transformer_jax.api.trained_run import Run, load
 from transformer_jax.commands.train import require_same_run, with_recorded_init
-from transformer_jax.config import ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
+from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.runs.callbacks import Callback
+from transformer_jax.runs.sizing import sized
 from transformer_jax.runs.train import run_training
+from transformer_jax.runtime.distributed import say
 
 
 def train(
@@ -21,11 +24,13 @@ def train(
     callbacks: Sequence[Callback] = (),
     *,
     settings: Mapping[str, object] | None = None,
+    budget: str | None = None,
 ) -> Run:
     """Trains a run, or resumes the one that is in ``workdir``, and returns it with its best checkpoint.
 
     ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
-    change single ones: ``{"training.num_updates": 500}``. ``callbacks`` are called at every log, validation and checkpoint.
+    change single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``, sizes what they leave open for text of
+    your own, as does ``"text"`` by itself. ``callbacks`` are called at every log, validation and checkpoint.
     An interruption (Ctrl-C) saves and returns; the same call resumes.
 
     Raises:
@@ -33,17 +38,12 @@ def train(
         TrainingDiverged: loss or gradient were not finite.
     """
     with python_errors():
-        resolved = _resolved(config, [(key, str(value)) for key, value in (settings or {}).items()])
-        resolved = replace(resolved, init=resolved.init.absolute())
+        values = to_dict(config) if isinstance(config, ExperimentConfig) else config
+        found = sized(values, [(key, str(value)) for key, value in (settings or {}).items()], str(workdir), budget)
+        if found.remark:
+            say(found.remark, file=sys.stderr)
+        resolved = replace(found.config, init=found.config.init.absolute(), data=found.config.data.absolute())
         require_same_run(resolved, str(workdir))
-        run_training(with_recorded_init(resolved, str(workdir)), workdir, callbacks=callbacks)
+        resolved = with_recorded_init(resolved, str(workdir))
+        run_training(resolved, workdir, callbacks=callbacks, origin=found.record)
         return load(workdir)
-
-
-def _resolved(
-    config: str | ExperimentConfig | ConfigDict | Mapping[str, Any], overrides: list[tuple[str, str]]
-) -> ExperimentConfig:
-    if isinstance(config, str):
-        return resolve(config, overrides)
-    values = to_dict(config) if isinstance(config, ExperimentConfig) else config
-    return from_dict(apply_overrides(values, overrides))

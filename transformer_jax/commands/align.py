@@ -10,11 +10,17 @@ target_n and word_weights_n [target words, source words]. Gold has a pair a line
 """
 
 import io
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 
-from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.commands.run_flags import define_run_flags, require_attention, require_task, run_config
 from transformer_jax.config import ConfigError, DataError
+
+SECONDS_BETWEEN_LINES = 5.0
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -42,17 +48,20 @@ def run(values: flags.FlagValues) -> int:
 
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.evaluation.word_alignment import (
         best_links,
         read_gold,
         require_words,
-        score_alignments,
         to_pharaoh,
     )
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
 
+    require_task(values.workdir, "translation")
+    require_attention(config, "cross", values.layer, values.head)
     sources, targets = (list(read_lines(Path(name))) for name in (values.source, values.target))
+    if len(sources) != len(targets):
+        counts = f"{values.source} has {len(sources):,} lines but {values.target} has {len(targets):,}"
+        raise DataError(f"{counts}; line n of one must translate line n of the other")
     gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word) if values.gold else None
     if gold is not None and len(gold) != len(sources):
         raise DataError(f"{values.gold}: {len(gold)} lines but {len(sources)} sentences; line i is for pair i")
@@ -68,7 +77,9 @@ def run(values: flags.FlagValues) -> int:
 
     start_jax(config.data.cache_directory)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)
+    alignments = soft_alignments(
+        trained, sources, targets, layer=values.layer, head=values.head, show=_shown_of(len(sources))
+    )
     links = [best_links(each.word_weights) for each in alignments]
     if gold is not None:
         require_words(gold, [each.word_weights.shape for each in alignments], values.gold)
@@ -83,13 +94,33 @@ def run(values: flags.FlagValues) -> int:
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     write_whole(Path(f"{stem}.npz"), packed.getvalue())
     if gold is not None:
-        scores = score_alignments(links, gold)
-        rows = [
-            ("alignment error rate", f"{scores.error_rate:.3f}", "1 - (|A and S| + |A and P|) / (|A| + |S|)"),
-            ("precision", f"{scores.precision:.3f}", "of possible links"),
-            ("recall", f"{scores.recall:.3f}", "of sure links"),
-            ("links", f"{scores.num_links:,}", f"in {scores.num_sentences:,} pairs"),
-        ]
-        print(text_table(rows))
+        print(_scores_table(links, gold))
     print(f"{stem}.pharaoh\n{stem}.npz")
     return 0
+
+
+def _scores_table(links: Sequence[frozenset[tuple[int, int]]], gold: Sequence[Any]) -> str:
+    from transformer_jax.evaluation.text_table import text_table
+    from transformer_jax.evaluation.word_alignment import score_alignments
+
+    scores = score_alignments(links, gold)
+    rows = [
+        ("alignment error rate", f"{scores.error_rate:.3f}", "1 - (|A and S| + |A and P|) / (|A| + |S|)"),
+        ("precision", f"{scores.precision:.3f}", "of possible links"),
+        ("recall", f"{scores.recall:.3f}", "of sure links"),
+        ("links", f"{scores.num_links:,}", f"in {scores.num_sentences:,} pairs"),
+    ]
+    return text_table(rows)
+
+
+def _shown_of(total: int) -> Callable[[int], None]:
+    """Says on stderr, every few seconds, how many pairs are aligned."""
+    last = time.monotonic()
+
+    def show(done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"aligned {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    return show

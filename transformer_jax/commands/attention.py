@@ -8,11 +8,12 @@ The sentence is translated by the run's beam search; the weights are those of a 
 --translation=TEXT if given.
 """
 
+import sys
 from pathlib import Path
 
 from absl import flags
 
-from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.commands.run_flags import define_run_flags, require_attention, require_task, run_config
 from transformer_jax.config import ConfigError
 
 KINDS = ("cross", "encoder", "decoder")
@@ -38,14 +39,18 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
+    require_task(values.workdir, "translation")
+    require_attention(config, values.kind, values.layer, values.head)
     from transformer_jax.checkpoints.run_directory import RunDirectory
 
     path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{values.kind}.png").expanduser()
     if path.suffix not in PICTURES:
         raise ConfigError(f"--output: must end in {', '.join(PICTURES)} (got {path})")
-    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.runtime.atomic_files import require_writable, require_writable_file
 
     require_writable(path.parent, "--output" if values.output else "--workdir")
+    require_writable_file(path, "--output")
+    print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.translation.alignment import attention_of_pair, chosen_heads
     from transformer_jax.tasks.translation.trained_run import open_trained_run
@@ -55,6 +60,7 @@ def run(values: flags.FlagValues) -> int:
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     translation = values.translation
     if translation is None:
+        print("translating ...", file=sys.stderr, flush=True)
         translation = trained.translator.translate(trained.params, [values.text])[0][0].text
     found, rows, columns = attention_of_pair(trained, values.text, translation, values.kind)
     weights = chosen_heads(found, values.layer, values.head)

@@ -19,6 +19,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, flatten, resolve, to_json
 from transformer_jax.config.explain import BLOCK_TITLES, all_explained, explained, settings_page
+from transformer_jax.config.plugins import load_installed_plugins
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -35,6 +36,8 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Prints; always 0."""
+    if values.explain is not None or (values.list and not values.markdown):
+        load_installed_plugins()
     if values.explain is not None:
         print(explained(values.explain.removeprefix("--config.").removeprefix("config.")).text())
         return 0

@@ -8,11 +8,12 @@ Example:
     transformer-jax evaluate --workdir=runs/m30k --watch
 
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
-Settings of decoding can be changed, and are then part of the name; so can the devices and the place of the data. Everything
-else is the run's. With --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the
-mean of their probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The names
-of the results name the members: evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than
-beside --workdir has a digest of its path.
+Text given by --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding can be changed, and
+are then part of the name; so can the devices and the place of the data. Everything else is the run's. With --ensemble the
+models of several runs, of whatever kind, are scored as one: every next token has the mean of their probabilities. They must
+share their tokenizers; decoding, devices and data are those of --workdir. The names of the results name the members:
+evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than beside --workdir has a digest of
+its path.
 
 With --watch every checkpoint of a run that another process trains is scored as it comes, on the whole of --split (there:
 validation), so that the run can do without (--config.training.evaluate_every=0). Give this process a device of its own:

@@ -40,6 +40,10 @@ def define_config_flag(values: flags.FlagValues, required: bool = True) -> None:
 def define_override_flag(values: flags.FlagValues) -> None:
     """Lets the command take ``--config.KEY=VALUE`` alone, for settings that change those of a run."""
     flags.DEFINE_multi_string(OVERRIDE_FLAG, [], OVERRIDE_MEANING, flag_values=values)
+
+
+def define_plugin_flag(values: flags.FlagValues) -> None:
+    """Lets the command take ``--plugin=FILE``, as every command does."""
     meaning = "Python file that registers attentions, data sources, trackers ...; see docs/extending.md"
     flags.DEFINE_multi_string(PLUGIN_FLAG, [], meaning, flag_values=values)
 
@@ -69,12 +73,16 @@ def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = Non
     """
     if base is not None:
         return from_dict(apply_overrides(to_dict(base), overrides_of(values)))
-    source = values.config
-    if not source:
+    return resolve(required_config(values), overrides_of(values))
+
+
+def required_config(values: flags.FlagValues) -> str:
+    """What --config names; raises ConfigError when it is empty."""
+    if not values.config:
         raise ConfigError(
             "--config: give a recipe, for example quickstart (transformer-jax recipes lists them), or the directory of a run"
         )
-    return resolve(source, overrides_of(values))
+    return str(values.config)
 
 
 def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Sequence[str]) -> flags.FlagValues:
@@ -85,6 +93,7 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
     """
     values = flags.FlagValues()
     define_flags(values)
+    define_plugin_flag(values)
     try:
         rest = values(["transformer-jax", *_rewritten(arguments, values)])
     except flags.UnrecognizedFlagError as error:
@@ -97,7 +106,7 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
         ]
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         raise ConfigError(problem.removeprefix("flag ")) from None
-    for plugin in (values[PLUGIN_FLAG].value or []) if PLUGIN_FLAG in values else []:
+    for plugin in values[PLUGIN_FLAG].value or []:
         load_plugin(plugin)
     if ARGUMENTS_FLAG in values:
         values[ARGUMENTS_FLAG].value = rest[1:]

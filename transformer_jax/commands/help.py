@@ -5,7 +5,7 @@ import textwrap
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import ARGUMENTS_FLAG, OVERRIDE_FLAG, OVERRIDE_MEANING
+from transformer_jax.commands.flag_parsing import ARGUMENTS_FLAG, OVERRIDE_FLAG, OVERRIDE_MEANING, define_plugin_flag
 from transformer_jax.commands.registry import COMMANDS, CommandModule
 
 WIDTH = 100
@@ -33,6 +33,7 @@ def command_help(name: str, module: CommandModule) -> str:
     """The docstring of a command, then its arguments, then its flags with their defaults."""
     values = flags.FlagValues()
     module.define_flags(values)
+    define_plugin_flag(values)
     arguments = [_describe(values[ARGUMENTS_FLAG])] if ARGUMENTS_FLAG in values else []
     described = [_describe(values[flag]) for flag in sorted(set(values) - {ARGUMENTS_FLAG})]
     described.append(("--help", "show this and exit"))
@@ -58,7 +59,8 @@ def _describe(flag: flags.Flag) -> tuple[str, str]:
         return name, meaning
     written = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_placeholder(flag)}"
     default = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
-    meaning = " ".join(str(flag.help).split())
+    # absl adds that the flag can be repeated.
+    meaning = " ".join(str(flag.help).partition(";\n    repeat this")[0].split())
     # absl writes the choices of an enum once more in front of the meaning.
     return written, meaning.removeprefix(f"<{_placeholder(flag)}>: ") + default
 

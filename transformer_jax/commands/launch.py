@@ -7,7 +7,7 @@ Examples:
         -- sweep --sweep=sweep.py --workdir=/shared/sweep --storage=/shared/sweep/study.journal --workers=16
     transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
-    transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot \
+    transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs \
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
     transformer-jax launch tpu-vm --tpu=v5e:4x4 --zone=us-west4-a --setup='source /mnt/venv/bin/activate' \
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
@@ -81,7 +81,8 @@ TEXTS = {
     "tpu": "kubernetes, tpu-vm: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4",
     "image": "kubernetes, trainjob, skypilot: a container image with transformer-jax in it",
     "namespace": "kubernetes, trainjob: namespace",
-    "volume_claim": "kubernetes, trainjob: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts",
+    "volume_claim": "kubernetes, trainjob: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; "
+    "skypilot: a volume",
     "gpu_type": "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100",
     "zone": "tpu-vm: zone",
     "project": "tpu-vm: project; gcloud's own when left out",
@@ -95,7 +96,7 @@ def define_flags(values: flags.FlagValues) -> None:
     for name, meaning in TEXTS.items():
         flags.DEFINE_string(name, None, meaning, flag_values=values)
     flags.DEFINE_string(
-        "mount_path", "/shared", "kubernetes, trainjob: where pods see the shared disk", flag_values=values
+        "mount_path", "/shared", "all but slurm, tpu-vm: where pods and nodes see the shared disk", flag_values=values
     )
     flags.DEFINE_string("runtime", "jax-distributed", "trainjob: the runtime of Kubeflow Trainer", flag_values=values)
     number: dict[str, Any] = {"flag_values": values, "lower_bound": 1}
@@ -139,7 +140,7 @@ def run(values: flags.FlagValues) -> int:
     if values.output is None:
         print(content, end="")
         return 0
-    write_whole(Path(values.output), content, is_private=has_secret)
+    write_whole(Path(values.output).expanduser(), content, is_private=has_secret)
     print(f"written; start it with: {launcher.start} {values.output}", file=sys.stderr)
     return 0
 

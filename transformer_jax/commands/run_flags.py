@@ -85,6 +85,17 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
     return chosen
 
 
+def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
+    """Raises ConfigError unless the model has such attention, and its --layer and --head; both count from 1, below is any."""
+    layers, heads = config.model.attention_counts.get(kind, (0, 0))
+    if not layers:
+        raise ConfigError(f"--workdir: this model has no attention of kind {kind}")
+    if layer > layers:
+        raise ConfigError(f"--layer: {layer} is more than the {layers} of the model")
+    if head > heads:
+        raise ConfigError(f"--head: {head} is more than the {heads} heads of a layer")
+
+
 def require_task(workdir: str, task: str) -> None:
     """Raises ConfigError unless ``workdir`` is a run of this task."""
     from transformer_jax.checkpoints.run_directory import RunDirectory

@@ -90,9 +90,10 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def flags_of_trials(values: flags.FlagValues) -> list[str]:
-    """The flags that choose the trials and override their settings, as arguments."""
+    """The flags that choose the trials, override their settings and load plugins, as arguments."""
     rows = [f"--rows={','.join(values.rows)}"] if values.rows else []
-    return [*rows, *(f"--config.{key}={text}" for key, text in overrides_of(values))]
+    plugins = [f"--plugin={file}" for file in values.plugin]
+    return [*rows, *plugins, *(f"--config.{key}={text}" for key, text in overrides_of(values))]
 
 
 def run(values: flags.FlagValues) -> int:

@@ -30,9 +30,13 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import define_config_flag, define_distributed_flag
+from transformer_jax.commands.flag_parsing import (
+    define_config_flag,
+    define_distributed_flag,
+    overrides_of,
+    required_config,
+)
 from transformer_jax.commands.run_flags import split_checkpoint
-from transformer_jax.commands.sizing import sized_config
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
 # Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
@@ -82,10 +86,14 @@ def run(values: flags.FlagValues) -> int:
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
-    config, remark = sized_config(values)
-    if remark:
-        print(f"{remark}", file=sys.stderr)
-    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
+    from transformer_jax.runs.sizing import sized
+
+    found = sized(
+        required_config(values), overrides_of(values), values.workdir, values.budget, is_alone=not values.distributed
+    )
+    if found.remark:
+        print(found.remark, file=sys.stderr)
+    config = replace(found.config, init=found.config.init.absolute(), data=found.config.data.absolute())
     require_same_run(config, values.workdir)
     config = with_recorded_init(config, values.workdir)
     require_ready(config, values.workdir, is_alone=not values.distributed)
@@ -93,29 +101,30 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runs.train import train
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
-    return train(config, values.workdir, profiled, values.distributed)
-
-
-CHECKED_EXAMPLES = 200_000
+    return train(config, values.workdir, profiled, values.distributed, found.record)
 
 
 def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> None:
     """Raises ConfigError and DataError, before JAX starts, when the folder is locked or cannot be written, or a split cannot be
-    read: its files, their encoding, and as many lines on both sides, in the first pairs. Of several processes, which are not
+    read: its files, their encoding, and as many lines on both sides. Of several processes, which are not
     ``is_alone``, only the first locks the folder, and later.
     """
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.runs.trackers import require_libraries
     from transformer_jax.runtime.atomic_files import require_writable
 
+    require_libraries(config)
+    if config.data.source == "text":
+        needed = ["train", *["validation"] * bool(config.training.evaluate_every)]
+        named = [split for split in ("validation", "test") if getattr(config.data, split, "")]
+        for split in dict.fromkeys([*needed, *named]):
+            require_readable(config, split, is_whole=True)
+    # The folder comes last: a run that is refused leaves none.
     require_writable(RunDirectory(workdir).path, "--workdir")
     if is_alone:
         with RunDirectory(workdir).locked():
             pass
-    if config.data.source != "text":
-        return
-    for split in ["train", *["validation"] * bool(config.training.evaluate_every)]:
-        require_readable(config, split, CHECKED_EXAMPLES)
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

@@ -71,12 +71,14 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
     _require_apart(values.input, values.output)
     runs = chosen_runs(values, config)
+    from transformer_jax.data.text_check import require_text
     from transformer_jax.data.text_files import read_lines
+    from transformer_jax.runtime.atomic_files import require_writable_file
 
-    if values.input:
-        next(read_lines(Path(values.input)), None)
-    if values.output and not Path(values.output).parent.is_dir():
-        raise DataError(f"{values.output}: No such file or directory")
+    if values.input and not Path(values.input).expanduser().is_fifo():
+        require_text(Path(values.input))
+    if values.output:
+        require_writable_file(values.output, "--output")
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
@@ -118,7 +120,8 @@ def _rule(values: flags.FlagValues) -> "SamplingRule":
 
 def _require_apart(source: str | None, target: str | None) -> None:
     """Raises ConfigError when the output is the input: opening it would empty it."""
-    if source and target and Path(source).exists() and Path(target).exists() and Path(target).samefile(source):
+    paths = [Path(name).expanduser() for name in (source, target) if name]
+    if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
         raise ConfigError(f"--output: {target} is what --input reads; write to another file")
 
 
@@ -147,7 +150,7 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     try:
-        file = cast(BinaryIO, (gzip.open if path.endswith(".gz") else open)(path, "wb"))
+        file = cast(BinaryIO, (gzip.open if path.endswith(".gz") else open)(Path(path).expanduser(), "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     with file:

@@ -130,6 +130,12 @@ class TransformerConfig(TransformerLayersConfig):
     num_decoder_layers: int = 6
     tying: str = "all"
 
+    @property
+    def attention_counts(self) -> dict[str, tuple[int, int]]:
+        """Layers, and heads of each, by kind of attention."""
+        decoder = self.num_decoder_layers, self.num_heads
+        return {"encoder": (self.num_encoder_layers, self.num_heads), "decoder": decoder, "cross": decoder}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.kind == "transformer", "model.kind", f"{self.kind!r} is not transformer")

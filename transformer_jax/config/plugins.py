@@ -65,6 +65,12 @@ def load_plugin(file: str) -> None:
 
 @cache
 def load_installed_plugins() -> None:
-    """Imports the plugins of installed distributions, once."""
+    """Imports the plugins of installed distributions, once; raises ConfigError when one fails."""
     for entry_point in metadata.entry_points(group=ENTRY_POINTS):
-        entry_point.load()
+        try:
+            entry_point.load()
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ConfigError(
+                f"plugin {entry_point.name} ({entry_point.value}) fails: {problem}; mend or uninstall it"
+            ) from error

@@ -140,6 +140,11 @@ class RnnConfig:
         return True
 
     @property
+    def attention_counts(self) -> dict[str, tuple[int, int]]:
+        """Layers, and heads of each, by kind of attention."""
+        return {} if self.attention == "none" else {"cross": (1, 1)}
+
+    @property
     def has_attention_backend(self) -> bool:
         """Whether there is an attention to choose a backend for: that of an RNN is computed in one way."""
         return False

@@ -88,7 +88,8 @@ def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
     return replace(config, mesh=MeshConfig(), model=model, data=data)
 
 
-USABLE = ("decoding.", "mesh.", "data.directory", "data.file", "data.download", "data.cache_directory")
+PLACES_OF_DATA = ("directory", "file", "train", "validation", "test", "download", "cache_directory")
+USABLE = ("decoding.", "mesh.")
 
 
 def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
@@ -100,10 +101,11 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
     saved = on_any_devices(load_run_config(path))
     config = from_dict(apply_overrides(to_dict(saved), overrides))
     for key, before, _ in difference(saved, config):
-        if not key.startswith(USABLE):
+        block, _, name = key.partition(".")
+        if not (key.startswith(USABLE) or (block == "data" and name in PLACES_OF_DATA)):
+            places = ", ".join(f"data.{place}" for place in PLACES_OF_DATA)
             raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, data.directory, data.file, "
-                "data.download and data.cache_directory can change"
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {places} can change"
             )
     return config
 
@@ -116,6 +118,16 @@ def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> Experimen
     Raises:
         ConfigError: whatever is wrong with the recipe, its settings or the overrides.
     """
-    is_run = Path(source).expanduser().is_dir() or source.endswith(".json")
-    values = ConfigDict(to_dict(without_its_cache(load_run_config(source)))) if is_run else load_recipe(source)
-    return from_dict(apply_overrides(values, overrides))
+    return from_dict(apply_overrides(stated_settings(source), overrides))
+
+
+def stated_settings(source: str) -> ConfigDict:
+    """The settings that a recipe states, or all of those of a run directory; raises ConfigError as ``resolve`` does."""
+    if is_run_directory(source):
+        return ConfigDict(to_dict(without_its_cache(load_run_config(source))))
+    return load_recipe(source)
+
+
+def is_run_directory(source: str) -> bool:
+    """Whether ``--config`` names a run, or its ``config.json``, rather than a recipe."""
+    return Path(source).expanduser().is_dir() or source.endswith(".json")

@@ -1,16 +1,20 @@
 """Size and length of a run from its corpus and the time that it may take: rules of thumb, printed before work starts."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config.errors import ConfigError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# Of what one large matrix product reaches, measured with multi30k:tiny_hour; and of the time, what is left for updates.
-EFFICIENCY, SHARE_OF_UPDATES = 0.4, 0.9
-FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
+# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates as a part of that of
+# small matrix products, and at that speed the floating-point operations of start-up and compilation and, for each parameter,
+# of a validation; what validations may take of the time, and what they, batches and checkpoints leave of it for updates.
+EFFICIENCY, START_UP, VALIDATION = 0.55, 6e12, 1e5
+SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
+FEWEST_EPOCHS, MOST_EPOCHS, FEWEST_UPDATES = 5, 40, 20
 TOKENS_PER_WORD = 1.4
-VALIDATIONS, FEWEST_BETWEEN = 8, 50
+FEWEST_VALIDATIONS, MOST_VALIDATIONS, FEWEST_BETWEEN = 2, 8, 50
 
 
 class Corpus(NamedTuple):
@@ -45,6 +49,16 @@ class Size(NamedTuple):
         return self.layers * layer + self.vocabulary * self.d_model
 
 
+FIELDS = {
+    "model.num_encoder_layers": "layers",
+    "model.d_model": "d_model",
+    "model.d_ff": "d_ff",
+    "model.num_heads": "num_heads",
+    "model.dropout": "dropout",
+    "tokenizer.vocabulary_size": "vocabulary",
+    "optimizer.learning_rate": "learning_rate",
+    "batching.tokens_per_update": "tokens_per_update",
+}
 SIZES = (
     Size(0, 2, 128, 256, 4, 2000, 0.3, 3e-3, 1024),
     Size(10_000, 4, 128, 256, 4, 6000, 0.2, 2.5e-3, 2048),
@@ -60,10 +74,11 @@ class Plan(NamedTuple):
     updates: int
     seconds: float
     epochs: float
+    validations: int = MOST_VALIDATIONS
 
     def settings(self) -> dict[str, Any]:
         """The settings that follow, by dotted key."""
-        size, every = self.size, max(self.updates // VALIDATIONS, min(self.updates, FEWEST_BETWEEN))
+        size, every = self.size, max(self.updates // self.validations, min(self.updates, FEWEST_BETWEEN))
         return {
             "tokenizer.vocabulary_size": size.vocabulary,
             "batching.tokens_per_update": size.tokens_per_update,
@@ -94,6 +109,10 @@ class Plan(NamedTuple):
         )
 
 
+SIZED = tuple(Plan(SIZES[0], FEWEST_UPDATES, 0, 0).settings())
+"""The settings that a plan chooses."""
+
+
 def seconds_of(budget: str) -> float:
     """``20m`` is 1200.0; raises ConfigError for what is no number with s, m, h or d."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
@@ -102,20 +121,53 @@ def seconds_of(budget: str) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
-def plan_of(corpus: Corpus, budget_seconds: float, flops: float) -> Plan:
+def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None) -> Plan:
     """The largest size that the corpus supports and of which the budget pays ``FEWEST_EPOCHS``, else the smallest.
 
-    ``flops``: floating-point operations per second of a large matrix product on this machine; an update makes six of them
-    for each parameter and token.
+    ``flops``: floating-point operations per second of matrix products on this machine; an update makes six of them for each
+    parameter and token. ``stated``: settings, by dotted key, that stay as they are.
+
+    Raises ConfigError when the budget does not pay ``FEWEST_UPDATES`` after start-up, and says which would.
     """
     plans = []
-    for size in SIZES:
-        if size.pairs and corpus.pairs < size.pairs:
+    for listed in SIZES:
+        if listed.pairs and corpus.pairs < listed.pairs:
             break
-        seconds_per_update = 6 * size.parameters * size.tokens_per_update / (EFFICIENCY * flops)
-        per_epoch = corpus.tokens / size.tokens_per_update
-        updates = min(budget_seconds * SHARE_OF_UPDATES / seconds_per_update, MOST_EPOCHS * per_epoch)
-        updates = max(int(updates), 20)
-        plans.append(Plan(size, updates, updates * seconds_per_update / SHARE_OF_UPDATES, updates / per_epoch))
-    affordable = [plan for plan in plans if plan.epochs >= FEWEST_EPOCHS]
-    return (affordable or plans[:1])[-1]
+        plans.append(_planned(_with_stated(listed, stated or {}), corpus, budget_seconds, EFFICIENCY * flops))
+    affordable = [plan for plan in plans if plan.updates >= FEWEST_UPDATES and plan.epochs >= FEWEST_EPOCHS]
+    chosen = (affordable or plans[:1])[-1]
+    length = (stated or {}).get("training.num_updates")
+    if length:
+        return _plan(chosen.size, length, corpus, EFFICIENCY * flops)
+    if chosen.updates < FEWEST_UPDATES:
+        least = _seconds(chosen.size, FEWEST_UPDATES, EFFICIENCY * flops)
+        raise ConfigError(
+            f"--budget: {budget_seconds:.0f} s do not pay start-up, compilation and {FEWEST_UPDATES} updates here; "
+            f"give {max(round(least / 60 + 0.5), 1)}m or more"
+        )
+    return chosen
+
+
+def _planned(size: Size, corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
+    start = _seconds(size, 0, speed)
+    paid = (budget_seconds - start) / (_seconds(size, 1, speed) - start)
+    most = max(MOST_EPOCHS * corpus.tokens / size.tokens_per_update, FEWEST_UPDATES)
+    return _plan(size, max(int(min(paid, most)), 0), corpus, speed)
+
+
+def _plan(size: Size, updates: int, corpus: Corpus, speed: float) -> Plan:
+    seconds = _seconds(size, updates, speed)
+    affordable = int(SHARE_OF_VALIDATIONS * seconds * speed / (VALIDATION * size.parameters))
+    validations = min(max(affordable, FEWEST_VALIDATIONS), MOST_VALIDATIONS)
+    return Plan(size, updates, seconds, updates * size.tokens_per_update / corpus.tokens, validations)
+
+
+def _seconds(size: Size, updates: int, speed: float) -> float:
+    """Of start-up and so many updates with their validations, at ``speed`` floating-point operations per second."""
+    return (START_UP + updates * 6 * size.parameters * size.tokens_per_update / SHARE_OF_UPDATES) / speed
+
+
+def _with_stated(size: Size, stated: Mapping[str, Any]) -> Size:
+    """The size with what a recipe or a flag states instead."""
+    changed = {field: stated[key] for key, field in FIELDS.items() if key in stated}
+    return size._replace(**changed)

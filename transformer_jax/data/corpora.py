@@ -29,7 +29,7 @@ def _text(config: DataConfig, seed: int) -> Corpus:
     named = [(name, files) for name, files in config.files().items() if files]
     if not named and not config.held_out:
         return TextCorpus(*place)
-    splits = config.train_split, config.validation_split
+    splits = config.train_split, config.validation_split, config.test_split
     return NamedFiles(*place, tuple(named), *splits, config.held_out, seed)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.data.sentence_pairs import SentencePair, digest
+from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
 from transformer_jax.data.text_files import TextCorpus
 
 _BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
@@ -27,6 +27,7 @@ class NamedFiles(TextCorpus):
     named: tuple[tuple[str, str], ...] = ()
     train: str = "train"
     validation: str = "validation"
+    test: str = "test"
     held_out: float = 0.0
     seed: int = 0
 
@@ -57,10 +58,18 @@ class NamedFiles(TextCorpus):
         if named:
             return named_files(named, f"data.{split}")
         if not self.directory:
-            raise DataError(
-                f"no split {split!r}; name its files with --config.data.{split}, or a folder with data.directory"
-            )
+            raise DataError(self._how_to_name(split))
         return super().files(split)
+
+    def _how_to_name(self, split: str) -> str:
+        found = [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
+        settings = {self.train: "train", self.validation: "validation", self.test: "test"}
+        remedy = did_you_mean(split, found)
+        if split in settings:
+            remedy = f"; name its files with --config.data.{settings[split]}"
+        if split == self.validation:
+            remedy += ", or hold out training pairs: --config.data.held_out=0.01"
+        return f"no split {split!r}; splits here: {', '.join(found)}{remedy}"
 
     @cached_property
     def _held_pairs(self) -> list[SentencePair]:

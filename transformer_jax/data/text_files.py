@@ -18,7 +18,7 @@ from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, dige
 
 WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
-_COUNTED_AT_ONCE = 1 << 20
+_READ_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_TEXT = {
@@ -62,11 +62,11 @@ def check_sentence(raw: bytes, where: str) -> str:
 def raw_lines(path: Path) -> Iterator[bytes]:
     """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: concatenated, all of its bytes.
 
-    Raises DataError when it cannot be read, or is damaged.
+    ``~`` at the start of the path is the home folder. Raises DataError when it cannot be read, or is damaged.
     """
     line_number = 0
     try:
-        opened = _OPENERS.get(path.suffix, open)(path, "rb")
+        opened = _OPENERS.get(path.suffix, open)(path.expanduser(), "rb")
         with opened, io.BufferedReader(opened, 1 << 20) as stream:
             for line in stream:
                 yield line
@@ -79,6 +79,15 @@ def raw_lines(path: Path) -> Iterator[bytes]:
     except OSError as error:
         place = f" after line {line_number}" if line_number else ""
         raise DataError(f"{path}: cannot be read{place}: {error.strerror or error}") from None
+
+
+def raw_blocks(path: Path) -> Iterator[bytes]:
+    """The bytes of such a file in large blocks; raises DataError as ``raw_lines`` does."""
+    try:
+        with _OPENERS.get(path.suffix, open)(path.expanduser(), "rb") as stream:
+            yield from iter(partial(stream.read, _READ_AT_ONCE), b"")
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -141,9 +150,7 @@ class TextCorpus:
 
     def count(self, split: str) -> int:
         """Number of lines of a split's first file."""
-        path = self.files(split)[0]
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-            return sum(block.count(b"\n") for block in iter(partial(file.read, _COUNTED_AT_ONCE), b""))
+        return sum(block.count(b"\n") for block in raw_blocks(self.files(split)[0]))
 
     def fingerprint(self, split: str) -> str:
         """Digest of the content of the split's files, source first; where the files lie does not matter."""
@@ -182,11 +189,11 @@ class TextCorpus:
             remedy = f"; where it has another name, set --config.data.{split}_split=NAME" if is_role else ""
             hint = did_you_mean(split, splits) + remedy
             return f"{folder}: no split {split!r}; expected {wanted}; splits found: {listed}{hint}"
-        missing = next(lang for lang in (self.source_language, self.target_language) if lang not in languages)
+        sides = {"source_language": self.source_language, "target_language": self.target_language}
+        setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
         found = ", ".join(languages[:20])
-        return (
-            f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{did_you_mean(missing, languages)}"
-        )
+        remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
+        return f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{remedy}"
 
     def _tab_separated(self, path: Path) -> Iterator[SentencePair]:
         number = 0

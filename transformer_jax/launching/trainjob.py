@@ -1,8 +1,9 @@
 """A TrainJob of Kubeflow Trainer for a run.
 
-From the API of Kubeflow Trainer 2.1 (trainer.kubeflow.org/v1alpha1, kubeflow.org/docs/components/trainer). Its runtime
-``jax-distributed`` sets JAX's three variables that say which process is which; pods are those of its replicated job ``node``. A
-sweep, whose workers need not know each other, is better launched as a plain Job (``launch kubernetes``).
+From the API of Kubeflow Trainer 2.2 (trainer.kubeflow.org/v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go), the first
+with a runtime for JAX, ``jax-distributed``, and with ``runtimePatches``, one of which mounts the shared disk here. The runtime
+sets JAX's three variables that say which process is which; pods are those of its replicated job ``node``. A sweep, whose
+workers need not know each other, is better launched as a plain Job (``launch kubernetes``).
 """
 
 import shlex
@@ -22,6 +23,8 @@ from transformer_jax.launching.workload import Sweep, Training
 
 NODE = "node"
 GRACE_OF_RUNTIME = "the runtime's terminationGracePeriodSeconds, 30 where it says nothing, is the time for that."
+# Who owns a patch of the runtime; any name, of which each may patch once.
+MANAGER = "transformer-jax"
 
 
 @dataclass(frozen=True)
@@ -65,21 +68,19 @@ def train_job(settings: TrainJobSettings, workload: Training | Sweep) -> Manifes
                 "numNodes": settings.nodes,
                 **({"resourcesPerNode": {"limits": asked}} if asked else {}),
             },
-            "podTemplateOverrides": [
-                {
-                    "targetJobs": [{"name": NODE}],
-                    "spec": {
-                        "volumes": [
-                            {"name": VOLUME, "persistentVolumeClaim": {"claimName": settings.volume_claim}},
-                        ],
-                        "containers": [
-                            {"name": NODE, "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}]}
-                        ],
-                    },
-                }
-            ],
+            "runtimePatches": [_mounted(settings)],
         },
     }
+
+
+def _mounted(settings: TrainJobSettings) -> Manifest:
+    """The patch of the runtime that mounts the shared disk where the trainer runs."""
+    pod = {
+        "volumes": [{"name": VOLUME, "persistentVolumeClaim": {"claimName": settings.volume_claim}}],
+        "containers": [{"name": NODE, "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}]}],
+    }
+    job = {"name": NODE, "template": {"spec": {"template": {"spec": pod}}}}
+    return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
 
 
 def train_job_manifest(settings: TrainJobSettings, workload: Training | Sweep) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -24,6 +25,7 @@ class PreparedRun:
     """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
 
     ``num_records`` were logged before its checkpoint; ``is_validation_due`` when a signal cut the validation after it short.
+    ``origin``: where its settings come from, for ``run.json``.
     ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
     """
 
@@ -41,6 +43,7 @@ class PreparedRun:
     num_records: int = 0
     is_validation_due: bool = False
     callback: Callback = Callback()  # noqa: RUF009  # it has no state
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager

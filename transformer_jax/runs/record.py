@@ -250,7 +250,7 @@ def _describe_run(run: PreparedRun, report: DataReport) -> None:
     write_json(directory.data_report, report.content)
     devices = [str(device) for device in run.update.mesh.devices.flat]
     parameters = count_parameters(run.update.state_shapes.params)
-    directory.write_run(devices, run.config.seed, parameters, **run.initial.origin())
+    directory.write_run(devices, run.config.seed, parameters, **run.initial.origin(), **run.origin)
 
 
 def _progress(run: PreparedRun, num_records: int) -> Progress:

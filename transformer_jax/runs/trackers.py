@@ -1,6 +1,7 @@
 """Trackers: where the metrics of a run go besides ``metrics.jsonl``. Each has its library imported when it is used."""
 
 import importlib
+import importlib.util
 import json
 import os
 import uuid
@@ -139,6 +140,17 @@ TRACKERS: dict[str, Callable[[Path, ExperimentConfig, int], Tracker]] = {
     "mlflow": Mlflow,
     "trackio": Trackio,
 }
+
+
+LIBRARIES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}
+
+
+def require_libraries(config: ExperimentConfig) -> None:
+    """Raises ConfigError, before anything is imported, when the library of a tracker of ``config`` is not installed."""
+    for name in config.training.tracker_names:
+        library = LIBRARIES.get(name, "")
+        if library and importlib.util.find_spec(library) is None:
+            raise ConfigError(f"training.trackers: {library} is not installed; pip install {library}")
 
 
 def open_trackers(folder: Path, config: ExperimentConfig, first_update: int) -> list[Tracker]:

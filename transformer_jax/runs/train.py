@@ -2,12 +2,14 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any
 
 import jax
 from jax.sharding import Mesh
@@ -53,7 +55,11 @@ GENERATED = ("grammar", "copy", "reverse")
 
 
 def train(
-    config: ExperimentConfig, workdir: str, profiled: ProfiledSteps | None = None, is_distributed: bool = False
+    config: ExperimentConfig,
+    workdir: str,
+    profiled: ProfiledSteps | None = None,
+    is_distributed: bool = False,
+    origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Trains, tracing the updates ``profiled``, and says where the result is; the exit status of the command.
 
@@ -64,7 +70,7 @@ def train(
     started = time.perf_counter()
     try:
         with nullcontext() if is_distributed else ending_at_once():
-            outcome = run_training(config, workdir, profiled, is_distributed)
+            outcome = run_training(config, workdir, profiled, is_distributed, origin=origin)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
@@ -82,10 +88,12 @@ def run_training(
     is_distributed: bool = False,
     shared: SharedPrograms | None = None,
     callbacks: Sequence[Callback] = (),
+    origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> Outcome:
     """Settings -> tokenizers -> task -> data -> run record -> loop.
 
     ``shared``: what runs before this one, in this process, prepared and compiled; those after it find what it adds.
+    ``origin``: where its settings come from, for ``run.json``.
 
     Raises ConfigError, DataError and TrainingDiverged.
     """
@@ -108,6 +116,7 @@ def run_training(
             with prepare_run(
                 config, directory, program.task, program.update, callback=Callbacks(callbacks)
             ) as prepared:
+                prepared.origin = origin
                 data = checked_training_data(program)
                 try:
                     return _train_one(prepared, program, data, clock, profiled)

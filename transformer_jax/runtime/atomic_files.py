@@ -97,6 +97,21 @@ def require_local(path: str | Path, flag: str) -> None:
         )
 
 
+def require_writable_file(file: str | Path, flag: str) -> Path:
+    """The file; raises ConfigError that names ``flag`` when it is a folder, lies in none, or cannot be written."""
+    path = Path(file).expanduser()
+    is_new = not path.exists()
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        reason = "is a folder" if path.is_dir() else f"cannot be written: {error.strerror}"
+        raise ConfigError(f"{flag}: {path} {reason}; give a file in a folder that can be written") from None
+    if is_new:
+        path.unlink(missing_ok=True)
+    return path
+
+
 def require_writable(folder: str | Path, flag: str) -> Path:
     """The folder, made if it is not there; raises ConfigError that names ``flag`` when nothing can be written into it."""
     require_local(folder, flag)

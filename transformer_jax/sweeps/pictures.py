@@ -1,15 +1,16 @@
 """Plots of a study, drawn by Optuna: optimization history, parallel coordinates, importance of the settings."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from transformer_jax.sweeps.study import SharedStudy, given_point, is_done
+from transformer_jax.visualization import canvas
 
 
 def draw_study(shared: SharedStudy, folder: Path) -> list[Path]:
@@ -39,10 +40,15 @@ def draw_study(shared: SharedStudy, folder: Path) -> list[Path]:
         drawn = [_write(folder / "history.png", history, study, target_name=metric)]
         if varied and len(done) > 1:
             options = {"params": sorted(varied), "target_name": metric}
-            drawn.append(
-                _write(folder / "parallel_coordinates.png", drawing.plot_parallel_coordinate, study, **options)
-            )
-            drawn.append(_write(folder / "importance.png", drawing.plot_param_importances, study, **options))
+            plots: dict[str, Callable[..., Any]] = {
+                "parallel_coordinates.png": drawing.plot_parallel_coordinate,
+                "importance.png": drawing.plot_param_importances,
+            }
+            equal = _equal_values(done, metric)
+            drawn += [
+                _words(folder / name, equal) if equal else _write(folder / name, plot, study, **options)
+                for name, plot in plots.items()
+            ]
     return [file for file in drawn if file is not None]
 
 
@@ -76,7 +82,40 @@ def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options:
             axes = draw(study, **options)
         except (ValueError, RuntimeError):
             return None
+        _in_house_style(axes.figure)
         axes.figure.set_size_inches(10, 5.5)
         axes.figure.savefig(path, dpi=120, bbox_inches="tight")
         pyplot.close("all")
     return path
+
+
+def _in_house_style(figure: Any) -> None:
+    """The fonts, colors and frame of the other plots, for one that Optuna drew."""
+    figure.set_facecolor("white")
+    is_alone = len(figure.axes) == 1
+    for axes in figure.axes:
+        axes.set_facecolor("white")
+        title = axes.get_title() or axes.get_title(loc="left")
+        axes.set_title("")
+        axes.set_title(title, loc="left", fontproperties=canvas.font(11, weight="bold"), color=canvas.INK)
+        shown = {side: spine.get_visible() for side, spine in axes.spines.items()}
+        canvas.style_axes(axes, axes.get_xlabel(), axes.get_ylabel())
+        axes.grid(visible=is_alone)
+        for side, spine in axes.spines.items():
+            # Of several axes each has its scale on a side of its own.
+            spine.set_visible(spine.get_visible() if is_alone else shown[side])
+        if axes.get_legend():
+            axes.legend(prop=canvas.font(8), frameon=False, labelcolor=canvas.INK, loc="best")
+
+
+def _equal_values(done: Sequence[FrozenTrial], metric: str) -> str:
+    """A sentence where all trials have one value, of which nothing can be said; else empty."""
+    values = {trial.value for trial in done}
+    return f"all values equal: {len(done)} trials have {metric} = {done[0].value:g}" if len(values) == 1 else ""
+
+
+def _words(path: Path, text: str) -> Path:
+    """A picture that says why there is nothing to draw."""
+    figure = canvas.blank_figure(8, 1.2)
+    canvas.add_title(figure, text, 11)
+    return canvas.write_png(figure, path)

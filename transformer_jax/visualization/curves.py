@@ -8,7 +8,7 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.runtime.atomic_files import read_records
@@ -19,6 +19,8 @@ from transformer_jax.visualization.canvas import INK, LINE_COLORS, font
 LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 2.4
 LEFT, TOP, RIGHT, BOTTOM = 0.7, 0.45, 0.25, 0.6
+MOST_TICKS, VALIDATION = 6, "validation/"
+AXIS_LABELS = {"step": "updates"}
 LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 0.2, 0.75, 0.075
 
 Series = tuple[list[float], list[float]]
@@ -60,7 +62,7 @@ def draw_curves(
         for index, run in enumerate(runs):
             axes.add_line(_line(index, run.get(key, ([], []))))
         axes.autoscale_view()
-        _style(axes, key, x_key)
+        _style(axes, key, x_key, _validated_at(runs))
     if legend:
         _add_legend(figure, names, per_line)
     if title:
@@ -123,8 +125,16 @@ def _marker(series: Series) -> str:
     return "o" if 0 < sum(math.isfinite(y) for y in series[1]) <= 30 else ""
 
 
-def _style(axes: Axes, key: str, x_key: str) -> None:
+def _validated_at(runs: Sequence[dict[str, Series]]) -> list[float]:
+    """Where the runs were validated, at most ``MOST_TICKS`` of these places, the last among them."""
+    found = sorted(
+        {x for run in runs for key, (places, _) in run.items() if key.startswith(VALIDATION) for x in places}
+    )
+    return found[::-1][:: max(math.ceil(len(found) / MOST_TICKS), 1)][::-1]
+
+
+def _style(axes: Axes, key: str, x_key: str, ticks: Sequence[float]) -> None:
     axes.set_title(key, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(FixedLocator(ticks) if ticks else MaxNLocator(MOST_TICKS, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    canvas.style_axes(axes, x_key)
+    canvas.style_axes(axes, AXIS_LABELS.get(x_key, x_key))

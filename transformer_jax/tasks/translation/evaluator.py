@@ -42,11 +42,15 @@ class Scored(Protocol):
 
 
 class TranslationEvaluation(NamedTuple):
-    """A report, and the translations beside their pairs, in the order of the split."""
+    """A report, and the translations beside their pairs, in the order of the split.
+
+    ``references`` of text that is no split of the data, one list or several, are kept with the scores, and so are the sources.
+    """
 
     report: EvaluationReport
     outputs: Sequence[str]
     pairs: Sequence[SentencePair] = ()
+    references: Sequence[Sequence[str]] = ()
 
     @property
     def split(self) -> str:
@@ -65,7 +69,10 @@ class TranslationEvaluation(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         """The report."""
-        return self.report.to_json()
+        if not self.references:
+            return self.report.to_json()
+        sources = [pair.source for pair in self.pairs]
+        return {**self.report.to_json(), "sources": sources, "references": [list(each) for each in self.references]}
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The report as lines of a table."""

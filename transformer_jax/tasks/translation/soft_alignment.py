@@ -36,15 +36,26 @@ class SoftAlignment(NamedTuple):
 
 
 def soft_alignments(
-    trained: TrainedRun, sources: Sequence[str], targets: Sequence[str], *, layer: int = 0, head: int = 0
+    trained: TrainedRun,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    layer: int = 0,
+    head: int = 0,
+    show: Callable[[int], None] = lambda done: None,
 ) -> list[SoftAlignment]:
     """Teacher-forced cross attention of every pair, in order.
 
     ``layer`` and ``head`` count from 1; layer -1 is the mean of all. Layer 0 is the last but one, where there is more than
-    one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. Raises DataError when the numbers of
-    sentences differ or one is too long, ConfigError when there is no such layer or head.
+    one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. ``show`` receives the number of pairs
+    that are done.
+
+    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
-    weights = dict(cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)))
+    weights: dict[int, np.ndarray] = {}
+    for pair, found in cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)):
+        weights[pair] = found
+        show(len(weights))
     return [_described(weights[pair], sources[pair], targets[pair], trained.tokenizers) for pair in range(len(sources))]
 
 

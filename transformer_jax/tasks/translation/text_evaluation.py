@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.pair_scores import score_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun
@@ -11,8 +11,13 @@ from transformer_jax.tasks.translation.trained_run import TrainedRun
 def evaluate_text(
     trained: TrainedRun, sources: Sequence[str], references: Sequence[Sequence[str]], name: str
 ) -> TranslationEvaluation:
-    """Translations of ``sources`` with their scores against one or several references of each; perplexity is of the first."""
+    """Translations of ``sources`` with their scores against one or several references of each; perplexity is of the first.
+
+    The result is called ``text-NAME-DIGEST``, so that it is neither a split nor another text of that name.
+    """
     scored = score_pairs(trained, sources, references[0])
     nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
     pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
-    return trained.evaluator.translated(trained.params, name, pairs, references, nll, tokens)
+    called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
+    found = trained.evaluator.translated(trained.params, called, pairs, references, nll, tokens)
+    return found._replace(references=references)

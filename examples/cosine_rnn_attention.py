@@ -1,0 +1,39 @@
+"""Cosine attention for recurrent models: the score of a state and a word is the cosine of their angle, times a sharpness.
+
+transformer-jax train --plugin=examples/cosine_rnn_attention.py --config=seq2seq:luong_general \
+    --config.model.attention=cosine --workdir=runs/cosine_rnn
+"""
+
+from functools import partial
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+import transformer_jax
+from transformer_jax.layers.attention_windows import WholeSource
+from transformer_jax.layers.rnn_attention import ContentAttention
+
+
+class CosineScore(nn.Module):
+    """``keys`` reads the memory once a sentence; then every query is compared with all of them."""
+
+    width: int
+
+    def setup(self):
+        self.key = nn.Dense(self.width, use_bias=False)
+        self.sharpness = self.param("sharpness", nn.initializers.constant(5.0), ())
+
+    def keys(self, memory):
+        return of_length_one(self.key(memory))
+
+    def __call__(self, query, keys):
+        return self.sharpness * jnp.einsum("BQD,BMD->BQM", of_length_one(query), keys)
+
+
+def of_length_one(vectors):
+    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-6)
+
+
+@transformer_jax.register("rnn_attention", "cosine")
+def cosine(config):
+    return ContentAttention(partial(CosineScore, config.d_hidden), WholeSource)

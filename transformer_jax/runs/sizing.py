@@ -1,0 +1,128 @@
+"""Settings of a run that follow from its corpus and a budget of time."""
+
+import itertools
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
+from transformer_jax.config.python_files import names_in_file
+from transformer_jax.config.recipes import find_recipe
+from transformer_jax.config.saved import is_run_directory, stated_settings
+from transformer_jax.config.sizing import SIZED, Corpus, plan_of, seconds_of
+from transformer_jax.data.corpora import open_corpus
+
+SAMPLED_PAIRS = 10_000
+# Products so small that they stay on one core: those that share cores wait for one another when others use them too.
+PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
+
+Overrides = Sequence[tuple[str, str]]
+
+
+class SizedConfig(NamedTuple):
+    """The settings of a run, a line that says how they were chosen, and what ``run.json`` keeps of that."""
+
+    config: ExperimentConfig
+    remark: str = ""
+    record: Mapping[str, Any] = {}
+
+
+def sized(
+    source: str | Mapping[str, Any],
+    overrides: Overrides,
+    workdir: str,
+    budget: str | None = None,
+    *,
+    is_alone: bool = True,
+) -> SizedConfig:
+    """The settings of a recipe (by name, or nested) with overrides, and what ``budget``, or its own ``BUDGET``, adds to them.
+
+    What recipe and overrides state stays. A run that has begun keeps its size. Raises ConfigError where nothing can be sized,
+    and unless the process ``is_alone``: each of several would measure another speed.
+    """
+    values = stated_settings(source) if isinstance(source, str) else source
+    config = from_dict(apply_overrides(values, overrides))
+    asked = budget or (_budget_of(source) if isinstance(source, str) else None)
+    if asked is None:
+        return SizedConfig(config)
+    seconds = seconds_of(asked)
+    stated = _leaves(apply_overrides(values, overrides))
+    _require_sizable(config, stated, is_asked=budget is not None)
+    directory = RunDirectory(workdir)
+    if directory.has_checkpoints() and directory.config.is_file():
+        saved = flatten(load_run_config(directory.path))
+        kept = {key: saved[key] for key in SIZED if key in saved and key not in stated}
+        return SizedConfig(_with(values, kept, overrides), "the run keeps its size")
+    if not is_alone:
+        raise ConfigError(
+            "--budget: sizes a run of one process; with --distributed set the sizes and training.num_updates yourself"
+        )
+    corpus, flops = _measured(config), flops_here()
+    plan = plan_of(corpus, seconds, flops, stated)
+    record = {"budget": asked, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
+    chosen = {key: value for key, value in plan.settings().items() if key not in stated}
+    return SizedConfig(_with(values, chosen, overrides), f"{plan.text(corpus)}; budget {asked}", {"sizing": record})
+
+
+def _require_sizable(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> None:
+    if config.task != "translation" or config.data.source != "text":
+        raise ConfigError(
+            "--budget: sizes a translation of text files (data.source=text); for others set the sizes yourself"
+        )
+    if config.model.kind != "transformer":
+        raise ConfigError(f"--budget: sizes Transformers; set the sizes of model.kind={config.model.kind} yourself")
+    if is_asked and "training.num_updates" in stated:
+        raise ConfigError(
+            f"--budget: training.num_updates={stated['training.num_updates']} is stated already; leave one of them out, or "
+            "take --config=text, which states no length"
+        )
+
+
+def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
+    added = [(key, str(value)) for key, value in chosen.items()]
+    return from_dict(apply_overrides(values, [*added, *overrides]))
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"model": {"d_ff": 8}}`` as ``{"model.d_ff": 8}``."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _leaves(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _budget_of(spec: str) -> str | None:
+    if is_run_directory(spec):
+        return None
+    found = names_in_file(find_recipe(spec.partition(":")[0])).get("BUDGET")
+    return None if found is None else str(found)
+
+
+def _measured(config: ExperimentConfig) -> Corpus:
+    """Counted pairs, and the mean length of the first ones."""
+    source = open_corpus(config.data, config.data_seed)
+    split = config.data.train_split
+    words = [
+        max(len(pair.source.split()), len(pair.target.split()))
+        for pair in itertools.islice(source.pairs(split), SAMPLED_PAIRS)
+    ]
+    return Corpus(max(source.count(split), 1), sum(words) / max(len(words), 1))
+
+
+@cache
+def flops_here() -> float:
+    """Floating-point operations per second of small matrix products in float32 on the cores that this process may use."""
+    matrix = np.ones((PRODUCT_WIDTH, PRODUCT_WIDTH), np.float32)
+    product, times = np.empty_like(matrix), []
+    for _ in range(WARM_UP + ROUNDS):
+        started = time.perf_counter()
+        for _ in range(PRODUCTS):
+            np.matmul(matrix, matrix, out=product)
+        times.append(time.perf_counter() - started)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores * PRODUCTS * 2 * PRODUCT_WIDTH**3 / min(times[WARM_UP:])
