@@ -32,7 +32,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Imports; 0."""
-    source, workdir = Path(values.input).expanduser(), Path(values.workdir).expanduser()
+    source, workdir = Path(values.input).expanduser(), Path(values.workdir).expanduser().resolve()
     if not source.exists():
         raise ConfigError(f"--input: {source} does not exist")
     if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):

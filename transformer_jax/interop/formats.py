@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError
+from transformer_jax.interop.counterpart import Counterpart
 from transformer_jax.interop.opened_model import OpenedModel
-from transformer_jax.interop.parity import Counterpart
 
 
 class Format(NamedTuple):

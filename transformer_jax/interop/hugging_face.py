@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, PAD_ID
-from transformer_jax.config import ConfigError, DataError
-from transformer_jax.interop.marian_reader import read_json, recognizes, vocabulary_orders
+from transformer_jax.config import DataError
+from transformer_jax.data.tokenizers.subword import is_escaped
+from transformer_jax.interop.counterpart import Check, Tolerance
+from transformer_jax.interop.json_object import read_object, value_of
+from transformer_jax.interop.marian_reader import recognizes, vocabulary_orders
+from transformer_jax.interop.needed_library import needing
 from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel, until_eos
 from transformer_jax.interop.torch_weights import torch_library
 
@@ -21,12 +25,18 @@ class Counterpart:
 
     name = "transformers MarianMTModel"
     compares_logits = True
-    longest_source = None
-    tolerance = 1e-4
+    tolerance = Tolerance(1e-4, 2e-5)
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:
         self._torch, library = torch_library(), _library()
-        self._source, self._target = vocabulary_orders(folder, read_json(folder / "config.json"))
+        path = folder / "config.json"
+        theirs = read_object(path)
+        self._source, self._target = vocabulary_orders(folder, theirs)
+        self.longest_source = self.longest_target = value_of(theirs, "max_position_embeddings", int, path)
+        for order, tokenizer in zip((self._source, self._target), model.tokenizers, strict=True):
+            if len(order.theirs) != tokenizer.vocabulary_size:
+                problem = f"{len(order.theirs):,} ids, but the run has {tokenizer.vocabulary_size:,}"
+                raise DataError(f"{folder}: a vocabulary of {problem}: another model")
         try:
             with warnings.catch_warnings():
                 # It recommends sacremoses, which would change punctuation.
@@ -36,10 +46,6 @@ class Counterpart:
         # The library raises whatever a damaged folder makes it raise.
         except Exception as error:
             raise DataError(f"{folder}: transformers cannot load it: {str(error).splitlines()[0][:200]}") from None
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of their own tokenizer, EOS included."""
-        return [self._source.to_ours(ids) for ids in self._tokenizer(list(texts)).input_ids]
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Logits [T, V] of every target."""
@@ -64,6 +70,13 @@ class Counterpart:
             found += [until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
         return found
 
+    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+        """Texts as tokens of their own tokenizer, but for those that only this package escapes."""
+        del model
+        plain = [(text, each.source) for text, each in zip(texts, examples, strict=True) if not is_escaped(text)]
+        alike = [self._source.to_ours(self._tokenizer(text).input_ids) == ids for text, ids in plain]
+        return [Check("tokenized alike", sum(alike), len(plain))]
+
     def _sources(self, sources: Sequence[list[int]]) -> dict[str, Any]:
         rows = [self._source.to_theirs(source) for source in sources]
         lengths = self._torch.tensor([len(row) for row in rows])
@@ -73,10 +86,8 @@ class Counterpart:
 
 
 def _library() -> Any:
-    try:
+    with needing("transformers", "torch"):
         import transformers
-    except ImportError:
-        raise ConfigError("--format: transformers is not installed; pip install transformers torch") from None
     # It warns of what is not asked for here.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
