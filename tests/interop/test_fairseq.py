@@ -138,8 +138,8 @@ def test_what_cannot_be_read_is_named(theirs, tmp_path):
         fairseq_reader.read(tmp_path)
     (tmp_path / "bpecodes").write_text(codes)
     for language in ("en", "de"):
-        (tmp_path / f"dict.{language}.txt").write_text("w1 1\nw2 1\n")
-    with pytest.raises(DataError, match="the source table has 34 rows for a vocabulary of 6 pieces"):
+        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in WORDS[:9]))
+    with pytest.raises(DataError, match="the source table has 34 rows for a vocabulary of 13 pieces"):
         fairseq_reader.read(tmp_path)
     (tmp_path / "dict.de.txt").write_text("a b c\n")
     with pytest.raises(DataError, match=r"dict.de.txt, line 1: expected a token and its count"):

@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
 
     assert "config.json: No such file" in problem()
     changed_config(folder, opus, model_type="bart")
-    assert "model_type='bart' is not supported" in problem()
+    assert "model_type='bart' is not one of marian, m2m_100" in problem()
     changed = json.loads((opus / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(changed | {"activation_function": "tanh"}))
     assert "activation_function='tanh'" in problem()
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
     (folder / "config.json").write_text(json.dumps(changed | {"eos_token_id": [0]}))
     assert "eos_token_id=[0] is not of type int" in problem()
     (folder / "config.json").write_text(json.dumps(changed | {"vocab_size": 390}))
-    assert "vocab.json: 398 pieces; config.json says 390" in problem()
+    assert "vocab.json: 399 pieces; config.json says 390" in problem()
     (folder / "config.json").write_text(json.dumps(changed))
     (folder / "model.safetensors").unlink()
     assert "neither model.safetensors nor pytorch_model.bin" in problem()

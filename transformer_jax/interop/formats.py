@@ -19,7 +19,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "ctranslate2": Format("ctranslate2_export", "ctranslate2_counterpart"),
-    "huggingface": Format("marian_export", "hugging_face", "marian_reader"),
+    "huggingface": Format("marian_export", "hugging_face", "hugging_face_reader"),
     "safetensors": Format("archive_export", "archive_counterpart", "archive_reader"),
     "fairseq": Format(reader="fairseq_reader"),
     "stablehlo": Format("stablehlo_export", "stablehlo_counterpart"),

@@ -7,23 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, PAD_ID
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers.subword import is_escaped
 from transformer_jax.interop.counterpart import Check, Tolerance
+from transformer_jax.interop.hugging_face_reader import READERS, recognizes
 from transformer_jax.interop.json_object import read_object, value_of
-from transformer_jax.interop.marian_reader import recognizes, vocabulary_orders
+from transformer_jax.interop.m2m_reader import MODEL_TYPE
 from transformer_jax.interop.needed_library import needing
 from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel, until_eos
 from transformer_jax.interop.torch_weights import torch_library
+from transformer_jax.interop.vocabulary_order import NOWHERE
 
+CLASSES = {"marian": "MarianMTModel", MODEL_TYPE: "M2M100ForConditionalGeneration"}
 __all__ = ["Counterpart", "recognizes"]
 
 
 class Counterpart:
-    """A ``MarianMTModel`` and its tokenizer, in float32 on the CPU."""
+    """A ``MarianMTModel`` or ``M2M100ForConditionalGeneration`` and its tokenizer, in float32 on the CPU."""
 
-    name = "transformers MarianMTModel"
     compares_logits = True
     tolerance = Tolerance(1e-4, 2e-5)
 
@@ -31,8 +33,12 @@ class Counterpart:
         self._torch, library = torch_library(), _library()
         path = folder / "config.json"
         theirs = read_object(path)
-        self._source, self._target = vocabulary_orders(folder, theirs)
+        kind = theirs["model_type"]
+        self.name = f"transformers {CLASSES[kind]}"
+        self._source, self._target = READERS[kind].vocabulary_orders(folder, theirs)
         self.longest_source = self.longest_target = value_of(theirs, "max_position_embeddings", int, path)
+        # What the run puts before every translation.
+        self._forced = self._target.to_theirs(model.tokenizers.target.encode(""))
         for order, tokenizer in zip((self._source, self._target), model.tokenizers, strict=True):
             if len(order.theirs) != tokenizer.vocabulary_size:
                 problem = f"{len(order.theirs):,} ids, but the run has {tokenizer.vocabulary_size:,}"
@@ -41,11 +47,14 @@ class Counterpart:
             with warnings.catch_warnings():
                 # It recommends sacremoses, which would change punctuation.
                 warnings.simplefilter("ignore")
-                self._model = library.MarianMTModel.from_pretrained(folder, dtype=self._torch.float32).eval()
-                self._tokenizer = library.MarianTokenizer.from_pretrained(folder)
+                self._model = getattr(library, CLASSES[kind]).from_pretrained(folder, dtype=self._torch.float32)
+                self._model.eval()
+                self._tokenizer = library.AutoTokenizer.from_pretrained(folder)
         # The library raises whatever a damaged folder makes it raise.
         except Exception as error:
-            raise DataError(f"{folder}: transformers cannot load it: {str(error).splitlines()[0][:200]}") from None
+            raise DataError(f"{folder}: transformers cannot load it: {str(error)[:200]}") from None
+        if kind == MODEL_TYPE:
+            self._tokenizer.src_lang = model.config.data.source_language
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Logits [T, V] of every target."""
@@ -59,13 +68,20 @@ class Counterpart:
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
         """The greedy translation of every source, at most ``longest`` tokens, without EOS."""
-        never = [[i] for i in {int(self._target.theirs[PAD_ID]), int(self._target.theirs[BOS_ID])} if i >= 0]
+        theirs = self._target.to_theirs([PAD_ID, BOS_ID])
+        never = [[i] for i in set(theirs) if i not in (NOWHERE, self._target.theirs[EOS_ID])]
         found: list[list[int]] = []
         for start in range(0, len(sources), ROWS_AT_ONCE):
             inputs = self._sources(sources[start : start + ROWS_AT_ONCE])
             with self._torch.inference_mode():
                 ids = self._model.generate(
-                    **inputs, num_beams=1, do_sample=False, max_new_tokens=longest, bad_words_ids=never, max_length=None
+                    **inputs,
+                    num_beams=1,
+                    do_sample=False,
+                    max_new_tokens=longest,
+                    bad_words_ids=never,
+                    max_length=None,
+                    forced_bos_token_id=(self._forced or [None])[0],
                 )
             found += [until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
         return found

@@ -1,5 +1,6 @@
 """Reads folders of ``MarianMTModel``: OPUS-MT, and what this package exports (Junczys-Dowmunt et al. 2018)."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary
 from transformer_jax.interop.weight_files import read_weights
 
 FEED_FORWARDS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"silu": "silu"}
+NEEDED = {"model_type": "marian", "normalize_before": False, "normalize_embedding": False, "add_bias_logits": False}
 SIZES = {
     "d_model": "d_model",
     "d_ff": "encoder_ffn_dim",
@@ -34,14 +36,11 @@ def read(folder: Path) -> ImportedModel:
     here has.
     """
     theirs = read_object(folder / "config.json")
-    model = model_settings(theirs)
-    state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
-    # Sinusoids that older versions wrote out.
-    for side in ("encoder", "decoder"):
-        state.pop(f"{side}.embed_positions.weight", None)
+    model = model_settings(theirs, NEEDED)
+    state = layers_and_tables(folder)
     try:
         orders = vocabulary_orders(folder, theirs)
-        tables = _tables(state, theirs.get("tie_word_embeddings", True))
+        tables = tables_of(state, theirs.get("tie_word_embeddings", True))
         tokenizers = _tokenizers(folder, orders)
         model["tying"] = tables.tying(orders[0] is orders[1])
         size = max(each.vocabulary_size for each in tokenizers)
@@ -52,6 +51,12 @@ def read(folder: Path) -> ImportedModel:
         return imported_translation(config, tokenizers, state, tables, orders, width_order)
     except DataError as error:
         raise DataError(f"{folder}: {error}") from None
+
+
+def layers_and_tables(folder: Path) -> dict[str, np.ndarray]:
+    """The tensors of a model without its head's name before them, and without sinusoids that older versions wrote out."""
+    state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
+    return {name: leaf for name, leaf in state.items() if not re.search(r"embed_positions\.weights?$", name)}
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> tuple[VocabularyOrder, VocabularyOrder]:
@@ -79,23 +84,10 @@ def _order(path: Path, size: int, ids: Mapping[str, int]) -> VocabularyOrder:
     return vocabulary_order(size, unk=value_of(pieces, "<unk>", int, path), **ids)
 
 
-def recognizes(folder: Path) -> bool:
-    """Whether this is a folder of a Marian model."""
-    path = folder / "config.json"
-    return path.is_file() and read_object(path).get("model_type") == "marian"
-
-
-def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """The block ``model``; raises ConfigError naming a setting of theirs that no model here has."""
-    needed = {
-        "model_type": "marian",
-        "encoder_ffn_dim": theirs.get("decoder_ffn_dim"),
-        "encoder_attention_heads": theirs.get("decoder_attention_heads"),
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_bias_logits": False,
-    }
-    for name, value in needed.items():
+def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
+    """The block ``model``; raises ConfigError naming a setting of theirs that is not as ``needed``, which no model here has."""
+    both = {f"encoder_{name}": theirs.get(f"decoder_{name}") for name in ("ffn_dim", "attention_heads")}
+    for name, value in {**needed, **both}.items():
         if theirs.get(name, value) != value:
             raise ConfigError(f"config.json: {name}={theirs[name]!r} is not supported; expected {value!r}")
     path = "config.json"
@@ -113,7 +105,7 @@ def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tables(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
+def tables_of(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
     """Takes the tables out of ``state``: a side without one of its own has the shared one."""
     own = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
     shared = state.pop("shared.weight", None)

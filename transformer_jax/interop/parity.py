@@ -159,7 +159,7 @@ def token_log_probabilities(
 
 
 def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequence[Example]) -> tuple[Divergence, ...]:
-    extra = model.config.decoding.max_extra_tokens
+    extra = model.config.decoding.max_extra_tokens + len(model.tokenizers.target.encode(""))
     most = counterpart.longest_target or np.inf
     limits = [int(min(len(example.source) - 1 + extra, most)) for example in examples]
     found = counterpart.greedy([example.source for example in examples], max(limits))

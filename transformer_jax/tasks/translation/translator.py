@@ -52,7 +52,7 @@ class Translator:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
         A sentence that is empty, or nothing but white space, translates to the empty text without asking the model. Every
-        other translation begins with the tokens of ``prefix``.
+        other translation begins with the tokens of ``prefix``, and with those that the tokenizer puts before every text.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``; ``name`` and ``first`` say how it is
         called.
@@ -79,7 +79,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
-        forced = self._tokenizers.target.encode(prefix) if prefix else []
+        forced = self._tokenizers.target.encode(prefix)
         done = 0
         search, params = self._search_for(num_results), whole_over_fsdp(params, self._mesh)
         extra, batch_tokens = self._config.max_extra_tokens + len(forced), self._config.batch_tokens
