@@ -10,7 +10,7 @@ from libraries import library
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
 from transformer_jax.interop import hugging_face_reader
-from transformer_jax.interop.formats import open_counterpart
+from transformer_jax.interop.formats import module, open_counterpart
 from transformer_jax.interop.m2m_reader import pieces_by_id
 from transformer_jax.interop.parity import compare
 
@@ -42,6 +42,19 @@ def assert_same(folder):
 
 def test_a_random_model_of_theirs_computes_the_same_here(theirs):
     assert_same(theirs)
+
+
+@pytest.mark.slow
+def test_a_model_read_goes_on_to_ctranslate2(theirs, tmp_path):
+    library("ctranslate2", "export")
+    model = opened(hugging_face_reader.read(theirs, **LANGUAGES))
+    module("ctranslate2_export").export(model, tmp_path)
+    assert (tmp_path / "source.spm").is_file()
+    found = compare(model, open_counterpart(tmp_path, model), TEXTS)
+    assert found.holds, found.rows()
+    assert not found.divergences
+    with pytest.raises(ConfigError, match="stablehlo cannot begin every translation with the token of a language"):
+        module("stablehlo_export").export(model, tmp_path)
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
 
     assert "config.json: No such file" in problem()
     changed_config(folder, opus, model_type="bart")
-    assert "model_type='bart' is not one of marian, m2m_100" in problem()
+    assert "model_type='bart' is not one of marian, gpt2, m2m_100" in problem()
     changed = json.loads((opus / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(changed | {"activation_function": "tanh"}))
     assert "activation_function='tanh'" in problem()

@@ -10,8 +10,9 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers.subword import is_escaped
+from transformer_jax.interop import m2m_reader, marian_reader
 from transformer_jax.interop.counterpart import Check, Tolerance
-from transformer_jax.interop.hugging_face_reader import READERS, recognizes
+from transformer_jax.interop.hugging_face_reader import model_type
 from transformer_jax.interop.json_object import read_object, value_of
 from transformer_jax.interop.m2m_reader import MODEL_TYPE
 from transformer_jax.interop.needed_library import needing
@@ -20,7 +21,12 @@ from transformer_jax.interop.torch_weights import torch_library
 from transformer_jax.interop.vocabulary_order import NOWHERE
 
 CLASSES = {"marian": "MarianMTModel", MODEL_TYPE: "M2M100ForConditionalGeneration"}
-__all__ = ["Counterpart", "recognizes"]
+VOCABULARIES = {"marian": marian_reader.vocabulary_orders, MODEL_TYPE: m2m_reader.vocabulary_orders}
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether this is a folder of one of the ``CLASSES``."""
+    return (folder / "config.json").is_file() and model_type(folder) in CLASSES
 
 
 class Counterpart:
@@ -30,12 +36,12 @@ class Counterpart:
     tolerance = Tolerance(1e-4, 2e-5)
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:
-        self._torch, library = torch_library(), _library()
+        self._torch, transformers = torch_library(), library()
         path = folder / "config.json"
         theirs = read_object(path)
         kind = theirs["model_type"]
         self.name = f"transformers {CLASSES[kind]}"
-        self._source, self._target = READERS[kind].vocabulary_orders(folder, theirs)
+        self._source, self._target = VOCABULARIES[kind](folder, theirs)
         self.longest_source = self.longest_target = value_of(theirs, "max_position_embeddings", int, path)
         # What the run puts before every translation.
         self._forced = self._target.to_theirs(model.tokenizers.target.encode(""))
@@ -47,9 +53,9 @@ class Counterpart:
             with warnings.catch_warnings():
                 # It recommends sacremoses, which would change punctuation.
                 warnings.simplefilter("ignore")
-                self._model = getattr(library, CLASSES[kind]).from_pretrained(folder, dtype=self._torch.float32)
+                self._model = getattr(transformers, CLASSES[kind]).from_pretrained(folder, dtype=self._torch.float32)
                 self._model.eval()
-                self._tokenizer = library.AutoTokenizer.from_pretrained(folder)
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         # The library raises whatever a damaged folder makes it raise.
         except Exception as error:
             raise DataError(f"{folder}: transformers cannot load it: {str(error)[:200]}") from None
@@ -60,7 +66,7 @@ class Counterpart:
         """Logits [T, V] of every target."""
         inputs = self._sources([example.source for example in examples])
         targets = [self._target.to_theirs([BOS_ID, *example.target[:-1]]) for example in examples]
-        decoder = _padded(self._torch, targets, int(self._target.theirs[BOS_ID]))
+        decoder = padded(self._torch, targets, int(self._target.theirs[BOS_ID]))
         with self._torch.inference_mode():
             logits = self._model(**inputs, decoder_input_ids=decoder).logits.numpy()
         ours = self._target.logits(logits)
@@ -81,7 +87,7 @@ class Counterpart:
                     max_new_tokens=longest,
                     bad_words_ids=never,
                     max_length=None,
-                    forced_bos_token_id=(self._forced or [None])[0],
+                    forced_bos_token_id=self._forced[0] if self._forced else None,
                 )
             found += [until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
         return found
@@ -96,12 +102,13 @@ class Counterpart:
     def _sources(self, sources: Sequence[list[int]]) -> dict[str, Any]:
         rows = [self._source.to_theirs(source) for source in sources]
         lengths = self._torch.tensor([len(row) for row in rows])
-        ids = _padded(self._torch, rows, rows[0][-1])
+        ids = padded(self._torch, rows, rows[0][-1])
         mask = self._torch.arange(ids.shape[1])[None] < lengths[:, None]
         return {"input_ids": ids, "attention_mask": mask.long()}
 
 
-def _library() -> Any:
+def library() -> Any:
+    """The package transformers, quiet; raises ConfigError where it is missing."""
     with needing("transformers", "torch"):
         import transformers
     # It warns of what is not asked for here.
@@ -110,6 +117,7 @@ def _library() -> Any:
     return transformers
 
 
-def _padded(torch: Any, rows: Sequence[list[int]], filler: int) -> Any:
+def padded(torch: Any, rows: Sequence[list[int]], filler: int) -> Any:
+    """Rows as a tensor, shorter ones filled up."""
     width = max(map(len, rows))
     return torch.tensor([row + [filler] * (width - len(row)) for row in rows])

@@ -6,7 +6,6 @@ norm epsilon of 1e-5: absent biases are zeros, and the width is reordered, which
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,8 @@ POSITIONS = 1024
 NORM_EPSILON = 1e-5
 
 
-def export(model: OpenedModel, folder: Path, texts: Sequence[str] = ()) -> None:
+def export(model: OpenedModel, folder: Path) -> None:
     """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that Marian lacks."""
-    del texts
     require_expressible(model)
     config = model.config.model
     write_tensors(folder / "model.safetensors", state_dict(model))

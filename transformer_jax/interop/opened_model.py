@@ -13,7 +13,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
-from transformer_jax.config import ConfigError, DecodingConfig, ExperimentConfig, load_run_config
+from transformer_jax.config import (
+    ConfigError,
+    DecodingConfig,
+    ExperimentConfig,
+    TransformerLayersConfig,
+    load_run_config,
+)
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -155,6 +161,11 @@ def require_plain_transformer(
     if not model.translates or config.kind != "transformer":
         kind = f"task={model.config.task}, model.kind={config.kind}"
         raise ConfigError(f"--format: {format_name} takes Transformers for translation, not {kind}; use safetensors")
+    require_settings(config, problem, choices)
+
+
+def require_settings(config: TransformerLayersConfig, problem: str, choices: Mapping[str, Collection[str]]) -> None:
+    """Raises ConfigError naming a setting that is none of ``choices``, or that no other toolkit has."""
     width = config.d_model // config.num_heads
     both = {"attention": ("multi_head", "biased"), "embedding": ("scaled", "unscaled")}
     fitting = {name: getattr(config, name) in values for name, values in {**both, **choices}.items()}

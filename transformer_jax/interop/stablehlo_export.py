@@ -97,6 +97,10 @@ def export(
     del texts
     if not model.translates:
         raise ConfigError(f"--format: stablehlo takes task=translation, not {model.config.task}; use safetensors")
+    if model.tokenizers.target.encode(""):
+        raise ConfigError(
+            "--format: stablehlo cannot begin every translation with the token of a language; use ctranslate2"
+        )
     programs = Programs(model, batch_size, source_length)
     sources = jax.ShapeDtypeStruct((batch_size, source_length), jnp.int32)
     beams = jax.ShapeDtypeStruct((batch_size, programs.decoding.beam_width), jnp.int32)
