@@ -42,9 +42,8 @@ def exported(folder, **model):
     return made
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, pytest.param({"embedding": "scaled", "attention": "multi_head"}, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"embedding": "scaled", "attention": "multi_head"}])
 def test_their_library_computes_the_same(settings, tmp_path):
     model = exported(tmp_path, **settings).opened()
     # The last is longer than a power of two, and as long as the positions.

@@ -40,6 +40,7 @@ def assert_same(folder):
     assert "__de__" not in target.decode(example.target)
 
 
+@pytest.mark.slow
 def test_a_random_model_of_theirs_computes_the_same_here(theirs):
     assert_same(theirs)
 
