@@ -1,7 +1,7 @@
 """An archive that several files of tests look at."""
 
 import pytest
-from interop.small_models import opened, small_model
+from interop.small_models import TEXTS, opened, small_model
 
 from transformer_jax.interop import archive_export
 
@@ -11,5 +11,5 @@ def archive(tmp_path_factory):
     """Of ``small_model()``; a test that changes it takes a copy."""
     pytest.importorskip("safetensors", reason="safetensors is not installed: pip install transformer_jax[export]")
     folder = tmp_path_factory.mktemp("archive")
-    archive_export.export(opened(small_model()), folder)
+    archive_export.export(opened(small_model()), folder, TEXTS)
     return folder

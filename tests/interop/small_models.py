@@ -59,5 +59,4 @@ def one_device() -> Mesh:
 
 def opened(model: ImportedModel) -> OpenedModel:
     """The model as the commands open it, without its run."""
-    mesh = one_device()
-    return OpenedModel(model.config, model.tokenizers, model.objective(mesh).model, model.params(), mesh, (1,))
+    return model.opened()

@@ -8,6 +8,7 @@ from interop.small_models import opened
 from libraries import library
 
 from transformer_jax.__main__ import main
+from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.interop import fairseq_reader
 from transformer_jax.interop.opened_model import Example
@@ -68,7 +69,7 @@ def write_checkpoint(folder, theirs, *, is_old=False, settings=(), **content):
     torch.save({"args": Namespace(**(SETTINGS | dict(settings))), "model": state} | content, folder / "model.pt")
     for language in ("en", "de"):
         (folder / f"dict.{language}.txt").write_text("".join(f"{word} {9 - n % 9}\n" for n, word in enumerate(WORDS)))
-    (folder / "bpecodes").write_text("#version: 0.2\n" + "".join(f"w {digit}\n" for digit in range(10)))
+    (folder / "bpecodes").write_text("#version: 0.2\n" + "".join(f"w {digit}</w>\n" for digit in range(10)))
 
 
 @pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -99,6 +100,13 @@ def test_an_imported_run_translates_tokenized_text(theirs, tmp_path):
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 2
 
 
+def test_words_are_found_in_the_dictionary(theirs, tmp_path):
+    write_checkpoint(tmp_path, theirs)
+    tokenizer = fairseq_reader.read(tmp_path).tokenizers.source
+    assert tokenizer.decode(tokenizer.encode("w1 w7")) == "w1 w7"
+    assert UNK_ID not in tokenizer.encode("w1 w7")
+
+
 def test_what_cannot_be_read_is_named(theirs, tmp_path):
     with pytest.raises(DataError, match="expected one checkpoint, .* found none"):
         fairseq_reader.read(tmp_path)
@@ -114,7 +122,25 @@ def test_what_cannot_be_read_is_named(theirs, tmp_path):
     write_checkpoint(tmp_path, theirs, args=None)
     with pytest.raises(DataError, match="no settings"):
         fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, settings={"source_lang": None})
+    with pytest.raises(DataError, match=r"model.pt: args: source_lang=None is not of type str"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, model={"encoder.embed_tokens.weight": 3})
+    with pytest.raises(DataError, match=r"'encoder.embed_tokens.weight' is no dense tensor but a int"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, model={"encoder.layers.0.self_attn.in_proj_weight": torch.ones(4, 2)})
+    with pytest.raises(DataError, match=r"in_proj_weight: 4 rows are no queries, keys and values"):
+        fairseq_reader.read(tmp_path)
     write_checkpoint(tmp_path, theirs)
+    codes = (tmp_path / "bpecodes").read_text()
+    (tmp_path / "bpecodes").write_text(codes.replace("0.2", "0.1"))
+    with pytest.raises(DataError, match=r"bpecodes, line 1: '#version: 0.1'"):
+        fairseq_reader.read(tmp_path)
+    (tmp_path / "bpecodes").write_text(codes)
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in WORDS[:9]))
+    with pytest.raises(DataError, match="the source table has 34 rows for a vocabulary of 13 pieces"):
+        fairseq_reader.read(tmp_path)
     (tmp_path / "dict.de.txt").write_text("a b c\n")
     with pytest.raises(DataError, match=r"dict.de.txt, line 1: expected a token and its count"):
         fairseq_reader.read(tmp_path)

@@ -1,6 +1,7 @@
 """StableHLO programs, here and in a process that has jax alone."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from interop.small_models import TEXTS, opened, small_model
 from interop.test_documents import code_of
 
+from transformer_jax.config import DataError
 from transformer_jax.interop import stablehlo_export
 from transformer_jax.interop.formats import open_counterpart
 from transformer_jax.interop.parity import compare
@@ -50,6 +52,20 @@ def test_steps_compute_the_same(model, folder):
     assert found.holds, found.rows()
     # The text that is too long was left out.
     assert found.sentences == 3
+    assert found.checks == (("hidden states", 3, 3), ("beam search", 3, 3))
+
+
+def test_every_program_is_loaded_and_another_model_is_refused(model, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    other = opened(small_model(d_ff=32))
+    with pytest.raises(DataError, match=r"parameters.npz: \S+ has shape .*, expected"):
+        open_counterpart(copy, other)
+    (copy / "encode.bin").unlink()
+    with pytest.raises(DataError, match="not whole programs"):
+        open_counterpart(copy, model)
+    (copy / "stablehlo.json").write_text("{}")
+    with pytest.raises(DataError, match="stablehlo.json: has no batch_size"):
+        open_counterpart(copy, model)
 
 
 @pytest.mark.slow

@@ -6,15 +6,16 @@ Example:
 
 Formats: ctranslate2; huggingface (a Marian model of the library transformers); safetensors (an archive with settings,
 tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length tokens). The output
-is a new folder: it appears whole or not at all. Then the model is loaded from there and compared with the run on the first
-sentences of its validation split, as verify does; --no_verify skips that. The exit status is 1 when they differ by more than
-the tolerance. The libraries of the formats come with pip install ctranslate2 safetensors torch transformers.
+is a new folder: it appears whole or not at all. Then the model is loaded from there and compared with the run, as verify does,
+on the first sentences of --text (default: its validation split); --no_verify skips that. The exit status is 1 when they differ
+by more than the tolerance. The libraries of the formats come with pip install ctranslate2 safetensors torch transformers.
 """
 
 from pathlib import Path
 
 from absl import flags
 
+from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
 
@@ -34,13 +35,13 @@ def define_flags(values: flags.FlagValues) -> None:
     meaning = "most tokens of a source, EOS included (stablehlo)"
     flags.DEFINE_integer("source_length", 128, meaning, flag_values=values, lower_bound=2)
     flags.DEFINE_boolean("no_verify", False, "do not compare what was written with the run", flag_values=values)
-    flags.DEFINE_integer("sentences", 100, "how many to compare", flag_values=values, lower_bound=1)
+    define_text_flags(values)
 
 
 def run(values: flags.FlagValues) -> int:
     """Exports; 0, or 1 when the comparison fails."""
     config = run_config(values)
-    output = Path(values.output).expanduser()
+    output = Path(values.output).expanduser().resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"--output: {output} is there already; give a new folder")
     options = {name: values[name].value for name in OPTIONS.get(values.format, ())}
@@ -57,11 +58,12 @@ def run(values: flags.FlagValues) -> int:
     require_writable(output.parent, "--output")
     start_jax(config.data.cache_directory)
     model = open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
+    texts = texts_to_compare(values, model)
     with appearing_folder(output) as folder:
-        module(FORMATS[values.format].export).export(model, folder, **options)
+        module(FORMATS[values.format].export).export(model, folder, texts, **options)
     print(f"{output}: {values.format}, checkpoint {', '.join(map(str, model.steps))} of {values.workdir}")
     if values.no_verify:
         return 0
-    found = compare(model, open_counterpart(output, model), model.validation_texts(values.sentences))
+    found = compare(model, open_counterpart(output, model), texts)
     print(text_table(found.rows()))
     return 0 if found.holds else 1

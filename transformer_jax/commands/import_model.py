@@ -4,11 +4,13 @@ Example:
     transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
     transformer-jax import --format=huggingface --input=opus-mt-en-de --workdir=runs/opus
 
-Formats: huggingface (the folder of a Marian model, such as OPUS-MT); fairseq (a checkpoint beside its dict.*.txt and codes);
-safetensors (written by export). Nothing that the input holds is run: a pickle that is more than tensors is refused. Data,
-decoding and training can be set as for train, for example --config.data.source=text --config.data.directory=data/wmt; the
-model and its tokenizers are those of the input. The run directory appears whole or not at all; fine-tune with
---config.init.run=RUN. The libraries of the formats come with pip install safetensors torch transformers.
+    transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn --workdir=new
+
+Formats: huggingface (the folder of a Marian model, such as OPUS-MT, of M2M-100 or of NLLB); fairseq (a checkpoint beside its
+dict.*.txt and codes); safetensors (written by export). Nothing that the input holds is run: a pickle that is more than tensors
+is refused. Data, decoding and training can be set as for train, for example --config.data.source=text
+--config.data.directory=data/wmt; the model and its tokenizers are those of the input. The run directory appears whole or not at
+all; fine-tune with --config.init.run=RUN. The libraries of the formats come with pip install safetensors torch transformers.
 """
 
 from pathlib import Path
@@ -19,6 +21,7 @@ from transformer_jax.commands.flag_parsing import define_override_flag, resolve_
 from transformer_jax.config import ConfigError, difference
 
 IMPORTED_FORMATS = ("huggingface", "fairseq", "safetensors")
+LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
 
 
@@ -27,12 +30,14 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("format", None, IMPORTED_FORMATS, "format to read", flag_values=values, required=True)
     flags.DEFINE_string("input", None, "folder or file to read", flag_values=values, required=True)
     flags.DEFINE_string("workdir", None, "folder of the new run", flag_values=values, required=True)
+    for name in LANGUAGES:
+        flags.DEFINE_string(name, None, "of a model of many languages (huggingface: M2M-100, NLLB)", flag_values=values)
     define_override_flag(values)
 
 
 def run(values: flags.FlagValues) -> int:
     """Imports; 0."""
-    source, workdir = Path(values.input).expanduser(), Path(values.workdir).expanduser()
+    source, workdir = Path(values.input).expanduser(), Path(values.workdir).expanduser().resolve()
     if not source.exists():
         raise ConfigError(f"--input: {source} does not exist")
     if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
@@ -41,7 +46,10 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
 
     require_writable(workdir.parent, "--workdir")
-    found = module(FORMATS[values.format].reader).read(source)
+    languages = {name: values[name].value for name in LANGUAGES if values[name].value is not None}
+    if languages and values.format != "huggingface":
+        raise ConfigError(f"--{next(iter(languages))}: not an option of --format={values.format}; leave it out")
+    found = module(FORMATS[values.format].reader).read(source, **languages)
     config = resolve_config(values, base=found.config)
     for key, before, _ in difference(found.config, config):
         if key.startswith(FIXED):

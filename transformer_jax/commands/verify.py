@@ -7,29 +7,28 @@ Example:
 Both compute on this machine, the run in float32. The targets are the run's own greedy translations of --text (default: its
 validation split). Prints a table, and greedy translations that differ: a near tie, two logits less than 0.001 apart, may go
 either way. The exit status is 1 when an output differs by more than the tolerance of the format, or a greedy translation
-elsewhere than at a near tie (not asked of quantized models).
+elsewhere than at a near tie (of quantized models, a larger share than their tolerance allows), or a text is tokenized
+otherwise.
 """
 
 from pathlib import Path
 
 from absl import flags
 
+from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
-from transformer_jax.config import DataError
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
     flags.DEFINE_string("against", None, "folder of the model elsewhere", flag_values=values, required=True)
-    flags.DEFINE_string("text", None, "file of source sentences, plain or .gz", flag_values=values)
-    flags.DEFINE_integer("sentences", 100, "how many to compare", flag_values=values, lower_bound=1)
+    define_text_flags(values)
 
 
 def run(values: flags.FlagValues) -> int:
     """Compares; 0, or 1 when they differ."""
     config = run_config(values)
-    from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.interop.formats import open_counterpart
     from transformer_jax.interop.opened_model import open_model
@@ -39,12 +38,6 @@ def run(values: flags.FlagValues) -> int:
     start_jax(config.data.cache_directory)
     model = open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     counterpart = open_counterpart(Path(values.against).expanduser(), model)
-    if values.text is None:
-        texts = model.validation_texts(values.sentences)
-    else:
-        texts = [line for line in read_lines(Path(values.text)) if line.strip()][: values.sentences]
-        if not texts:
-            raise DataError(f"{values.text}: no sentence in it")
-    found = compare(model, counterpart, texts)
+    found = compare(model, counterpart, texts_to_compare(values, model))
     print(text_table(found.rows()))
     return 0 if found.holds else 1

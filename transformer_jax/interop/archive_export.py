@@ -5,7 +5,7 @@ sentences and their logits, so that another implementation can be checked; ``man
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +27,12 @@ MANIFEST, MODEL, GOLDEN, CONFIG, TOKENIZER = (
 )
 
 
-def export(model: OpenedModel, folder: Path) -> None:
-    """Writes the archive of a run of any sequence model."""
+def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
+    """Writes the archive of a run of any sequence model, with the logits of the first of ``texts``, which may be none."""
     write_tensors(folder / MODEL, model.named)
-    golden = golden_tensors(model)
+    golden = golden_tensors(model, texts[:GOLDEN_SENTENCES])
     write_tensors(folder / GOLDEN, golden)
-    write_json(folder / CONFIG, to_json(model.config))
+    write_json(folder / CONFIG, to_json(model.saved_config))
     save_tokenizers(model.tokenizers, folder / TOKENIZER)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     manifest = {
@@ -46,9 +46,9 @@ def export(model: OpenedModel, folder: Path) -> None:
     write_json(folder / MANIFEST, manifest)
 
 
-def golden_tensors(model: OpenedModel) -> dict[str, np.ndarray]:
-    """Token ids and logits of the first sentences of the validation split: ``source_0``, ``target_0``, ``logits_0`` ..."""
-    examples = model.examples(model.validation_texts(GOLDEN_SENTENCES))
+def golden_tensors(model: OpenedModel, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Token ids and logits of texts: ``source_0``, ``target_0``, ``logits_0`` ..."""
+    examples = model.examples(texts) if texts else []
     tensors = {}
     for number, (example, logits) in enumerate(zip(examples, model.logits(examples), strict=True)):
         tensors[f"target_{number}"] = np.asarray(example.target, np.int32)

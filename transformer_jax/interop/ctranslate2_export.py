@@ -2,25 +2,30 @@
 
 Its models have the encoder and decoder of Vaswani et al. 2017; matrices are [out, in], queries, keys and values of
 self-attention side by side, as are keys and values of attention to the source. Its own length penalty divides by length^alpha
-(not equation 14 of Wu et al. 2016), so beam search ranks a little differently; greedy decoding is the same.
+(not equation 14 of Wu et al. 2016), so beam search ranks a little differently; greedy decoding is the same. PAD and BOS
+have a bias that forbids them, as search here does: probabilities are those among all other tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, UNK_ID
-from transformer_jax.config import ConfigError, TransformerConfig
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.config import TransformerConfig
 from transformer_jax.data.tokenizers import tokenizer_files
+from transformer_jax.interop.marian_export import sentencepiece_model
 from transformer_jax.interop.matrix_layout import as_matrices, tables
+from transformer_jax.interop.needed_library import needing
 from transformer_jax.interop.opened_model import OpenedModel, require_plain_transformer
 from transformer_jax.models.build import SINUSOIDS
 from transformer_jax.runtime.atomic_files import write_whole
 
 # Rows of the table of sinusoids: the runtime refuses longer sequences.
 POSITIONS = 4096
+# Of PAD and BOS, which search here never chooses; float16 can hold it.
+SUPPRESSED_LOGIT = np.float32(-1e4)
 # jax.nn.gelu is the approximation with tanh (Hendrycks and Gimpel 2016).
 ACTIVATIONS = {
     "relu": "RELU",
@@ -33,8 +38,9 @@ ACTIVATIONS = {
 Matrices = Mapping[str, np.ndarray]
 
 
-def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -> None:
+def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quantization: str = "float32") -> None:
     """Writes the model directory, with the tokenizer files; raises ConfigError naming a setting that the runtime lacks."""
+    del texts
     require_expressible(model)
     specs = library().specs
     config = model.config.model
@@ -56,8 +62,9 @@ def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -
     spec.decoder.embeddings.weight = target
     spec.decoder.projection.weight = projection
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.embedding == "scaled"
-    if config.logits_bias:
-        spec.decoder.projection.bias = matrices["projection/logits_bias"]
+    bias = matrices.get("projection/logits_bias", np.zeros(len(projection), np.float32))
+    bias[[PAD_ID, BOS_ID]] = SUPPRESSED_LOGIT
+    spec.decoder.projection.bias = np.maximum(bias, SUPPRESSED_LOGIT)
     _register_vocabularies(spec, model)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.config.add_attribute("quantization", quantization)
@@ -66,6 +73,9 @@ def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -
     spec.save(str(folder))
     for name, data in tokenizer_files(model.tokenizers).items():
         write_whole(folder / name, data)
+    for side, tokenizer in zip(("source", "target"), model.tokenizers, strict=True):
+        if tokenizer.kind == "mapped":
+            write_whole(folder / f"{side}.spm", sentencepiece_model(tokenizer))
 
 
 def require_expressible(model: OpenedModel) -> None:
@@ -74,12 +84,15 @@ def require_expressible(model: OpenedModel) -> None:
     require_plain_transformer(model, "ctranslate2", "is not in the specification of CTranslate2", choices)
 
 
+def longest_sequence(config: TransformerConfig) -> int:
+    """The most tokens of a source or a target that the runtime has positions for."""
+    return config.longest_sequence or POSITIONS
+
+
 def library() -> Any:
     """The package ctranslate2; raises ConfigError where it is missing."""
-    try:
+    with needing("ctranslate2"):
         import ctranslate2
-    except ImportError:
-        raise ConfigError("--format: ctranslate2 is not installed; pip install ctranslate2") from None
     return ctranslate2
 
 

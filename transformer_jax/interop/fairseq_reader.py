@@ -13,6 +13,7 @@ from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.bpe_codes import BpeCodesTokenizer
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
 from transformer_jax.interop.imported_model import ImportedModel
+from transformer_jax.interop.json_object import Value, value_of
 from transformer_jax.interop.public_reader import SPECIAL_PIECES, Tables, imported_translation
 from transformer_jax.interop.torch_weights import as_arrays, load_tensors_only
 from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
@@ -20,7 +21,7 @@ from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary
 # The first ids of every dictionary of fairseq; their decoder begins with EOS.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 SPECIAL_IDS = {"pad": 1, "start": 2, "eos": 2, "unk": 3}
-ACTIVATIONS = {"relu": "relu", "gelu": "exact_gelu", "gelu_fast": "gelu", "swish": "silu"}
+ACTIVATIONS = {"relu": "relu", "gelu": "exact_gelu", "gelu_fast": "gelu", "gelu_accurate": "gelu", "swish": "silu"}
 # What a model here does not have, and the value that it must have.
 ABSENT = {
     "encoder_learned_pos": False,
@@ -52,9 +53,12 @@ def read(path: Path) -> ImportedModel:
     theirs = content.get("args")
     if not isinstance(theirs, Namespace):
         raise DataError(f"{file}: no settings (args) in it, which checkpoints of fairseq before 1.0 have")
-    state = current_names(as_arrays(content["model"]))
-    model = model_settings(theirs)
-    languages = {f"{side}_language": getattr(theirs, f"{side}_lang") for side in ("source", "target")}
+    try:
+        state = current_names(as_arrays(content["model"], "model"))
+        model = model_settings(theirs)
+        languages = {f"{side}_language": _setting(theirs, f"{side}_lang", str) for side in ("source", "target")}
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
     words = [_dictionary(file.parent / f"dict.{language}.txt") for language in languages.values()]
     source = vocabulary_order(len(words[0]), **SPECIAL_IDS)
     orders = (source, source if words[0] == words[1] else vocabulary_order(len(words[1]), **SPECIAL_IDS))
@@ -84,11 +88,11 @@ def model_settings(theirs: Namespace) -> dict[str, Any]:
         raise ConfigError(f"activation_fn: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
     return {
         "kind": "transformer",
-        "d_model": theirs.encoder_embed_dim,
-        "d_ff": theirs.encoder_ffn_embed_dim,
-        "num_heads": theirs.encoder_attention_heads,
-        "num_encoder_layers": theirs.encoder_layers,
-        "num_decoder_layers": theirs.decoder_layers,
+        "d_model": _setting(theirs, "encoder_embed_dim", int),
+        "d_ff": _setting(theirs, "encoder_ffn_embed_dim", int),
+        "num_heads": _setting(theirs, "encoder_attention_heads", int),
+        "num_encoder_layers": _setting(theirs, "encoder_layers", int),
+        "num_decoder_layers": _setting(theirs, "decoder_layers", int),
         "normalization": "pre" if getattr(theirs, "encoder_normalize_before", False) else "post",
         "attention": "biased",
         "positions": "fairseq",
@@ -99,6 +103,10 @@ def model_settings(theirs: Namespace) -> dict[str, Any]:
     }
 
 
+def _setting(theirs: Namespace, name: str, kind: type[Value]) -> Value:
+    return value_of(vars(theirs), name, kind, "args")
+
+
 def current_names(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of a checkpoint of any year under the names of today, without those that are no parameters."""
     current: dict[str, np.ndarray] = {}
@@ -106,6 +114,8 @@ def current_names(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if re.search(r"(version|_float_tensor|embed_positions\.weights?)$", name):
             continue
         if fused := re.fullmatch(r"(.*)in_proj_(weight|bias)", name):
+            if len(leaf) % 3:
+                raise DataError(f"{name}: {len(leaf)} rows are no queries, keys and values of one size")
             for part, own in zip("qkv", np.split(leaf, 3), strict=True):
                 current[f"{fused[1]}{part}_proj.{fused[2]}"] = own
             continue
@@ -154,14 +164,27 @@ def _tokenizers(folder: Path, words: list[list[str]], orders: tuple[VocabularyOr
     codes = [folder / name for name in CODES if (folder / name).is_file()]
     models = sorted(folder.glob("*.model"))
     if codes:
-        merges = [
-            (parts[0], parts[1])
-            for line in read_lines(codes[0])
-            if not line.startswith("#version") and len(parts := line.split()) >= 2
-        ]
+        merges = _merges(codes[0])
         both: list[Tokenizer] = [BpeCodesTokenizer(merges, pieces) for pieces in vocabularies]
     elif len(models) == 1:
         both = [MappedSubwordTokenizer(models[0].read_bytes(), pieces) for pieces in vocabularies]
     else:
         raise DataError(f"{folder}: neither codes ({', '.join(CODES)}) nor one sentencepiece model (*.model) is there")
     return TokenizerPair(both[0], both[0] if orders[0] is orders[1] else both[1])
+
+
+def _merges(path: Path) -> list[tuple[str, str]]:
+    """Pairs as they were learned, first ones first, from files of fastBPE and of subword-nmt (version 0.2)."""
+    merges = []
+    for number, line in enumerate(read_lines(path), start=1):
+        parts = line.split()
+        if number == 1 and parts[:1] == ["#version:"]:
+            if parts[1:] != ["0.2"]:
+                raise DataError(
+                    f"{path}, line 1: {line!r}: only #version: 0.2 is known, which ends words inside of merges"
+                )
+        elif len(parts) >= 2:
+            merges.append((parts[0], parts[1]))
+        elif parts:
+            raise DataError(f"{path}, line {number}: expected two parts of a word, found {line[:80]!r}")
+    return merges

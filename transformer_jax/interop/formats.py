@@ -5,24 +5,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError
+from transformer_jax.interop.counterpart import Counterpart
 from transformer_jax.interop.opened_model import OpenedModel
-from transformer_jax.interop.parity import Counterpart
 
 
 class Format(NamedTuple):
     """Names of the modules that write a format, that run what was written, and that read it; empty where there is none."""
 
     export: str = ""
-    counterpart: str = ""
+    counterparts: tuple[str, ...] = ()
     reader: str = ""
 
 
 FORMATS = {
-    "ctranslate2": Format("ctranslate2_export", "ctranslate2_counterpart"),
-    "huggingface": Format("marian_export", "hugging_face", "marian_reader"),
-    "safetensors": Format("archive_export", "archive_counterpart", "archive_reader"),
+    "ctranslate2": Format("ctranslate2_export", ("ctranslate2_counterpart",)),
+    "huggingface": Format("hugging_face_export", ("hugging_face", "gpt2_counterpart"), "hugging_face_reader"),
+    "safetensors": Format("archive_export", ("archive_counterpart",), "archive_reader"),
     "fairseq": Format(reader="fairseq_reader"),
-    "stablehlo": Format("stablehlo_export", "stablehlo_counterpart"),
+    "stablehlo": Format("stablehlo_export", ("stablehlo_counterpart",)),
 }
 
 
@@ -35,10 +35,10 @@ def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
     """The model in ``folder``, whichever format it has; raises ConfigError where it has none that is known."""
     if not folder.is_dir():
         raise ConfigError(f"--against: {folder} is not a folder; give one that export wrote")
-    for each in FORMATS.values():
-        if each.counterpart and (found := module(each.counterpart)).recognizes(folder):
+    for name in (name for each in FORMATS.values() for name in each.counterparts):
+        if (found := module(name)).recognizes(folder):
             counterpart: Counterpart = found.Counterpart(folder, model)
             return counterpart
     names = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-    known = ", ".join(name for name, each in FORMATS.items() if each.counterpart)
+    known = ", ".join(name for name, each in FORMATS.items() if each.counterparts)
     raise ConfigError(f"--against: {folder} is no model of a known format ({known}); found {names}")

@@ -1,5 +1,6 @@
 """A model read from elsewhere, and the run directory made of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.interop.opened_model import OpenedModel, in_float32
 from transformer_jax.runs.written_run import write_run_directory
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
@@ -44,6 +46,20 @@ class ImportedModel:
         """The same model with other settings of data, decoding or training."""
         return replace(self, config=config)
 
+    def opened(self, mesh: Mesh | None = None) -> OpenedModel:
+        """The model as commands open it, without its run, by default on one device; raises DataError as ``params`` does."""
+        mesh = make_mesh(MeshConfig(), jax.devices()[:1]) if mesh is None else mesh
+        computing = self.with_config(in_float32(self.config))
+        return OpenedModel(
+            computing.config,
+            self.config,
+            self.tokenizers,
+            computing.objective(mesh).model,
+            self.params(),
+            mesh,
+            (STEP,),
+        )
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes that parameters have by the settings, by path."""
         return {name: leaf.shape for name, leaf in named_leaves(self._abstract()).items()}
@@ -68,10 +84,12 @@ class ImportedModel:
     def params(self) -> Any:
         """The parameters as a tree; raises DataError, naming them, when they do not fit the settings."""
         tree, expected = self._abstract(), self.shapes()
-        require_same_names(set(self.named), set(expected), "the model")
-        for name, shape in expected.items():
-            if self.named[name].shape != shape:
-                raise DataError(f"{name}: has shape {self.named[name].shape}, but by its settings {shape}")
+        require_same_shapes(self.named, expected, "the model")
+        for name in expected:
+            if not np.all(np.isfinite(self.named[name])):
+                raise DataError(
+                    f"{name}: has values that are not finite; the model was damaged, or diverged in training"
+                )
         return jax.tree_util.tree_map_with_path(lambda path, leaf: self.named[path_of(path)], tree)
 
 
@@ -82,3 +100,13 @@ def require_same_names(found: set[str], expected: set[str], where: object) -> No
         raise DataError(f"{where}: tensors are missing: {some_of(missing)}")
     if unexpected:
         raise DataError(f"{where}: unexpected tensors: {some_of(unexpected)}")
+
+
+def require_same_shapes(
+    found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], where: object
+) -> None:
+    """Raises DataError that names tensors missing from, unexpected in, or of another shape in ``where``."""
+    require_same_names(set(found), set(expected), where)
+    for name, shape in expected.items():
+        if found[name].shape != shape:
+            raise DataError(f"{where}: {name} has shape {found[name].shape}, expected {shape}")

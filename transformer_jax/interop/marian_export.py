@@ -1,8 +1,8 @@
 """Translation models for ``MarianMTModel`` and ``MarianTokenizer`` of the library transformers.
 
 A Marian model is the post-norm Transformer with biases in its attention, sines before cosines in its positions, and a layer
-norm epsilon of 1e-5: absent biases are zeros, and the width is reordered, which changes nothing. An epsilon of 1e-6 cannot be
-said; the comparison shows what that amounts to.
+norm epsilon of 1e-5: absent biases are zeros, and the width is reordered, which changes nothing. An epsilon of 1e-6 becomes
+1e-5, some 1e-5 of a logit; one that is farther off is refused.
 """
 
 import json
@@ -23,6 +23,8 @@ from transformer_jax.runtime.atomic_files import write_whole
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_new", "exact_gelu": "gelu", "silu": "swish"}
 POSITIONS = 1024
+# PyTorch's, which Marian models take.
+NORM_EPSILON = 1e-5
 
 
 def export(model: OpenedModel, folder: Path) -> None:
@@ -39,6 +41,11 @@ def require_expressible(model: OpenedModel) -> None:
     """Raises ConfigError, naming task or setting, unless a Marian model can compute the same."""
     choices = {"normalization": ("post",), "feed_forward": ACTIVATIONS, "positions": ("sinusoidal",)}
     require_plain_transformer(model, "huggingface", "cannot be said to a Marian model", choices)
+    epsilon = model.config.model.norm_epsilon
+    if abs(epsilon - NORM_EPSILON) > NORM_EPSILON:
+        raise ConfigError(
+            f"model.norm_epsilon: {epsilon:g} cannot be said to a Marian model, which has {NORM_EPSILON:g}"
+        )
 
 
 def state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
@@ -99,6 +106,7 @@ def generation_config(model: OpenedModel) -> dict[str, Any]:
         "bad_words_ids": [[PAD_ID], [BOS_ID]],
         "max_length": POSITIONS,
         "num_beams": model.config.decoding.beam_width,
+        "length_penalty": model.config.decoding.length_penalty,
         **_special_ids(),
     }
 

@@ -1,5 +1,6 @@
 """Reads folders of ``MarianMTModel``: OPUS-MT, and what this package exports (Junczys-Dowmunt et al. 2018)."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,19 +8,25 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
 from transformer_jax.interop.imported_model import ImportedModel
-from transformer_jax.interop.marian_export import ACTIVATIONS
+from transformer_jax.interop.json_object import read_object, value_of
+from transformer_jax.interop.marian_export import ACTIVATIONS, NORM_EPSILON
 from transformer_jax.interop.public_names import halves
 from transformer_jax.interop.public_reader import SPECIAL_PIECES, Tables, imported_translation
 from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
 from transformer_jax.interop.weight_files import read_weights
 
 FEED_FORWARDS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"silu": "silu"}
-# PyTorch's, which Marian models take.
-NORM_EPSILON = 1e-5
+NEEDED = {"model_type": "marian", "normalize_before": False, "normalize_embedding": False, "add_bias_logits": False}
+SIZES = {
+    "d_model": "d_model",
+    "d_ff": "encoder_ffn_dim",
+    "num_heads": "encoder_attention_heads",
+    "num_encoder_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+}
 
 
 def read(folder: Path) -> ImportedModel:
@@ -28,15 +35,12 @@ def read(folder: Path) -> ImportedModel:
     Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming a setting that no model
     here has.
     """
-    theirs = read_json(folder / "config.json")
-    model = model_settings(theirs)
-    state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
-    # Sinusoids that older versions wrote out.
-    for side in ("encoder", "decoder"):
-        state.pop(f"{side}.embed_positions.weight", None)
+    theirs = read_object(folder / "config.json")
+    model = model_settings(theirs, NEEDED)
+    state = layers_and_tables(folder)
     try:
         orders = vocabulary_orders(folder, theirs)
-        tables = _tables(state, theirs.get("tie_word_embeddings", True))
+        tables = tables_of(state, theirs.get("tie_word_embeddings", True))
         tokenizers = _tokenizers(folder, orders)
         model["tying"] = tables.tying(orders[0] is orders[1])
         size = max(each.vocabulary_size for each in tokenizers)
@@ -49,61 +53,50 @@ def read(folder: Path) -> ImportedModel:
         raise DataError(f"{folder}: {error}") from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; raises DataError naming the file that is missing or no such object."""
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; expected a folder that save_pretrained wrote") from None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: not a JSON object; copy it again")
-    return content
+def layers_and_tables(folder: Path) -> dict[str, np.ndarray]:
+    """The tensors of a model without its head's name before them, and without sinusoids that older versions wrote out."""
+    state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
+    return {name: leaf for name, leaf in state.items() if not re.search(r"embed_positions\.weights?$", name)}
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> tuple[VocabularyOrder, VocabularyOrder]:
-    """Source and target vocabulary; the same object where they are shared."""
-    ids = {"pad": theirs["pad_token_id"], "start": theirs["decoder_start_token_id"], "eos": theirs["eos_token_id"]}
-    unk = read_json(folder / "vocab.json").get("<unk>")
-    if unk is None:
-        raise DataError(f"{folder / 'vocab.json'}: has no <unk>")
-    source = vocabulary_order(theirs["vocab_size"], unk=unk, **ids)
-    target_size = theirs.get("decoder_vocab_size") or theirs["vocab_size"]
+    """Source and target vocabulary; the same object where they are shared.
+
+    Raises DataError unless each has as many pieces in its file as config.json says.
+    """
+    path = folder / "config.json"
+    names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "eos": "eos_token_id"}
+    ids = {role: value_of(theirs, name, int, path) for role, name in names.items()}
+    source_size = value_of(theirs, "vocab_size", int, path)
+    source = _order(folder / "vocab.json", source_size, ids)
     if theirs.get("share_encoder_decoder_embeddings", True):
         return source, source
-    return source, vocabulary_order(target_size, unk=unk, **ids)
+    return source, _order(folder / "target_vocab.json", theirs.get("decoder_vocab_size") or source_size, ids)
 
 
-def recognizes(folder: Path) -> bool:
-    """Whether this is a folder of a Marian model."""
-    path = folder / "config.json"
-    return path.is_file() and read_json(path).get("model_type") == "marian"
+def _order(path: Path, size: int, ids: Mapping[str, int]) -> VocabularyOrder:
+    pieces = read_object(path)
+    if sorted(map(str, pieces.values())) != sorted(map(str, range(len(pieces)))) or len(pieces) != size:
+        raise DataError(f"{path}: {len(pieces):,} pieces; config.json says {size:,}, with ids from 0 to {size - 1:,}")
+    beyond = {name: number for name, number in ids.items() if not 0 <= number < size}
+    if beyond:
+        raise DataError(f"{path}: ids of config.json are not in the vocabulary of {size:,} pieces: {beyond}")
+    return vocabulary_order(size, unk=value_of(pieces, "<unk>", int, path), **ids)
 
 
-def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """The block ``model``; raises ConfigError naming a setting of theirs that no model here has."""
-    needed = {
-        "model_type": "marian",
-        "encoder_ffn_dim": theirs.get("decoder_ffn_dim"),
-        "encoder_attention_heads": theirs.get("decoder_attention_heads"),
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_bias_logits": False,
-    }
-    for name, value in needed.items():
+def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
+    """The block ``model``; raises ConfigError naming a setting of theirs that is not as ``needed``, which no model here has."""
+    both = {f"encoder_{name}": theirs.get(f"decoder_{name}") for name in ("ffn_dim", "attention_heads")}
+    for name, value in {**needed, **both}.items():
         if theirs.get(name, value) != value:
             raise ConfigError(f"config.json: {name}={theirs[name]!r} is not supported; expected {value!r}")
-    activation = theirs["activation_function"]
+    path = "config.json"
+    activation = value_of(theirs, "activation_function", str, path)
     if activation not in FEED_FORWARDS:
-        raise ConfigError(f"config.json: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
-    return {
+        raise ConfigError(f"{path}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
+    sizes = {ours: value_of(theirs, name, int, path) for ours, name in SIZES.items()}
+    return sizes | {
         "kind": "transformer",
-        "d_model": theirs["d_model"],
-        "d_ff": theirs["encoder_ffn_dim"],
-        "num_heads": theirs["encoder_attention_heads"],
-        "num_encoder_layers": theirs["encoder_layers"],
-        "num_decoder_layers": theirs["decoder_layers"],
         "attention": "biased",
         "feed_forward": FEED_FORWARDS[activation],
         "embedding": "scaled" if theirs.get("scale_embedding", False) else "unscaled",
@@ -112,7 +105,7 @@ def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tables(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
+def tables_of(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
     """Takes the tables out of ``state``: a side without one of its own has the shared one."""
     own = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
     shared = state.pop("shared.weight", None)
@@ -129,7 +122,7 @@ def _tokenizers(folder: Path, orders: tuple[VocabularyOrder, VocabularyOrder]) -
     both = []
     names = ["vocab.json", "vocab.json" if orders[0] is orders[1] else "target_vocab.json"]
     for side, name, order in zip(("source", "target"), names, orders, strict=True):
-        by_id = {number: piece for piece, number in read_json(folder / name).items()}
+        by_id = {number: piece for piece, number in read_object(folder / name).items()}
         pieces = [SPECIAL_PIECES.get(i) or by_id.get(int(there), f"<{there}>") for i, there in enumerate(order.theirs)]
         try:
             model = (folder / f"{side}.spm").read_bytes()
@@ -143,6 +136,6 @@ def _tokenizers(folder: Path, orders: tuple[VocabularyOrder, VocabularyOrder]) -
 def _languages(folder: Path) -> dict[str, str]:
     """The languages, where the tokenizer names two."""
     path = folder / "tokenizer_config.json"
-    theirs = read_json(path) if path.is_file() else {}
+    theirs = read_object(path) if path.is_file() else {}
     languages = {f"{side}_language": theirs.get(f"{side}_lang") for side in ("source", "target")}
     return {name: value for name, value in languages.items() if value} if len(set(languages.values())) == 2 else {}

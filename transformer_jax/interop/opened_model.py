@@ -13,7 +13,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
-from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config import (
+    ConfigError,
+    DecodingConfig,
+    ExperimentConfig,
+    TransformerLayersConfig,
+    load_run_config,
+)
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -37,9 +43,13 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """Settings (computing in float32), tokenizers, model and restored parameters of a run, and the checkpoints they are of."""
+    """Settings (computing in float32), tokenizers, model and restored parameters of a run, and the checkpoints they are of.
+
+    ``saved_config``: the settings of the run as they are saved, but for decoding.
+    """
 
     config: ExperimentConfig
+    saved_config: ExperimentConfig
     tokenizers: TokenizerPair
     model: Module
     params: Any
@@ -56,10 +66,8 @@ class OpenedModel:
         """The parameters by path: ``encoder_layers_0/self_attention/query`` and so on."""
         return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
 
-    @cached_property
-    def translator(self) -> Translator:
-        """Decodes greedily."""
-        decoding = replace(self.config.decoding, beam_width=1)
+    def translator(self, decoding: DecodingConfig) -> Translator:
+        """Decodes as ``decoding`` says."""
         return Translator(self.model, self.tokenizers, decoding, self.mesh)
 
     def validation_texts(self, count: int) -> list[str]:
@@ -80,17 +88,22 @@ class OpenedModel:
             encoded = self.tokenizers.target.encode_batch(texts)
             return [Example([], [*ids, EOS_ID][:longest]) for ids in encoded]
         sources = [[*ids, EOS_ID] for ids in self.tokenizers.source.encode_batch(texts)]
-        found = self.translator.translate(self.params, texts)
-        return [Example(source, best[0].token_ids) for source, best in zip(sources, found, strict=True)]
+        return [Example(source, target) for source, target in zip(sources, self.greedy(sources), strict=True)]
+
+    def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
+        """The greedy translation of every source, EOS included in both."""
+        greedy = replace(self.config.decoding, beam_width=1)
+        return [best[0].token_ids for best in self.translator(greedy).translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Teacher-forced logits [T, V] of every target token."""
         results: list[np.ndarray] = []
         for start in range(0, len(examples), ROWS_AT_ONCE):
             rows = examples[start : start + ROWS_AT_ONCE]
-            sides = [padded([row.target for row in rows])]
+            longest = self.config.model.longest_sequence
+            sides = [padded([row.target for row in rows], longest)]
             if self.translates:
-                sides.insert(0, padded([row.source for row in rows]))
+                sides.insert(0, padded([row.source for row in rows], longest))
             found = np.asarray(self._compiled(self.params, *map(Tokens.from_ids, sides)))
             results += [found[index, : len(row.target)] for index, row in enumerate(rows)]
         return results
@@ -105,9 +118,10 @@ def until_eos(ids: list[int]) -> list[int]:
     return ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids
 
 
-def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """Rows [R, L] int32 padded with PAD to one of few shapes."""
-    ids = np.zeros((ROWS_AT_ONCE, padded_width(max(map(len, rows)))), np.int32)
+def padded(rows: Sequence[Sequence[int]], longest: int | None) -> np.ndarray:
+    """Rows [R, L] int32 padded with PAD to one of few shapes, none of them longer than ``longest``."""
+    width = padded_width(max(map(len, rows)))
+    ids = np.zeros((ROWS_AT_ONCE, width if longest is None else min(width, longest)), np.int32)
     for row, tokens in enumerate(rows):
         ids[row, : len(tokens)] = tokens
     return ids
@@ -122,10 +136,18 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
     run.require_run()
     if config.task not in ("translation", "language_model"):
         raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; for its vectors use vectors convert")
-    config = replace(config, model=replace(config.model, compute_dtype="float32"))
+    saved = replace(load_run_config(run.path), decoding=config.decoding)
+    config = in_float32(config)
     trained: Any = TASKS[config.task].open_trained([ChosenRun(str(workdir), config, checkpoint)], average)
     params = jax.device_get(trained.params)
-    return OpenedModel(config, tokenizers_of_run(run), trained.objective.model, params, trained.mesh, trained.steps)
+    return OpenedModel(
+        config, saved, tokenizers_of_run(run), trained.objective.model, params, trained.mesh, trained.steps
+    )
+
+
+def in_float32(config: ExperimentConfig) -> ExperimentConfig:
+    """The same settings, computing in float32."""
+    return replace(config, model=replace(config.model, compute_dtype="float32"))
 
 
 def require_plain_transformer(
@@ -139,6 +161,11 @@ def require_plain_transformer(
     if not model.translates or config.kind != "transformer":
         kind = f"task={model.config.task}, model.kind={config.kind}"
         raise ConfigError(f"--format: {format_name} takes Transformers for translation, not {kind}; use safetensors")
+    require_settings(config, problem, choices)
+
+
+def require_settings(config: TransformerLayersConfig, problem: str, choices: Mapping[str, Collection[str]]) -> None:
+    """Raises ConfigError naming a setting that is none of ``choices``, or that no other toolkit has."""
     width = config.d_model // config.num_heads
     both = {"attention": ("multi_head", "biased"), "embedding": ("scaled", "unscaled")}
     fitting = {name: getattr(config, name) in values for name, values in {**both, **choices}.items()}

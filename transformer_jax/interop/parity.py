@@ -1,46 +1,26 @@
 """Comparison of a run with the same model elsewhere: outputs for given tokens, and greedy translations."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.array_types import EOS_ID
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import DataError
+from transformer_jax.interop.counterpart import Check, Counterpart, Tolerance
 from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
 
 # Two tokens whose logits differ by less may change places when sums are rounded otherwise.
 NEAR_TIE = 1e-3
 # A logit that low belongs to an id that one side does not have.
 NEVER = -1e8
-
-
-@runtime_checkable
-class Counterpart(Protocol):
-    """The model elsewhere. Token ids are those of the run; ``tolerance`` bounds the difference of an output.
-
-    ``longest_source``: the most tokens of a source, EOS included; None where there is no limit.
-    """
-
-    name: str
-    compares_logits: bool
-    longest_source: int | None
-    tolerance: float
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        """Ids of each text with EOS by a tokenizer of their own; None where it has none."""
-
-    def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """For every target its logits [T, V] if ``compares_logits``, else the log-probability of each token [T]."""
-
-    def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation of every source, at most ``longest`` tokens, without EOS."""
+DIVERGENCES_SHOWN = 10
 
 
 class Divergence(NamedTuple):
     """A greedy translation that differs: the sentence, from 1, the first place, from 1, and how far apart the two choices are.
 
-    ``gap`` is the difference of this package's logits of both choices; below ``NEAR_TIE`` either may come first.
+    ``gap`` is the difference of this package's logits of both choices; nearer to 0 than ``NEAR_TIE`` either may come first.
     """
 
     sentence: int
@@ -50,47 +30,55 @@ class Divergence(NamedTuple):
     @property
     def is_near_tie(self) -> bool:
         """Whether rounding alone can explain it."""
-        return self.gap < NEAR_TIE
+        return abs(self.gap) < NEAR_TIE
 
 
 class Comparison(NamedTuple):
-    """Counts of sentences and target tokens, the largest and the mean difference of an output, and greedy divergences."""
+    """Counts of sentences and target tokens, the largest and the mean difference of an output, and greedy divergences.
+
+    ``divergences``: None where nothing is decoded, as with a language model.
+    """
 
     counterpart: str
     compares_logits: bool
-    tolerance: float
+    tolerance: Tolerance
     sentences: int
     tokens: int
     longest: int
     largest: float
     mean: float
-    divergences: tuple[Divergence, ...]
-    tokenized_alike: int | None
+    divergences: tuple[Divergence, ...] | None
+    checks: tuple[Check, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether outputs agree within the tolerance; then greedy translations may differ at near ties alone."""
-        is_exact = self.tolerance > NEAR_TIE or all(each.is_near_tie for each in self.divergences)
-        return self.largest <= self.tolerance and is_exact
+        """Whether outputs and greedy translations agree within the tolerance, and whatever else was checked agrees."""
+        is_near = self.largest <= self.tolerance.largest and self.mean <= self.tolerance.mean
+        agrees = self.divergences is None or self.agreeing >= self.tolerance.greedy * self.sentences
+        return is_near and agrees and all(each.agreeing == each.total for each in self.checks)
+
+    @property
+    def agreeing(self) -> int:
+        """Greedy translations that are equal, or differ at a near tie."""
+        return self.sentences - sum(not each.is_near_tie for each in self.divergences or ())
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The comparison as lines of a table."""
         compared = "logit" if self.compares_logits else "log-probability of a token"
-        ties = [each for each in self.divergences if each.is_near_tie]
         rows = [
             ("compared with", self.counterpart, "this package in float32"),
             ("sentences", f"{self.sentences:,}", f"{self.tokens:,} target tokens, the longest target {self.longest}"),
-            ("largest difference", f"{self.largest:.2g}", f"of a {compared}; at most {self.tolerance:g}"),
-            ("mean difference", f"{self.mean:.2g}", ""),
-            (
-                "greedy, equal",
-                f"{self.sentences - len(self.divergences):,}",
-                f"and {len(ties)} that differ at a near tie",
-            ),
+            ("largest difference", f"{self.largest:.2g}", f"of a {compared}; at most {self.tolerance.largest:g}"),
+            ("mean difference", f"{self.mean:.2g}", f"at most {self.tolerance.mean:g}"),
         ]
-        if self.tokenized_alike is not None:
-            rows.append(("tokenized alike", f"{self.tokenized_alike:,}", ""))
-        for each in self.divergences[:10]:
+        if self.divergences is not None:
+            equal = self.sentences - len(self.divergences)
+            least = f"; at least {self.tolerance.greedy:.0%} together"
+            rows.append(
+                ("greedy, equal", f"{equal:,}", f"and {self.agreeing - equal} that differ at a near tie{least}")
+            )
+        rows += [(each.name, f"{each.agreeing:,}", f"of {each.total:,}") for each in self.checks]
+        for each in (self.divergences or ())[:DIVERGENCES_SHOWN]:
             kind = "near tie" if each.is_near_tie else "different"
             rows.append((kind, f"{each.gap:.2g}", f"between two logits: sentence {each.sentence}, token {each.place}"))
         return rows
@@ -98,19 +86,16 @@ class Comparison(NamedTuple):
 
 def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
     """Compares both on the greedy translations, by ``model``, of ``texts``; of a language model, on the texts themselves."""
-    texts = _short_enough(model, counterpart, texts)
-    examples = model.examples(texts)
+    texts, examples = _short_enough(model, counterpart, texts)
     largest, total, count = 0.0, 0.0, 0
     for start in range(0, len(examples), ROWS_AT_ONCE):
         rows = examples[start : start + ROWS_AT_ONCE]
         logits = model.logits(rows)
         ours = logits if counterpart.compares_logits else token_log_probabilities(logits, rows)
         for mine, theirs in zip(ours, counterpart.outputs(rows), strict=True):
-            differences = np.abs(mine - theirs)[np.minimum(mine, theirs) > NEVER]
-            # A number that is none is as far off as can be.
-            largest = max(largest, float(np.max(np.nan_to_num(differences, nan=np.inf), initial=0.0)))
-            total, count = total + float(np.sum(differences)), count + differences.size
-    divergences = _divergences(model, counterpart, examples) if model.translates else ()
+            found = differences(mine, theirs)
+            largest = max(largest, float(np.max(found, initial=0.0)))
+            total, count = total + float(np.sum(found)), count + found.size
     lengths = [len(example.target) for example in examples]
     return Comparison(
         counterpart.name,
@@ -121,45 +106,64 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
         max(lengths),
         largest,
         total / max(count, 1),
-        divergences,
-        _tokenized_alike(counterpart, texts, examples) if model.translates else None,
+        _divergences(model, counterpart, examples) if model.translates else None,
+        tuple(counterpart.checks(model, texts, examples)),
     )
 
 
-def _short_enough(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Sequence[str]:
-    """The texts that the counterpart can read; raises DataError when there is none."""
+def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """How far apart outputs are, infinitely where one of them is no number; without those that are never chosen on both sides.
+
+    Raises DataError where there are not as many on both sides.
+    """
+    if mine.shape != theirs.shape:
+        raise DataError(f"outputs of shape {theirs.shape}, but {mine.shape} here: another model, or another vocabulary")
+    is_finite = np.isfinite(mine) & np.isfinite(theirs)
+    apart = np.full(mine.shape, np.inf)
+    np.subtract(mine, theirs, out=apart, where=is_finite)
+    is_never = is_finite & (mine <= NEVER) & (theirs <= NEVER)
+    return np.abs(apart)[~is_never]
+
+
+def _short_enough(
+    model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
+) -> tuple[list[str], list[Example]]:
+    """The texts that the counterpart can read and whose targets it can score; raises DataError when there is none."""
     longest = counterpart.longest_source
-    if longest is None:
-        return texts
-    encoded = model.tokenizers.source.encode_batch(texts)
-    fitting = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+    if longest is not None:
+        encoded = model.tokenizers.source.encode_batch(texts)
+        texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+    most = counterpart.longest_target or np.inf
+    fitting = [
+        (text, example)
+        for text, example in zip(texts, model.examples(texts), strict=True)
+        if len(example.target) <= most
+    ]
     if not fitting:
-        raise DataError(f"{counterpart.name}: no text has less than {longest} tokens; export with more")
-    return fitting
+        raise DataError(f"{counterpart.name}: no text, or translation, of at most {min(longest or most, most)} tokens")
+    return [text for text, _ in fitting], [example for _, example in fitting]
 
 
-def token_log_probabilities(logits: Sequence[np.ndarray], examples: Sequence[Example]) -> list[np.ndarray]:
-    """The log-probability of every target token [T] from logits [T, V], summed in float64."""
+def token_log_probabilities(
+    logits: Sequence[np.ndarray], examples: Sequence[Example], never: Sequence[int] = (PAD_ID, BOS_ID)
+) -> list[np.ndarray]:
+    """The log-probability of every target token [T] among all but those of ``never``, from logits [T, V], in float64."""
     results = []
     for each, example in zip(logits, examples, strict=True):
-        shifted = each.astype(np.float64) - each.max(axis=-1, keepdims=True)
+        choosable = each.astype(np.float64)
+        choosable[:, list(never)] = -np.inf
+        shifted = choosable - choosable.max(axis=-1, keepdims=True)
         chosen = shifted[np.arange(len(example.target)), example.target]
         results.append(chosen - np.log(np.sum(np.exp(shifted), axis=-1)))
     return results
 
 
-def _tokenized_alike(counterpart: Counterpart, texts: Sequence[str], examples: Sequence[Example]) -> int | None:
-    encoded = counterpart.encode(texts)
-    if encoded is None:
-        return None
-    return sum(theirs == example.source for theirs, example in zip(encoded, examples, strict=True))
-
-
 def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequence[Example]) -> tuple[Divergence, ...]:
-    extra = model.config.decoding.max_extra_tokens
-    limits = [len(example.source) - 1 + extra for example in examples]
+    extra = model.config.decoding.max_extra_tokens + len(model.tokenizers.target.encode(""))
+    most = counterpart.longest_target or np.inf
+    limits = [int(min(len(example.source) - 1 + extra, most)) for example in examples]
     found = counterpart.greedy([example.source for example in examples], max(limits))
-    differing = []
+    divergences = []
     for index, (example, theirs) in enumerate(zip(examples, found, strict=True)):
         # In its last place a translation has no choice but EOS.
         room = limits[index] - 1
@@ -167,11 +171,6 @@ def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequenc
         theirs = [*theirs, EOS_ID][:room]
         if mine != theirs:
             place = next(n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
-            differing.append((index, place, theirs[place]))
-    divergences = []
-    for index, place, other in differing:
-        logits = model.logits([examples[index]])[0][place]
-        divergences.append(
-            Divergence(index + 1, place + 1, float(logits[examples[index].target[place]] - logits[other]))
-        )
+            logits = model.logits([example])[0][place]
+            divergences.append(Divergence(index + 1, place + 1, float(logits[mine[place]] - logits[theirs[place]])))
     return tuple(divergences)

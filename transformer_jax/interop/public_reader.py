@@ -51,6 +51,8 @@ def imported_translation(
     all zero are left out of the model. Raises DataError that names missing or unexpected tensors.
     """
     source_order, target_order = orders
+    for name, table, order in zip(Tables._fields, tables, (source_order, *[target_order] * 3), strict=True):
+        _require_size(name, table, order)
     bias = target_order.rows(tables.bias, MISSING_LOGIT)
     # An id that is BOS and EOS here is written as EOS alone.
     bias[target_order.repeated] = MISSING_LOGIT
@@ -73,6 +75,12 @@ def imported_translation(
         named = {name: leaf for name, leaf in named.items() if name not in biases}
         config = _with_model(config, attention="multi_head")
     return ImportedModel(config, tokenizers, named)
+
+
+def _require_size(name: str, table: np.ndarray, order: VocabularyOrder) -> None:
+    expected = order.size_there
+    if len(table) != expected:
+        raise DataError(f"the {name} table has {len(table):,} rows for a vocabulary of {expected:,} pieces")
 
 
 def _with_model(config: ExperimentConfig, **settings: object) -> ExperimentConfig:

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, DataError
-
-MISSING = "safetensors is not installed; pip install safetensors"
+from transformer_jax.config import DataError
+from transformer_jax.interop.needed_library import needing
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays under their names; raises ConfigError where the library is missing."""
-    try:
+    with needing("safetensors"):
         from safetensors.numpy import save_file
-    except ImportError:
-        raise ConfigError(f"--format: {MISSING}") from None
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
 
 
@@ -24,11 +21,9 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
     Raises ConfigError where the library is missing, DataError naming the file when it is not there, cut short or damaged.
     """
-    try:
+    with needing("safetensors"):
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
-    except ImportError:
-        raise ConfigError(f"--format: {MISSING}") from None
     try:
         arrays: dict[str, np.ndarray] = load_file(path)
     except OSError as error:

@@ -1,18 +1,25 @@
-"""StableHLO programs of a translation model, run one step at a time."""
+"""StableHLO programs of a translation model, run one step at a time, and their whole search."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
-from transformer_jax.config import DataError
-from transformer_jax.interop.marian_reader import read_json
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.decoding.beam_search import length_penalty_divisor
+from transformer_jax.interop.counterpart import Check, Tolerance, require_same_tokenizers
+from transformer_jax.interop.imported_model import require_same_shapes
+from transformer_jax.interop.json_object import read_object, value_of
 from transformer_jax.interop.opened_model import Example, OpenedModel, until_eos
-from transformer_jax.interop.stablehlo_export import DESCRIPTION, PARAMETERS
+from transformer_jax.interop.parity import NEAR_TIE, token_log_probabilities
+from transformer_jax.interop.stablehlo_export import DESCRIPTION, PARAMETERS, PROGRAMS, SEARCH, TOKENIZER
+from transformer_jax.sequence_types import Tokens
 
 
 def recognizes(folder: Path) -> bool:
@@ -21,30 +28,64 @@ def recognizes(folder: Path) -> bool:
 
 
 class Counterpart:
-    """The programs ``start`` and ``step``, on the devices that are here."""
+    """The programs, on the devices that are here."""
 
     name = "StableHLO"
     compares_logits = True
-    # Of logits; measured some 1e-6.
-    tolerance = 1e-5
+    # Of logits; measured some 3e-6.
+    tolerance = Tolerance(1e-5, 1e-5)
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:
-        del model
-        shapes = read_json(folder / DESCRIPTION)
-        self._rows, self._beams, self._length, self._room = (
-            shapes[name] for name in ("batch_size", "beam_width", "source_length", "room")
+        path = folder / DESCRIPTION
+        described = read_object(path, "a folder that export --format=stablehlo wrote")
+        self._rows, self._length, self._room, self._beams = (
+            value_of(described, name, int, path) for name in ("batch_size", "source_length", "room", "beam_width")
         )
-        self.longest_source = self._length
+        self.longest_source, self.longest_target = self._length, self._room
+        require_same_tokenizers(folder / TOKENIZER, model)
         try:
-            self._start, self._step = (_program(folder / f"{name}.bin") for name in ("start", "step"))
+            self._decoding = replace(model.config.decoding, **{name: described[name] for name in SEARCH})
+        except (KeyError, TypeError, ConfigError) as error:
+            raise DataError(f"{path}: no settings of the search: {error}; export the model again") from None
+        try:
+            self._encode, self._start, self._step, self._search = (
+                _program(folder / f"{name}.bin") for name in PROGRAMS
+            )
             with np.load(folder / PARAMETERS) as stored:
                 self._named = dict(stored)
         # A damaged file can raise anything.
         except Exception as error:
             raise DataError(f"{folder}: not whole programs that export wrote: {str(error)[:200]}") from None
+        require_same_shapes(self._named, {name: leaf.shape for name, leaf in model.named.items()}, folder / PARAMETERS)
 
-    def encode(self, texts: Sequence[str]) -> None:
-        """None: they take tokens."""
+    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+        """Hidden states of ``encode``, and translations of ``search``; one that differs must score as well."""
+        del texts
+        encoded = jax.jit(
+            lambda params, ids: model.model.apply(
+                {"params": params}, Tokens.from_ids(ids), train=False, method="encode"
+            )
+        )
+        ours = model.translator(self._decoding).translate_ids(model.params, [each.source for each in examples])
+        near, alike = 0, 0
+        for first in range(0, len(examples), self._rows):
+            rows = examples[first : first + self._rows]
+            sources = self._padded([row.source for row in rows], self._length)
+            hidden = np.asarray(encoded(model.params, sources).hidden)
+            apart = np.abs(hidden - np.asarray(self._encode(self._named, sources)))
+            apart = np.where(sources[..., None] == PAD_ID, 0, apart)[: len(rows)]
+            near += int(np.sum(apart.max(axis=(1, 2)) <= self.tolerance.largest))
+            ids = np.asarray(self._search(self._named, sources)[0])
+            for row, found, best in zip(rows, ids, ours[first : first + self._rows], strict=False):
+                theirs = found[found != PAD_ID].tolist()
+                alike += theirs == best[0].token_ids or self._scores_as_well(model, row, theirs, best[0].score)
+        return [Check("hidden states", near, len(examples)), Check("beam search", alike, len(examples))]
+
+    def _scores_as_well(self, model: OpenedModel, row: Example, theirs: list[int], score: float) -> bool:
+        example = row._replace(target=theirs)
+        log_probability = token_log_probabilities(model.logits([example]), [example], never=())[0].sum()
+        found = log_probability / float(length_penalty_divisor(jnp.asarray(len(theirs)), self._decoding.length_penalty))
+        return abs(found - score) < NEAR_TIE
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Logits [T, V] of every target, token by token."""

@@ -5,7 +5,7 @@ search. All take the parameters as a dictionary by path; they are in ``parameter
 ``encode``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.sharding import path_of
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-DESCRIPTION, PARAMETERS = "stablehlo.json", "parameters.npz"
+PROGRAMS = ("encode", "start", "step", "search")
+# Settings of decoding that the programs have taken up.
+SEARCH = ("beam_width", "length_penalty", "stop", "max_extra_tokens")
+DESCRIPTION, PARAMETERS, TOKENIZER = "stablehlo.json", "parameters.npz", "tokenizer"
 Named = dict[str, Array]
 
 
@@ -72,6 +75,7 @@ class Programs:
             beam_width=self.decoding.beam_width,
             length_penalty=self.decoding.length_penalty,
             num_results=1,
+            stop=self.decoding.stop,
         )
         return found.ids[:, 0], found.log_probs[:, 0]
 
@@ -86,10 +90,17 @@ class Programs:
         return jax.tree_util.tree_map_with_path(lambda path, leaf: named[path_of(path)], self._tree)
 
 
-def export(model: OpenedModel, folder: Path, *, batch_size: int = 8, source_length: int = 128) -> None:
+def export(
+    model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, batch_size: int = 8, source_length: int = 128
+) -> None:
     """Writes programs for cpu, cuda and tpu, the parameters and the tokenizers; raises ConfigError for a language model."""
+    del texts
     if not model.translates:
         raise ConfigError(f"--format: stablehlo takes task=translation, not {model.config.task}; use safetensors")
+    if model.tokenizers.target.encode(""):
+        raise ConfigError(
+            "--format: stablehlo cannot begin every translation with the token of a language; use ctranslate2"
+        )
     programs = Programs(model, batch_size, source_length)
     sources = jax.ShapeDtypeStruct((batch_size, source_length), jnp.int32)
     beams = jax.ShapeDtypeStruct((batch_size, programs.decoding.beam_width), jnp.int32)
@@ -104,8 +115,8 @@ def export(model: OpenedModel, folder: Path, *, batch_size: int = 8, source_leng
     ):
         (folder / f"{function.__name__}.bin").write_bytes(_serialized(function, model, arguments))
     np.savez(folder / PARAMETERS, **model.named)  # type: ignore[arg-type]  # names are paths
-    save_tokenizers(model.tokenizers, folder / "tokenizer")
-    decoding = {"beam_width": programs.decoding.beam_width, "length_penalty": programs.decoding.length_penalty}
+    save_tokenizers(model.tokenizers, folder / TOKENIZER)
+    decoding = {name: getattr(programs.decoding, name) for name in SEARCH}
     shapes = {"batch_size": batch_size, "source_length": source_length, "room": programs.room}
     write_json(folder / DESCRIPTION, {"platforms": PLATFORMS, **shapes, **decoding, "steps": list(model.steps)})
 

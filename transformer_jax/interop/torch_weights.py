@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import DataError
+from transformer_jax.interop.needed_library import needing
 
 
 def torch_library() -> Any:
     """The package torch; raises ConfigError where it is missing."""
-    try:
+    with needing("torch"):
         import torch
-    except ImportError:
-        raise ConfigError("--format: torch is not installed; pip install torch") from None
     return torch
 
 
@@ -36,6 +35,14 @@ def load_tensors_only(path: Path) -> Any:
         raise DataError(f"{path}: damaged, or more than tensors, which is never run ({reason})") from None
 
 
-def as_arrays(tensors: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Tensors as float32 arrays, integers as they are."""
-    return {name: (each.float() if each.is_floating_point() else each).numpy() for name, each in tensors.items()}
+def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
+    """Tensors as float32 arrays, integers as they are; raises DataError unless it is a dictionary of dense tensors."""
+    torch = torch_library()
+    if not isinstance(tensors, dict):
+        raise DataError(f"{where}: expected tensors by name, found a {type(tensors).__name__}")
+    for name, each in tensors.items():
+        if not isinstance(name, str) or not isinstance(each, torch.Tensor) or each.layout != torch.strided:
+            raise DataError(f"{where}: {name!r} is no dense tensor but a {type(each).__name__}")
+    return {
+        name: (each.float() if each.is_floating_point() else each).detach().numpy() for name, each in tensors.items()
+    }

@@ -18,6 +18,11 @@ class VocabularyOrder(NamedTuple):
     theirs: np.ndarray
 
     @property
+    def size_there(self) -> int:
+        """Number of their ids: each has one here."""
+        return len(np.unique(self.theirs[self.theirs != NOWHERE]))
+
+    @property
     def is_complete(self) -> bool:
         """Whether every id here is one there, and another one for each."""
         return bool(np.all(self.theirs != NOWHERE)) and not len(self.repeated)
@@ -25,7 +30,10 @@ class VocabularyOrder(NamedTuple):
     @property
     def repeated(self) -> np.ndarray:
         """Ids here whose id there also has a later one here."""
-        return np.array([i for i, there in enumerate(self.theirs[:-1]) if there in self.theirs[i + 1 :]], np.int64)
+        last = {int(there): i for i, there in enumerate(self.theirs)}
+        return np.array(
+            [i for i, there in enumerate(self.theirs) if last[int(there)] != i and there != NOWHERE], np.int64
+        )
 
     def rows(self, table: np.ndarray, missing: float = 0.0) -> np.ndarray:
         """Rows of theirs in the order of this package."""
@@ -42,9 +50,11 @@ class VocabularyOrder(NamedTuple):
         return [here.get(int(i), UNK_ID) for i in ids]
 
     def logits(self, theirs: np.ndarray) -> np.ndarray:
-        """Their logits [..., V] in the order of this package; an id that they lack is never chosen."""
+        """Their logits [..., V] in the order of this package; an id that they lack, or that comes again, is never chosen."""
         filled = np.concatenate([theirs, np.full((*theirs.shape[:-1], 1), MISSING_LOGIT, theirs.dtype)], axis=-1)
-        return filled[..., self.theirs]
+        ours = filled[..., self.theirs]
+        ours[..., self.repeated] = MISSING_LOGIT
+        return ours
 
 
 def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> VocabularyOrder:

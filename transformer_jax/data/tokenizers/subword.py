@@ -121,6 +121,11 @@ def _training_text(sentences: Iterable[str]) -> Iterator[str]:
             yield escaped[start : start + _MAX_TRAINING_CHARACTERS]
 
 
+def is_escaped(text: str) -> bool:
+    """Whether the text has a character that is escaped before sentencepiece reads it."""
+    return bool(_TO_ESCAPE.search(text))
+
+
 def _escape(text: str) -> str:
     return _TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], text)
 

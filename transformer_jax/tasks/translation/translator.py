@@ -55,7 +55,7 @@ class Translator:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
         A sentence that is empty, or nothing but white space, translates to the empty text without asking the model. Every
-        other translation begins with the tokens of ``prefix``.
+        other translation begins with the tokens of ``prefix``, and with those that the tokenizer puts before every text.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``; ``name`` and ``first`` say how it is
         called.
@@ -63,8 +63,27 @@ class Translator:
         results = [[NOTHING] for _ in sentences]
         limit, tokenizer = self._config.max_source_tokens, self._tokenizers.source
         asked, sources = encode_sources(tokenizer, sentences, limit, name, first)
-        forced = self._tokenizers.target.encode(prefix) if prefix else []
-        done = len(sentences) - len(asked)
+        blank = len(sentences) - len(asked)
+        found = self.translate_ids(
+            params, sources, num_results=num_results, prefix=prefix, on_progress=lambda done: on_progress(blank + done)
+        )
+        for place, translations in zip(asked, found, strict=True):
+            results[place] = translations
+        return results
+
+    def translate_ids(
+        self,
+        params: PyTree,
+        sources: Sequence[list[int]],
+        *,
+        num_results: int = 1,
+        prefix: str = "",
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> list[list[Translation]]:
+        """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
+        results: list[list[Translation]] = [[] for _ in sources]
+        forced = self._tokenizers.target.encode(prefix)
+        done = 0
         search, params = self._search_for(num_results), whole_over_fsdp(params, self._mesh)
         extra, batch_tokens = self._config.max_extra_tokens + len(forced), self._config.batch_tokens
         for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
@@ -73,7 +92,7 @@ class Translator:
             starts = np.tile(np.array(forced, np.int32), (len(limits), 1)) if forced else None
             for rows, found in search.search(params, inputs, limits, batch.ids.shape[1] + extra, starts):
                 for place, row in enumerate(rows):
-                    results[asked[batch.indices[row]]] = self._texts(found, place)
+                    results[batch.indices[row]] = self._texts(found, place)
                 done += len(rows)
                 on_progress(done)
         return results
