@@ -6,8 +6,8 @@ import pytest
 
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.config.overrides import joined_files
-from transformer_jax.runs import sizing
-from transformer_jax.runs.sizing import sized as sized_config
+from transformer_jax.tasks.translation import run_sizing as sizing
+from transformer_jax.tasks.translation.run_sizing import sized as sized_config
 
 
 @pytest.fixture

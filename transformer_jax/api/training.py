@@ -13,9 +13,9 @@ from transformer_jax.api.trained_run import Run, load
 from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.runs.callbacks import Callback
-from transformer_jax.runs.sizing import sized
 from transformer_jax.runs.train import run_training
 from transformer_jax.runtime.distributed import say
+from transformer_jax.tasks.translation.run_sizing import sized
 
 
 def train(

@@ -86,7 +86,7 @@ def run(values: flags.FlagValues) -> int:
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
-    from transformer_jax.runs.sizing import sized
+    from transformer_jax.tasks.translation.run_sizing import sized
 
     found = sized(
         required_config(values), overrides_of(values), values.workdir, values.budget, is_alone=not values.distributed
