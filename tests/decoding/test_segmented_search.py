@@ -7,9 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.decoding import Hypotheses, beam_search
+from transformer_jax.config import TransformerConfig
+from transformer_jax.decoding import Hypotheses, beam_search, segmented_search
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.segmented_search import SegmentedSearch
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import call, init_params
+from transformer_jax.tasks.translation.translator import init_cache
 
 WIDTH, ROWS, MOST = 3, 32, 75
 
@@ -25,6 +29,11 @@ def tables(lookup_model):
 @pytest.fixture(scope="module")
 def limits():
     return np.array([MOST - row if row % 2 else (0, 1, 40, 64)[row // 2 % 4] for row in range(ROWS)], np.int32)
+
+
+@pytest.fixture(autouse=True)
+def small_batches_shrink_too(monkeypatch):
+    monkeypatch.setattr(segmented_search, "FEWEST_ROWS", 8)
 
 
 def segmented(lookup_model, tables, limits, num_results: int, row_multiple: int = 1):
@@ -80,3 +89,27 @@ def test_rows_of_padding_cost_nothing(lookup_model, tables):
     found, seen = segmented(lookup_model, tables, np.zeros(ROWS, np.int32), 1)
     assert found == {}
     assert seen == []
+
+
+def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkeypatch):
+    for name, value in {"SEGMENT": 3, "FIRST_ROOM": 3, "FEWEST_ROWS": 1}.items():
+        monkeypatch.setattr(segmented_search, name, value)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
+    model = build_model(TransformerConfig(**sizes), 17, 17)
+    params = jax.tree.map(lambda leaf: 3 * leaf, init_params(model, jax.random.key(0)))
+    sources = np.random.default_rng(0).integers(4, 17, (4, 6)).astype(np.int32)
+    limits, most = np.array([2, 9, 3, 1], np.int32), 9
+    rules, step = Rules(2, 1, 0.6), functools.partial(call, model, params, "decode_step")
+    search = SegmentedSearch(functools.partial(init_cache, model, 2), lambda params: step, rules)
+    found = {}
+    for rows, hypotheses in search.search(params, jnp.asarray(sources), limits, most):
+        found |= {int(row): (hypotheses.ids[place, 0], hypotheses.scores[place]) for place, row in enumerate(rows)}
+
+    options = {"max_length": most, "beam_width": 2, "length_penalty": 0.6, "num_results": 1}
+    cache = jax.jit(init_cache, static_argnums=(0, 1, 4))(model, 2, params, sources, most)
+    whole = jax.jit(functools.partial(beam_search, step, **options))(cache, max_lengths=jnp.asarray(limits))
+    assert int(whole.lengths[1, 0]) > 3
+    for row, (ids, scores) in found.items():
+        np.testing.assert_array_equal(ids, whole.ids[row, 0, : len(ids)])
+        np.testing.assert_allclose(scores, whole.scores[row], rtol=1e-5)
+    assert sorted(found) == [0, 1, 2, 3]

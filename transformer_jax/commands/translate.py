@@ -12,7 +12,8 @@ lines out (an empty one gives one): number of the line, score (length-normalized
 tabs. Lines that are waiting are translated together, up to --lines_at_once, the first 256 alone, so that output begins early;
 what is typed is answered line by line.
 With --temperature, --top_k or --top_p translations are drawn from the model, not searched for: the same --seed, lines and flags
-give the same text, and --n_best=N draws N. With --prefix every translation begins with that text.
+give the same text, and --n_best=N draws N, the first of them the same for every N. With --prefix every translation begins with
+that text; spaces at its end are dropped, and its last word may go on. A prefix that the run cannot write is refused.
 With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
 probabilities. They must share their tokenizers. TensorFlow is not needed.
 """
@@ -31,6 +32,7 @@ from absl import flags
 
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.decoding import LARGEST_SEED, SMALLEST_TEMPERATURE, temperature_problem
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.sampling import SamplingRule
@@ -53,11 +55,13 @@ def define_flags(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
     flags.DEFINE_string("prefix", "", "text that every translation begins with", flag_values=values)
-    flags.DEFINE_float("temperature", None, "draw, logits divided by this", flag_values=values, lower_bound=0.0)
+    flags.DEFINE_float("temperature", None, "draw, logits divided by this; 0 is greedy", flag_values=values)
     flags.DEFINE_integer("top_k", None, "draw from the k most probable tokens", flag_values=values, lower_bound=1)
     meaning = "draw from the fewest tokens with this total probability"
     flags.DEFINE_float("top_p", None, meaning, flag_values=values, lower_bound=1e-6, upper_bound=1.0)
-    flags.DEFINE_integer("seed", 0, "seed of what is drawn", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer(
+        "seed", 0, "seed of what is drawn", flag_values=values, lower_bound=0, upper_bound=LARGEST_SEED
+    )
     flags.DEFINE_integer("lines_at_once", 4096, "most lines to translate at once", flag_values=values, lower_bound=1)
 
 
@@ -69,6 +73,9 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
     if values.n_best > config.decoding.beam_width and not is_drawn:
         raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
+    temperature = values.temperature
+    if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
+        raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
     _require_apart(values.input, values.output)
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
@@ -94,6 +101,7 @@ def run(values: flags.FlagValues) -> int:
 
         translate = Sampler(trained, _rule(values), values.seed).translate
     else:
+        trained.translator.prefix_ids(values.prefix)
         translate = partial(trained.translator.translate, trained.params, prefix=values.prefix)
     translate = partial(translate, num_results=values.n_best)
     number = 0

@@ -21,7 +21,7 @@ from transformer_jax.sequence_types import DecodeCache
 SEGMENT = 8
 FIRST_ROOM = 32
 ROOM_GROWTH = 2
-FEWEST_ROWS = 8
+FEWEST_ROWS = 32
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 """The state of a model before the first token, from parameters and inputs, with room for so many tokens."""
@@ -34,29 +34,43 @@ class SegmentedSearch:
     """Beam search over batches of one model; compiled programs are kept, few shapes in all.
 
     Every ``SEGMENT`` tokens the host reads which sentences are done. Their hypotheses are final; once they are three quarters
-    of a batch, it shrinks to a quarter of its rows. Arrays have room for 32, 64, 128, ... tokens. So a search costs what its
-    unfinished sentences cost so far, and not what the longest of them may come to.
+    of a batch of more than ``FEWEST_ROWS`` rows a device, it shrinks to a quarter. Arrays have room for 32, 64, 128, ...
+    tokens. So a search costs what its unfinished sentences cost so far, and not what the longest of them may come to.
 
-    ``row_multiple`` divides the rows of every batch; ``whole`` is the sharding of what the host reads.
+    ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows; ``whole`` is
+    the sharding of what the host reads.
     """
 
     def __init__(
-        self, init_cache: InitCache, step: Step, rules: Rules, *, row_multiple: int = 1, whole: PyTree = None
+        self,
+        init_cache: InitCache,
+        step: Step,
+        rules: Rules,
+        *,
+        row_multiple: int = 1,
+        place: Callable[[Array], Array] = lambda rows: rows,
+        whole: PyTree = None,
     ) -> None:
         self._init_cache, self._row_multiple = init_cache, row_multiple
 
         def start(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, room: int
         ) -> BeamState:
-            return start_search(init_cache(params, inputs, room), limits, room, rules, forced)
+            return placed(start_search(init_cache(params, inputs, room), limits, room, rules, forced))
 
         def advance(params: PyTree, state: BeamState, until: Int[Array, ""]) -> tuple[BeamState, PyTree]:
-            state = continue_search(step(params), state, until, rules)
+            state = placed(continue_search(step(params), state, until, rules))
             return state, (state.is_done, state.finished)
+
+        def resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
+            return placed(_resized(state, rows, shapes))
+
+        def placed(state: BeamState) -> BeamState:
+            return jax.tree.map(lambda leaf: place(leaf) if leaf.ndim else leaf, state)
 
         self._start = jax.jit(start, static_argnames="room")
         self._advance = jax.jit(advance, out_shardings=(None, whole), donate_argnames="state")
-        self._resize = jax.jit(_resized, static_argnames="shapes")
+        self._resize = jax.jit(resized, static_argnames="shapes")
         self._known_shapes: dict[tuple, tuple] = {}
 
     def search(
@@ -78,8 +92,8 @@ class SegmentedSearch:
             if newly.any():
                 yield rows[newly], Hypotheses(*(leaf[newly] for leaf in finished))
             is_waiting &= ~newly
-            left = max(int(is_waiting.sum()), FEWEST_ROWS)
-            kept = multiple * fewest_rows(-(-left // multiple), len(rows) // multiple)
+            left = max(-(-int(is_waiting.sum()) // multiple), FEWEST_ROWS)
+            kept = multiple * fewest_rows(left, len(rows) // multiple)
             is_full = room < min(position + SEGMENT, most)
             if is_waiting.any() and (is_full or kept < len(rows)):
                 room = _room(room * ROOM_GROWTH, most) if is_full else room
@@ -101,7 +115,7 @@ def _room(wanted: int, most: int) -> int:
     return wanted if wanted * ROOM_GROWTH < most else most
 
 
-def _resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
+def _resized(state: BeamState, rows: Int[Array, "B"], shapes: tuple) -> BeamState:
     """The search of some of the sentences with more room: zeros after what is there, which is PAD in rows of ids."""
     room, *trailing = shapes
     state = jax.tree.map(lambda leaf: leaf if leaf.ndim == 0 else leaf[rows], state)

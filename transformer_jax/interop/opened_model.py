@@ -14,10 +14,10 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.widths import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.source_batches import padded_width
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.registry import TASKS

@@ -12,8 +12,9 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
+from transformer_jax.runtime.hardware import evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import devices_of, logits_at_once
+from transformer_jax.tasks.attention_choice import device_of, devices_of, logits_at_once
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import SumFunction, row_groups, summed_over_rows
@@ -22,19 +23,19 @@ from transformer_jax.training.sharding import SumFunction, row_groups, summed_ov
 class TranslationObjective:
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
-    ``model`` is the one that decodes, in the precision of ``decoding.compute_dtype``.
+    ``model`` is the one that is evaluated, decoding and loss, in the precision ``evaluation_dtype``.
 
     Raises ConfigError when ``model.attention_backend`` cannot run on them.
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
-        self.config = config
+        self.config, self.longest_sequence = config, config.model.longest_sequence
         self._on = devices_of(config.model, mesh)
         self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
-        decoding = config.model
-        if config.decoding.compute_dtype != "model":
-            decoding = replace(decoding, compute_dtype=config.decoding.compute_dtype)
-        self.model = build_model(decoding, source_vocabulary, target_vocabulary, self._on)
+        stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
+        self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
+        evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
+        self.model = build_model(evaluated, source_vocabulary, target_vocabulary, devices_of(evaluated, mesh))
         # Parameters are made from a single row, which is not split.
         self._anywhere = self._build()
         self._groups = row_groups(mesh)
@@ -62,18 +63,19 @@ class TranslationObjective:
     def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         model = self.training_model(hyperparameters.rates)
         factors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, hyperparameters.label_smoothing)
+        return self._sums(factors, batch, hyperparameters.label_smoothing, self.config.model.compute_dtype)
 
     def _plain_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
-        return self._sums(call(self._build(self._on), params, "factors", *batch, train=False), batch, smoothing=None)
+        factors = call(self.model, params, "factors", *batch, train=False)
+        return self._sums(factors, batch, smoothing=None, dtype=self.evaluation_dtype)
 
-    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number) -> LossSums:
+    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number, dtype: str) -> LossSums:
         return projected_cross_entropy(
             *factors,
             jnp.asarray(batch.target.ids),
             jnp.asarray(batch.target.segments != 0, jnp.float32),
             smoothing,
-            dtype=self.config.model.compute_dtype,
+            dtype=dtype,
             logits_at_once=self._logits_at_once,
             groups=self._groups,
         )

@@ -1,23 +1,27 @@
 """Translation of text: tokenizer, model and beam search."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import PAD_ID, Array, Int, PyTree
-from transformer_jax.config import DecodingConfig
+from transformer_jax.array_types import PAD_ID, UNK_ID, Array, Int, PyTree
+from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, Rules
-from transformer_jax.decoding.segmented_search import SegmentedSearch
+from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
+from transformer_jax.tasks.attention_choice import device_of
 from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, rows_in_place, whole_over_fsdp
+
+# More rows are no faster on a CPU, and wait longer for the last of them: one number of rows needs the fewest programs.
+MOST_ROWS = {"cpu": FEWEST_ROWS}
 
 
 class Translation(NamedTuple):
@@ -31,11 +35,15 @@ class Translation(NamedTuple):
 class Translator:
     """Translates sentences with one model; compiled programs are kept, a few shapes in all."""
 
-    def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
+    def __init__(
+        self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh, longest: int | None = None
+    ) -> None:
+        """``longest``: the most positions of a sequence that the model has; None: as many as asked for."""
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
         self._model = model
+        self._longest = longest
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(
@@ -47,33 +55,46 @@ class Translator:
         name: str = "sentence",
         first: int = 1,
         prefix: str = "",
-        on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
         A sentence that is empty, or nothing but white space, translates to the empty text without asking the model. Every
-        other translation begins with the tokens of ``prefix``.
+        other translation begins with the tokens of ``prefix``, and may lengthen its last word.
 
-        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``; ``name`` and ``first`` say how it is
-        called.
+        Raises ConfigError as ``prefix_ids`` does, and SentenceTooLong when one is longer than ``decoding.max_source_tokens``;
+        ``name`` and ``first`` say how it is called.
         """
         results = [[NOTHING] for _ in sentences]
         limit, tokenizer = self._config.max_source_tokens, self._tokenizers.source
         asked, sources = encode_sources(tokenizer, sentences, limit, name, first)
-        forced = self._tokenizers.target.encode(prefix) if prefix else []
-        done = len(sentences) - len(asked)
+        forced = self.prefix_ids(prefix)
         search, params = self._search_for(num_results), whole_over_fsdp(params, self._mesh)
         extra, batch_tokens = self._config.max_extra_tokens + len(forced), self._config.batch_tokens
-        for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
-            limits = limits_of(batch.ids, extra)
+        groups, most_rows = row_groups(self._mesh), MOST_ROWS.get(device_of(self._mesh).platform)
+        for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=groups, most_rows=most_rows):
+            most = batch.ids.shape[1] + extra
+            most = min(most, self._longest or most)
+            limits = np.minimum(limits_of(batch.ids, extra), most)
             inputs = put_rows(batch.ids, self._mesh)
             starts = np.tile(np.array(forced, np.int32), (len(limits), 1)) if forced else None
-            for rows, found in search.search(params, inputs, limits, batch.ids.shape[1] + extra, starts):
+            for rows, found in search.search(params, inputs, limits, most, starts):
                 for place, row in enumerate(rows):
                     results[asked[batch.indices[row]]] = self._texts(found, place)
-                done += len(rows)
-                on_progress(done)
         return results
+
+    def prefix_ids(self, prefix: str) -> list[int]:
+        """The tokens of text that translations shall begin with, without the white space at its end.
+
+        Raises ConfigError when these tokens are of other text, as those of a word that the vocabulary lacks.
+        """
+        if not prefix.strip():
+            return []
+        target = self._tokenizers.target
+        ids = target.encode(prefix.rstrip())
+        written = target.decode(ids)
+        if UNK_ID in ids or written.split() != prefix.split():
+            raise ConfigError(f"prefix: {prefix!r} is {written!r} in the vocabulary of this run; give text that it has")
+        return ids
 
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
@@ -85,6 +106,7 @@ class Translator:
                 lambda params: partial(call, self._model, params, "decode_step"),
                 rules,
                 row_multiple=row_groups(self._mesh),
+                place=rows_in_place(self._mesh),
                 whole=everywhere(self._mesh),
             )
         return self._searches[num_results]
