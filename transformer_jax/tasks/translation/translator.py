@@ -1,6 +1,6 @@
 """Translation of text: tokenizer, model and beam search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, Rules
-from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SegmentedSearch
+from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
@@ -67,20 +67,27 @@ class Translator:
         results = [[NOTHING] for _ in sentences]
         limit, tokenizer = self._config.max_source_tokens, self._tokenizers.source
         asked, sources = encode_sources(tokenizer, sentences, limit, name, first)
-        forced = self.prefix_ids(prefix)
-        search, params = self._search_for(num_results), whole_over_fsdp(params, self._mesh)
-        extra, batch_tokens = self._config.max_extra_tokens + len(forced), self._config.batch_tokens
-        groups, most_rows = row_groups(self._mesh), MOST_ROWS.get(device_of(self._mesh).platform)
-        for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=groups, most_rows=most_rows):
-            most = batch.ids.shape[1] + extra
-            most = min(most, self._longest or most)
-            limits = np.minimum(limits_of(batch.ids, extra), most)
-            inputs = put_rows(batch.ids, self._mesh)
-            starts = np.tile(np.array(forced, np.int32), (len(limits), 1)) if forced else None
-            for rows, found in search.search(params, inputs, limits, most, starts):
-                for place, row in enumerate(rows):
-                    results[asked[batch.indices[row]]] = self._texts(found, place)
+        params = whole_over_fsdp(params, self._mesh)
+        batches = self._batches(sources, self.prefix_ids(prefix))
+        for found, hypotheses in self._search_for(num_results).search(params, batches):
+            for place, index in enumerate(found):
+                results[asked[index]] = self._texts(hypotheses, place)
         return results
+
+    def _batches(self, sources: list[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
+        """All sources, named by their places; those of one width follow each other."""
+        extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
+        most_rows = MOST_ROWS.get(device_of(self._mesh).platform)
+        for indices, ids in source_batches(
+            sources, batch_tokens=self._config.batch_tokens, row_multiple=groups, most_rows=most_rows
+        ):
+            rows, width = ids.shape
+            most = min(width + extra, self._longest or width + extra)
+            names = np.full(rows, -1)
+            names[: len(indices)] = indices
+            forced = np.tile(np.array(prefix_ids, np.int32), (rows, 1)) if prefix_ids else None
+            limits = np.minimum(limits_of(ids, extra), np.int32(most))
+            yield SearchBatch(names, put_rows(ids, self._mesh), limits, most, forced)
 
     def prefix_ids(self, prefix: str) -> list[int]:
         """The tokens of text that translations shall begin with, without the white space at its end.
