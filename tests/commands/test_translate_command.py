@@ -13,7 +13,7 @@ import pytest
 from process_environment import process_environment
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands import translate as translate_command
+from transformer_jax.commands import arriving_lines
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 
@@ -93,10 +93,10 @@ def test_translate_answers_a_pipe_before_it_is_closed(run):
 
 
 def test_whole_lines_are_answered_though_a_part_of_the_next_follows(monkeypatch):
-    monkeypatch.setattr(translate_command, "BYTES_AT_ONCE", 4)
+    monkeypatch.setattr(arriving_lines, "BYTES_AT_ONCE", 4)
     receiving, sending = os.pipe()
     with open(receiving, "rb") as source, open(sending, "wb", buffering=0) as sink:
-        lines = translate_command._lines(source, "pipe")
+        lines = arriving_lines.lines_as_they_come(source, "pipe")
         sink.write(b"a b c\nd")
         assert [next(lines), next(lines)] == ["a b c", None]
         sink.write(b" e\nf")

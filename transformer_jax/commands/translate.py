@@ -20,7 +20,6 @@ probabilities. They must share their tokenizers. TensorFlow is not needed.
 
 import gzip
 import itertools
-import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from absl import flags
 
+from transformer_jax.commands.arriving_lines import in_chunks, lines_as_they_come
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.decoding import LARGEST_SEED, SMALLEST_TEMPERATURE, temperature_problem
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from transformer_jax.tasks.translation.translator import Translation
 
 
-BYTES_AT_ONCE = 1 << 16
-FIRST_LINES = 256
 SAMPLING_FLAGS = "temperature", "top_k", "top_p"
 
 
@@ -90,8 +88,8 @@ def run(values: flags.FlagValues) -> int:
     start_jax(config.data.cache_directory)
     trained = open_ensemble(runs, values.average)
     name = values.input or "standard input"
-    lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
-    chunks = _chunks(lines_in, values.lines_at_once)
+    lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
+    chunks = in_chunks(lines_in, values.lines_at_once)
     if not values.input and sys.stdin.isatty():
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
@@ -160,47 +158,3 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: {error.strerror}") from None
     with file:
         yield file
-
-
-def _chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
-    """Lists of at most ``size`` lines, the first of fewer; a list ends early at None, and before a line that cannot be read."""
-    chunk: list[str] = []
-    most = min(FIRST_LINES, size)
-    try:
-        for line in lines:
-            chunk += [] if line is None else [line]
-            if chunk and (line is None or len(chunk) == most):
-                yield chunk
-                chunk, most = [], size
-    except DataError:
-        if chunk:
-            yield chunk
-        raise
-    if chunk:
-        yield chunk
-
-
-def _lines(source: BinaryIO, name: str) -> Iterator[str | None]:
-    """The lines of a stream as ``read_lines`` gives those of a file, and None whenever the next would have to be waited for.
-
-    So a person at a terminal, or a program that writes into a pipe now and then, is answered.
-    """
-    from transformer_jax.data.text_files import sentence_of_line
-
-    rest, numbers = b"", itertools.count(1)
-    while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield sentence_of_line(line, name, next(numbers))
-        if not _is_readable(source):
-            yield None
-    if rest:
-        yield sentence_of_line(rest, name, next(numbers))
-
-
-def _is_readable(source: BinaryIO) -> bool:
-    """Whether reading would return at once; always true for a file, and where it cannot be determined."""
-    try:
-        return bool(select.select([source], [], [], 0)[0])
-    except (OSError, ValueError):
-        return True

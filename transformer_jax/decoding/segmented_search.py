@@ -1,5 +1,6 @@
 """Beam search in compiled segments, between which finished sentences leave, the others are put together, and arrays grow."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -117,26 +118,17 @@ class SegmentedSearch:
 
         Batches of one kind follow each other.
         """
-        last: SearchBatch | None = None
-        waiting: dict[int, Unfinished] = {}
-        for batch in batches:
-            if last is not None and batch.kind != last.kind:
-                yield from self._rest(params, last, waiting)
-            last, room = batch, _room(FIRST_ROOM, batch.most)
-            names = np.where(batch.limits > 0, batch.names, -1)
-            if (names >= 0).any():
-                state = self._start(params, batch.inputs, batch.limits, batch.forced, room=room)
-                yield from self._until_few(params, batch, Unfinished(state, names, 0, room), waiting)
-        if last is not None:
-            yield from self._rest(params, last, waiting)
-
-    def _rest(
-        self, params: PyTree, batch: SearchBatch, waiting: dict[int, Unfinished]
-    ) -> Iterator[tuple[np.ndarray, Hypotheses]]:
-        """Searches on with all that waits, those with the fewest tokens first: the others may join them."""
-        while waiting:
-            found = waiting.pop(min(waiting))
-            yield from self._until_few(params, batch, self._with_fewest_rows(params, batch, found), waiting)
+        for _, alike in itertools.groupby(batches, lambda batch: batch.kind):
+            waiting: dict[int, Unfinished] = {}
+            for batch in alike:
+                names, room = np.where(batch.limits > 0, batch.names, -1), _room(FIRST_ROOM, batch.most)
+                if (names >= 0).any():
+                    state = self._start(params, batch.inputs, batch.limits, batch.forced, room=room)
+                    yield from self._until_few(params, batch, Unfinished(state, names, 0, room), waiting)
+            # Those with the fewest tokens first: the others may join them.
+            while waiting:
+                found = self._with_fewest_rows(params, batch, waiting.pop(min(waiting)))
+                yield from self._until_few(params, batch, found, waiting)
 
     def _until_few(
         self, params: PyTree, batch: SearchBatch, found: Unfinished, waiting: dict[int, Unfinished]
@@ -145,21 +137,20 @@ class SegmentedSearch:
         while found.num_left:
             until = min(found.position + SEGMENT, batch.most)
             if until > found.room:
-                found = self._resized(params, batch, found, np.arange(len(found.names)), found.room * ROOM_GROWTH)
+                room = _room(found.room * ROOM_GROWTH, batch.most)
+                found = self._resized(params, batch, found, np.arange(len(found.names)), room)
             state, read = self._advance(params, found.state, until)
             is_done, finished = jax.device_get(read)
             newly = (found.names >= 0) & (is_done | (until == batch.most))
             if newly.any():
                 yield found.names[newly], Hypotheses(*(leaf[newly] for leaf in finished))
             found = Unfinished(state, np.where(newly, -1, found.names), until, found.room)
-            if found.num_left * 4 <= len(found.names) * 3:
+            if 0 < found.num_left * 4 <= len(found.names) * 3:
                 found = self._put_aside(found, waiting)
 
     def _put_aside(self, found: Unfinished, waiting: dict[int, Unfinished]) -> Unfinished:
         """Adds to those that wait at the same position; returns a full batch of them, or one with none."""
         none = found._replace(names=np.full_like(found.names, -1))
-        if not found.num_left:
-            return none
         if found.position not in waiting:
             waiting[found.position] = found
             return none
@@ -171,12 +162,10 @@ class SegmentedSearch:
             for rows in (order[:size], order[size:])
             if (names[rows] >= 0).any()
         ]
-        if parts[0].num_left < size:
-            waiting[found.position] = parts[0]
-            return none
-        if len(parts) > 1:
-            waiting[found.position] = parts[1]
-        return parts[0]
+        is_full = parts[0].num_left == size
+        for part in parts[is_full:]:
+            waiting[found.position] = part
+        return parts[0] if is_full else none
 
     def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, found: Unfinished) -> Unfinished:
         multiple, size = self._row_multiple, len(found.names)
@@ -188,7 +177,6 @@ class SegmentedSearch:
         self, params: PyTree, batch: SearchBatch, found: Unfinished, rows: np.ndarray, room: int
     ) -> Unfinished:
         """Some of the rows, in arrays with more room."""
-        room = room if room == found.room else _room(room, batch.most)
         state = self._resize(found.state, rows, shapes=self._shapes(params, batch.inputs, room))
         return found._replace(state=state, names=found.names[rows], room=room)
 
