@@ -26,9 +26,10 @@ class DecodingConfig:
     ``model``: that of the model, but float32 on CPUs, which decode faster in it.
 
     Output is at most source tokens + ``max_extra_tokens``, and the tokens of a prefix that was asked for besides.
-    ``batch_tokens``: source token positions, padding included, that are decoded at once, each with all its beams; a longer
-    sentence is a batch alone. A sentence of more than ``max_source_tokens`` to translate or to score (a line of a megabyte, a
-    file without line breaks) is refused before any is begun: attention would need its square in memory.
+    ``batch_tokens``: source token positions, padding included, that a device decodes at once, each with all its beams; a
+    longer sentence is a batch alone, and a CPU takes at most 32 sentences. A sentence of more than ``max_source_tokens`` to
+    translate or to score (a line of a megabyte, a file without line breaks) is refused before any is begun: attention would
+    need its square in memory.
     """
 
     beam_width: int = 4

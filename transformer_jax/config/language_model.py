@@ -125,7 +125,7 @@ class GenerationConfig:
     Beam search divides log-probabilities by the length penalty of Wu et al. 2016 (equation 14; 0: not at all).
     Sampling draws from the probabilities at ``temperature`` (0: always the most probable token), cut to the ``top_k`` most
     probable (0: no cut), then to the fewest with a total of at least ``top_p`` (Holtzman et al. 2020; 1: no cut).
-    ``batch_tokens``: token positions of prompts that are continued at once.
+    ``batch_tokens``: token positions of prompts that a device continues at once.
     """
 
     max_new_tokens: int = 100
