@@ -129,16 +129,21 @@ def whole_commands(
         print(f"whole command, {name}: {wall:.1f} s, {cpu:.1f} CPU s, {memory:,.0f} MiB at most")
 
 
+# A process started by a large one would count that one's memory as its own.
+MEASURE = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
+
+
 def _cost(command: Sequence[str]) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and the largest resident memory, MiB, of a process."""
     started = time.perf_counter()
-    process = subprocess.Popen(command)
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - started
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    printed = subprocess.run([sys.executable, "-c", MEASURE, *command], check=True, stdout=subprocess.PIPE, text=True)
+    cpu, memory = map(float, printed.stdout.split())
+    return time.perf_counter() - started, cpu, memory
 
 
 def _compare(seconds: dict[str, list[tuple[float, float]]]) -> None:
