@@ -6,19 +6,24 @@
 
 Prints, for every pass over the lines, wall seconds, CPU seconds (user + system) and lines a second, tokenizing included and
 loading not, in turn for each; at last the ratios of the medians of all passes but the first, which compiles. CTranslate2 gets
-the same beam, batch and most tokens and runs a batch on each core; its length penalty divides by length ** alpha and
-it stops at the first hypotheses (here decoding.stop=first_beams), so translations differ a little. ``--references`` prints the
-BLEU of each. ``--output`` writes our translations, to compare those of two versions.
+the same beam and batch, runs a batch on each core, and computes in each of ``--compute_types``; its length penalty divides by
+length ** alpha, it stops at the first hypotheses (here decoding.stop=first_beams), and the most tokens are those of the longest
+source for all, where ours are those of each source: so translations differ a little. ``--references`` prints the BLEU of each.
+``--commands=3`` also runs whole commands, each a process that loads the model and translates the file: wall and CPU seconds and
+peak memory, the median of so many after one that is not counted. ``--output`` writes our translations, to compare those of two
+versions. Greedy: ``--config.decoding.beam_width=1``.
 """
 
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from transformer_jax.config import resolve
+from transformer_jax.config import DecodingConfig, config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation import score_translations
 from transformer_jax.runtime.compilation_cache import start_jax
@@ -34,19 +39,21 @@ def main() -> None:
     parser.add_argument("--input", required=True, help="sentences, one a line, plain, .gz or .xz")
     parser.add_argument("--references", help="their translations, for BLEU")
     parser.add_argument("--ctranslate2", help="folder that export wrote")
+    parser.add_argument("--compute_types", default="float32,int8", help="of CTranslate2")
     parser.add_argument("--checkpoint", default="best")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--cache", default="", help="folder of compiled programs; none: the first pass compiles")
+    parser.add_argument("--commands", type=int, default=0, help="whole commands to time; 0: none")
     parser.add_argument("--output", type=Path)
     arguments, overrides = parser.parse_known_args()
     stated = [tuple(each.removeprefix("--config.").split("=", 1)) for each in overrides]
-    config = resolve(arguments.workdir, stated)
+    config = config_for_use(arguments.workdir, stated)
     if arguments.cache:
         start_jax(arguments.cache)
     run = open_trained_run(arguments.workdir, config, checkpoint=arguments.checkpoint)
     contestants: dict[str, Translate] = {"ours": ours(run)}
-    if arguments.ctranslate2:
-        contestants["CTranslate2"] = theirs(run, arguments.ctranslate2)
+    compute_types = arguments.compute_types.split(",") if arguments.ctranslate2 else []
+    contestants |= {f"CTranslate2 {each}": theirs(run, arguments.ctranslate2, each) for each in compute_types}
     lines = list(read_lines(Path(arguments.input)))
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
     found = {}
@@ -63,6 +70,8 @@ def main() -> None:
         references = list(read_lines(Path(arguments.references)))
         for name, translations in found.items():
             print(f"BLEU {score_translations(translations, references).bleu:.2f}, {name}")
+    if arguments.commands:
+        whole_commands(arguments, overrides, config.decoding, compute_types)
     if arguments.output:
         arguments.output.write_text("".join(f"{text}\n" for text in found["ours"]), encoding="utf-8")
 
@@ -72,13 +81,14 @@ def ours(run: TrainedRun) -> Translate:
     return lambda lines: [best[0].text for best in run.translator.translate(run.params, lines)]
 
 
-def theirs(run: TrainedRun, folder: str) -> Translate:
+def theirs(run: TrainedRun, folder: str, compute_type: str) -> Translate:
     """CTranslate2 with the weights of the same run."""
     import ctranslate2
 
     decoding, (source, target) = run.config.decoding, run.tokenizers
     cores = len(os.sched_getaffinity(0))
-    translator = ctranslate2.Translator(folder, device="cpu", inter_threads=cores, intra_threads=1)
+    options = {"compute_type": compute_type, "inter_threads": cores, "intra_threads": 1}
+    translator = ctranslate2.Translator(folder, device="cpu", **options)
     ids = {piece: number for number, piece in enumerate(target.pieces(range(target.vocabulary_size)))}
 
     def translate(lines: Sequence[str]) -> list[str]:
@@ -97,13 +107,56 @@ def theirs(run: TrainedRun, folder: str) -> Translate:
     return translate
 
 
+def whole_commands(
+    arguments: argparse.Namespace, overrides: Sequence[str], decoding: DecodingConfig, compute_types: Sequence[str]
+) -> None:
+    """Times the commands of both sides, in turn."""
+    output = f"--output={os.devnull}"
+    ours = [sys.executable, "-m", "transformer_jax", "translate", f"--checkpoint={arguments.checkpoint}", *overrides]
+    commands = {"ours": [*ours, f"--workdir={arguments.workdir}", f"--input={arguments.input}", output]}
+    for each in compute_types:
+        program = Path(__file__).with_name("ctranslate2_command.py")
+        options = {"beam": decoding.beam_width, "penalty": decoding.length_penalty, "compute_type": each}
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        files = [arguments.ctranslate2, arguments.input, os.devnull]
+        commands[f"CTranslate2 {each}"] = [sys.executable, str(program), *files, *flags]
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+    for _ in range(arguments.commands + 1):
+        for name, command in commands.items():
+            found[name].append(_cost(command))
+    for name, costs in found.items():
+        wall, cpu, memory = (statistics.median(column) for column in zip(*costs[1:], strict=True))
+        print(f"whole command, {name}: {wall:.1f} s, {cpu:.1f} CPU s, {memory:,.0f} MiB at most")
+
+
+# A process started by a large one would count that one's memory as its own.
+MEASURE = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
+
+
+def _cost(command: Sequence[str]) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds and the largest resident memory, MiB, of a process."""
+    started = time.perf_counter()
+    printed = subprocess.run([sys.executable, "-c", MEASURE, *command], check=True, stdout=subprocess.PIPE, text=True)
+    cpu, memory = map(float, printed.stdout.split())
+    return time.perf_counter() - started, cpu, memory
+
+
 def _compare(seconds: dict[str, list[tuple[float, float]]]) -> None:
-    if len(seconds) == 1 or len(seconds["ours"]) == 1:
+    """Prints how much faster ours is than each of the others, by the medians of all passes but the first."""
+    if len(seconds["ours"]) == 1:
         return
-    (wall, cpu), (their_wall, their_cpu) = (
-        [statistics.median(column) for column in zip(*passes[1:], strict=True)] for passes in seconds.values()
-    )
-    print(f"speed over CTranslate2: {their_wall / wall:.2f} by wall time, {their_cpu / cpu:.2f} by CPU time")
+    medians = {
+        name: [statistics.median(column) for column in zip(*passes[1:], strict=True)]
+        for name, passes in seconds.items()
+    }
+    wall, cpu = medians.pop("ours")
+    for name, (their_wall, their_cpu) in medians.items():
+        print(f"speed over {name}: {their_wall / wall:.2f} by wall time, {their_cpu / cpu:.2f} by CPU time")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def table(rows: Sequence[dict]) -> str:
 
 def draw(rows: Sequence[dict], path: Path) -> None:
     """A column for each axis: time above, memory below, on logarithmic scales; dashed what was expected."""
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from growth_panels import add_growth
 
     from transformer_jax.visualization import canvas
 
@@ -120,26 +120,11 @@ def draw(rows: Sequence[dict], path: Path) -> None:
             ("GiB of the step", memory, expected_memory(name, values, memory)),
         )
         for row_number, (label, found, wanted) in enumerate(panels):
-            panel = canvas.add_panel(
-                figure, left + column * (width + gap), 0.75 + row_number * (height + 0.75), width, height
-            )
-            panel.plot(values, wanted, "--", color=canvas.FAINT_INK, linewidth=1.0)
-            panel.plot(values, found, "o-", color="#1b5a8a", linewidth=1.4, markersize=3.5)
-            panel.set_xscale("log", base=2)
-            panel.set_yscale("log", base=2)
-            # Not so near that a change of a few per cent looks like growth.
-            panel.set_ylim(min(*found, *wanted) / 1.5, 1.5 * max(*found, *wanted))
-            panel.set_xticks(values)
-            panel.xaxis.set_minor_locator(NullLocator())
-            panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-            panel.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
-            panel.grid(color=canvas.HAIRLINE, linewidth=0.5)
-            panel.tick_params(length=0, labelcolor=canvas.FAINT_INK, labelsize=7.5)
+            place = left + column * (width + gap), 0.75 + row_number * (height + 0.75), width, height
+            panel = add_growth(figure, place, values, found, wanted)
             if column == 0:
                 panel.set_ylabel(label, fontproperties=canvas.font(8.5), color=canvas.INK)
             panel.set_xlabel(name, fontproperties=canvas.font(8.5), color=canvas.INK)
-            for spine in panel.spines.values():
-                spine.set_color(canvas.HAIRLINE)
     canvas.add_title(figure, "A training step: measured (solid), expected (dashed)")
     canvas.write_png(figure, path)
 

@@ -51,6 +51,7 @@ def save_translations() -> Callable[..., SavedEvaluation]:
             tokens_per_second=10.0,
             num_sentences=len(hypotheses),
             decoding=DecodingConfig(),
+            compute_dtype="float32",
         )
         scored = ScoredCheckpoint(TranslationEvaluation(report, hypotheses), step, ensemble=ensemble)
         return save_evaluation(run / f"evaluation-{split}-{step}{'-ensemble' if ensemble else ''}", scored)

@@ -13,7 +13,7 @@ import pytest
 from process_environment import process_environment
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands import translate as translate_command
+from transformer_jax.commands import arriving_lines
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 
@@ -60,6 +60,8 @@ def test_what_is_drawn_depends_on_the_line_and_its_number_alone(run):
     assert len({line for line in together if line.startswith("1\t")}) > 1
     again = translate(run, b"a b c\n\n", "--n_best=3", *draw).stdout.decode().splitlines()
     assert again[:3] == together[:3] and len(again) == 4
+    first = translate(run, b"a b c\nd e f\n", *draw).stdout.decode().splitlines()
+    assert first == [together[0].split("\t")[2], together[3].split("\t")[2]]
     assert translate(run, b"a b c\nd e f\n", "--n_best=3", *draw[:1]).stdout.decode().splitlines() != together
 
 
@@ -67,7 +69,15 @@ def test_a_prefix_begins_every_translation(run):
     lines = translate(run, b"a b c\n\nd e f\n", "--prefix=d c").stdout.decode().split("\n")
     assert lines[0].startswith("d c") and lines[1] == "" and lines[2].startswith("d c")
     assert not translate(run, b"a b c\n").stdout.decode().startswith("d c")
+    assert translate(run, b"a b c\n\nd e f\n", "--prefix=d c ").stdout.decode().split("\n") == lines
     assert b"--prefix" in translate(run, b"a\n", "--prefix=d", "--top_k=3").stderr
+    assert b"'d zzz' is 'd <unk>' in the vocabulary" in translate(run, b"a\n", "--prefix=d zzz").stderr
+
+
+@pytest.mark.parametrize("flag", ["--temperature=1e-38", "--temperature=nan", "--temperature=-1", f"--seed={2**64}"])
+def test_numbers_that_cannot_be_computed_with_are_refused(run, flag):
+    result = translate(run, b"a\n", flag)
+    assert result.returncode == 2 and flag.split("=")[0].strip("-").encode() in result.stderr and result.stdout == b""
 
 
 def test_translate_answers_a_pipe_before_it_is_closed(run):
@@ -83,10 +93,10 @@ def test_translate_answers_a_pipe_before_it_is_closed(run):
 
 
 def test_whole_lines_are_answered_though_a_part_of_the_next_follows(monkeypatch):
-    monkeypatch.setattr(translate_command, "BYTES_AT_ONCE", 4)
+    monkeypatch.setattr(arriving_lines, "BYTES_AT_ONCE", 4)
     receiving, sending = os.pipe()
     with open(receiving, "rb") as source, open(sending, "wb", buffering=0) as sink:
-        lines = translate_command._lines(source, "pipe")
+        lines = arriving_lines.lines_as_they_come(source, "pipe")
         sink.write(b"a b c\nd")
         assert [next(lines), next(lines)] == ["a b c", None]
         sink.write(b" e\nf")

@@ -83,6 +83,14 @@ REFUSED = [
         "batching.packed_length: 128 positions do not hold a pair of 256; raise it or lower data.max_*_tokens",
     ),
     (
+        {
+            "data": {"max_source_tokens": 32, "max_target_tokens": 32},
+            "model": {"positions": "learned", "max_positions": 63},
+            "decoding": {"max_extra_tokens": 4},
+        },
+        "model.max_positions: 63 learned positions are too few to translate the longest sources; use 64",
+    ),
+    (
         {"optimizer": {"schedule": "cosine", "warmup_updates": 50}, "training": {"num_updates": 50}},
         "optimizer.warmup_updates: 50 leaves a cosine schedule nothing of training.num_updates=50; it must be less",
     ),
@@ -104,6 +112,11 @@ def test_an_impossible_setting_is_refused_with_its_remedy(values, message):
         {"batching": {"tokens_per_update": 1000}, "data": {"max_source_tokens": 100, "max_target_tokens": 124}},
         {"mesh": {"data": 2, "fsdp": 4}},
         {"data": {"source": "copy", "source_language": "en", "target_language": "en"}},
+        {
+            "data": {"max_source_tokens": 32, "max_target_tokens": 32},
+            "model": {"positions": "learned", "max_positions": 64},
+            "decoding": {"max_extra_tokens": 4},
+        },
     ],
 )
 def test_the_remedies_work(values):

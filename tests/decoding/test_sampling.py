@@ -10,7 +10,7 @@ import pytest
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
-from transformer_jax.decoding.sampling import SamplingRule, next_token_log_probs, sample
+from transformer_jax.decoding.sampling import SamplingRule, next_token_log_probs, row_keys, sample
 
 VOCABULARY, LENGTH = 12, 6
 PLAIN = SamplingRule()
@@ -74,8 +74,7 @@ def draw(lookup_model):
         return sample(
             lookup_model.step,
             cache,
-            key=jax.random.key(seed),
-            row_ids=row_ids,
+            keys=row_keys(jax.random.key(seed), row_ids),
             max_lengths=limits,
             max_length=LENGTH,
             rule=rule,
@@ -160,7 +159,8 @@ def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike(lookup_model
     continued = step_after_prompt(step)
     cache = cache_after_prompt(lookup_model.make_cache(tables, 1, 4), last)
     options = {"max_lengths": limits, "max_length": 4}
-    sampled = sample(continued, cache, key=jax.random.key(0), row_ids=jnp.arange(4), rule=SamplingRule(0.0), **options)
+    keys = row_keys(jax.random.key(0), jnp.arange(4))
+    sampled = sample(continued, cache, keys=keys, rule=SamplingRule(0.0), **options)
     searched = beam_search(continued, cache, beam_width=1, length_penalty=0.0, **options)
     np.testing.assert_array_equal(np.asarray(sampled.ids)[[0, 3], 0], 4)
     # In its last place a search may only end.

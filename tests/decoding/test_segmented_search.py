@@ -7,9 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.decoding import Hypotheses, beam_search
+from transformer_jax.config import TransformerConfig
+from transformer_jax.decoding import Hypotheses, beam_search, segmented_search
 from transformer_jax.decoding.beam_search import Rules
-from transformer_jax.decoding.segmented_search import SegmentedSearch, rooms_of
+from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch, rooms_of
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import call, init_params
+from transformer_jax.tasks.translation.translator import init_cache
 
 WIDTH, ROWS, MOST = 3, 32, 75
 
@@ -27,7 +31,12 @@ def limits():
     return np.array([MOST - row if row % 2 else (0, 1, 40, 64)[row // 2 % 4] for row in range(ROWS)], np.int32)
 
 
-def segmented(lookup_model, tables, limits, num_results: int, row_multiple: int = 1):
+@pytest.fixture(autouse=True)
+def small_batches_shrink_too(monkeypatch):
+    monkeypatch.setattr(segmented_search, "FEWEST_ROWS", 8)
+
+
+def segmented(lookup_model, tables, limits, num_results: int, row_multiple: int = 1, batches: int = 1):
     """The hypotheses by row, and the numbers of rows and the rooms that were searched with."""
     seen = []
 
@@ -41,17 +50,19 @@ def segmented(lookup_model, tables, limits, num_results: int, row_multiple: int 
         Rules(WIDTH, num_results, 0.6),
         row_multiple=row_multiple,
     )
+    parts = np.split(np.arange(ROWS), batches)
+    given = (SearchBatch(part, jnp.asarray(tables[part]), limits[part], MOST) for part in parts)
     found = {}
-    for rows, hypotheses in search.search({}, jnp.asarray(tables), limits, MOST):
-        for place, row in enumerate(rows):
-            assert row not in found
-            found[int(row)] = jax.tree.map(lambda leaf, place=place: leaf[place], hypotheses)
+    for names, hypotheses in search.search({}, given):
+        for place, name in enumerate(names):
+            assert name not in found
+            found[int(name)] = jax.tree.map(lambda leaf, place=place: leaf[place], hypotheses)
     return found, list(dict.fromkeys(seen))
 
 
-@pytest.mark.parametrize("num_results", [1, WIDTH])
-def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results):
-    found, seen = segmented(lookup_model, tables, limits, num_results)
+@pytest.mark.parametrize(("num_results", "batches"), [(1, 1), (WIDTH, 1), (1, 4)])
+def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches):
+    found, seen = segmented(lookup_model, tables, limits, num_results, batches=batches)
     assert sorted(found) == np.flatnonzero(limits).tolist()
     cache = lookup_model.make_cache(tables, WIDTH, MOST)
     options = {"max_length": MOST, "beam_width": WIDTH, "num_results": num_results, "length_penalty": 0.6}
@@ -65,8 +76,8 @@ def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_result
         for field in Hypotheses._fields[1:]:
             np.testing.assert_array_equal(getattr(hypotheses, field), getattr(whole, field)[row])
     rows, rooms = zip(*seen, strict=True)
-    assert rows[0] == ROWS
-    assert rows[-1] == ROWS // 4
+    assert rows[0] == ROWS // batches
+    assert rows[-1] == 8
     assert rooms[0] == 32
     assert rooms[-1] == MOST
     assert list(dict.fromkeys(rooms)) == [room for room, _ in rooms_of(MOST)]
@@ -88,3 +99,28 @@ def test_rooms_as_a_search_comes_to_have_them():
     assert rooms_of(20) == [(20, 20)]
     assert rooms_of(64) == [(64, 64)]
     assert [count for _, count in rooms_of(306)] == [32, 32, 64, 178]
+
+
+def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkeypatch):
+    for name, value in {"SEGMENT": 3, "FIRST_ROOM": 3, "FEWEST_ROWS": 1}.items():
+        monkeypatch.setattr(segmented_search, name, value)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
+    model = build_model(TransformerConfig(**sizes), 17, 17)
+    params = jax.tree.map(lambda leaf: 3 * leaf, init_params(model, jax.random.key(0)))
+    sources = np.random.default_rng(0).integers(4, 17, (4, 6)).astype(np.int32)
+    limits, most = np.array([2, 9, 3, 1], np.int32), 9
+    rules, step = Rules(2, 1, 0.6), functools.partial(call, model, params, "decode_step")
+    search = SegmentedSearch(functools.partial(init_cache, model, 2), lambda params: step, rules)
+    found = {}
+    batches = [SearchBatch(rows, jnp.asarray(sources[rows]), limits[rows], most) for rows in np.split(np.arange(4), 2)]
+    for rows, hypotheses in search.search(params, batches):
+        found |= {int(row): (hypotheses.ids[place, 0], hypotheses.scores[place]) for place, row in enumerate(rows)}
+
+    options = {"max_length": most, "beam_width": 2, "length_penalty": 0.6, "num_results": 1}
+    cache = jax.jit(init_cache, static_argnums=(0, 1, 4))(model, 2, params, sources, most)
+    whole = jax.jit(functools.partial(beam_search, step, **options))(cache, max_lengths=jnp.asarray(limits))
+    assert int(whole.lengths[1, 0]) > 3
+    for row, (ids, scores) in found.items():
+        np.testing.assert_array_equal(ids, whole.ids[row, 0, : len(ids)])
+        np.testing.assert_allclose(scores, whole.scores[row], rtol=1e-5)
+    assert sorted(found) == [0, 1, 2, 3]

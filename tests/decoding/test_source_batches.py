@@ -1,6 +1,7 @@
 import numpy as np
 
-from transformer_jax.decoding.source_batches import padded_width, source_batches
+from transformer_jax.config.widths import padded_width
+from transformer_jax.decoding.source_batches import source_batches
 
 
 def test_literal_batch():
@@ -16,7 +17,7 @@ def test_every_sentence_comes_once_and_whole():
     seen = {}
     for indices, ids in source_batches(sources, batch_tokens=512, row_multiple=4):
         assert ids.shape[0] % 4 == 0
-        assert ids.size <= 512 or ids.shape[0] == 4
+        assert ids.size <= 4 * 512 or ids.shape[0] == 4
         assert (ids[len(indices) :] == 0).all()
         for row, index in enumerate(indices):
             assert index not in seen
@@ -34,6 +35,11 @@ def test_shapes_are_few():
 def test_one_sentence_is_one_row():
     (batch,) = source_batches([[9, 9, 2]], batch_tokens=4096)
     assert batch.ids.shape == (1, 16)
+    # The rows that fit are 128 and 42, so 32: no power of four.
+    assert [next(source_batches([[9] * length], batch_tokens=4096)).ids.shape for length in (20, 90)] == [
+        (1, 32),
+        (1, 96),
+    ]
     assert list(source_batches([], batch_tokens=4096)) == []
 
 

@@ -17,6 +17,7 @@ def make_report(**changes) -> EvaluationReport:
         "tokens_per_second": 1234.5,
         "num_sentences": 1,
         "decoding": DecodingConfig(),
+        "compute_dtype": "bfloat16",
     }
     return EvaluationReport(**(settings | changes))
 
@@ -38,7 +39,7 @@ def test_report_as_json():
 
 def test_report_as_table():
     table = text_table(make_report().rows())
-    for words in ("BLEU", "chrF", "4.482", "1,23", "beam 4, length penalty 0.6"):
+    for words in ("BLEU", "chrF", "4.482", "1,23", "beam 4, length penalty 0.6", "bfloat16"):
         assert words in table
     assert "greedy" in text_table(make_report(decoding=DecodingConfig(beam_width=1)).rows())
 

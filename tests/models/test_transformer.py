@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from jitted_model import JittedModel
 
+from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import TransformerConfig
+from transformer_jax.decoding.beam_search import select_beams
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import attention_maps, shift_right
 from transformer_jax.sequence_types import Tokens
@@ -61,17 +63,24 @@ def variant(request):
 
 @pytest.mark.checked
 def test_one_step_at_a_time_equals_the_full_forward_pass(variant):
+    """Whatever beam of the step before a beam continues."""
     model, variables = variant
-    full = model.apply(variables, SOURCE, TARGET, train=False)
     memory = model.apply(variables, SOURCE, train=False, method="encode")
     cache = model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache")
-    inputs = shift_right(TARGET)
-    for position in range(TARGET.ids.shape[1]):
-        beams = jnp.repeat(inputs[:, position, None], 3, axis=1)
-        logits, cache = model.apply(variables, beams, cache, method="decode_step")
-        real = TARGET.segments[:, position] > 0
-        for beam in range(3):
-            np.testing.assert_allclose(logits[real, beam], full[real, position], atol=1e-4)
+    random, newest = np.random.default_rng(0), np.full((2, 3), BOS_ID, np.int32)
+    targets, found = np.full((2, 3, 5), 5, np.int32), []
+    for position in range(5):
+        logits, cache = model.apply(variables, jnp.asarray(newest), cache, method="decode_step")
+        found.append((targets.copy(), np.asarray(logits)))
+        parents = random.integers(0, 3, (2, 3))
+        cache = cache._replace(per_beam=select_beams(cache.per_beam, jnp.asarray(parents)))
+        targets = np.take_along_axis(targets, parents[:, :, None], axis=1)
+        targets[:, :, position] = newest = random.integers(4, VOCABULARY, (2, 3)).astype(np.int32)
+    prefixes = np.concatenate([each.reshape(6, 5) for each, _ in found])
+    sources = Tokens(*(np.tile(np.repeat(side, 3, axis=0), (5, 1)) for side in SOURCE))
+    full = model.apply(variables, sources, Tokens.from_ids(prefixes), train=False).reshape(5, 2, 3, 5, -1)
+    for position, (_, logits) in enumerate(found):
+        np.testing.assert_allclose(logits, full[position, :, :, position], atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -50,7 +50,7 @@ def scored(monkeypatch):
         assert len(steps) < 4, "again and again"
         steps.append(restored[-1])
         scores = score_translations(["a b c d" if steps[-1] == 3 else "d c"], ["a b c d"])
-        report = EvaluationReport(split, scores, 1.0, 2.0, 3.0, 1, task.config.decoding)
+        report = EvaluationReport(split, scores, 1.0, 2.0, 3.0, 1, task.config.decoding, "float32")
         return TranslationEvaluation(report, [])
 
     original = Checkpoints.restore_params

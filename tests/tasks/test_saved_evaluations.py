@@ -24,7 +24,9 @@ LINES = ["a b\rc", "", "d\u2028e"]
 
 
 def scored(lines: list[str], averaged: int = 1) -> ScoredCheckpoint:
-    report = EvaluationReport("test", score_translations(lines, lines), 1.0, 2.7, 10.0, len(lines), DecodingConfig())
+    report = EvaluationReport(
+        "test", score_translations(lines, lines), 1.0, 2.7, 10.0, len(lines), DecodingConfig(), "float32"
+    )
     return ScoredCheckpoint(TranslationEvaluation(report, lines), 30, averaged)
 
 

@@ -1,5 +1,7 @@
-"""Decoding with parameters that are split over devices."""
+"""Decoding on several devices: each searches its own rows, with parameters that were gathered once."""
 
+import math
+import re
 from functools import partial
 
 import jax
@@ -8,35 +10,59 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import MeshConfig, from_dict
-from transformer_jax.decoding.beam_search import Rules, continue_search, start_search
+from transformer_jax.decoding.beam_search import Rules
+from transformer_jax.decoding.segmented_search import SegmentedSearch
 from transformer_jax.models.interface import call
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import init_cache
-from transformer_jax.training.sharding import make_mesh, put_rows, state_shardings, whole_over_fsdp
+from transformer_jax.training.sharding import (
+    batch_sharding,
+    everywhere,
+    make_mesh,
+    put_rows,
+    rows_in_place,
+    state_shardings,
+    whole_over_fsdp,
+)
 
-ROWS, ROOM, RULES = 8, 8, Rules(2, 1, 0.6)
+ROWS, ROOM, BEAMS, VOCABULARY = 16, 8, 2, 64
+ALL_GATHER = re.compile(r"\w+\[([\d,]*)\][^=]* all-gather\(")
 
 
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
-def test_no_step_gathers_parameters(tmp_path):
+def test_every_device_searches_its_own_rows(tmp_path):
     mesh = make_mesh(MeshConfig(data=4, fsdp=2))
-    model = TranslationObjective(from_dict(tiny_settings(tmp_path)), 64, 64, mesh)
+    model = TranslationObjective(from_dict(tiny_settings(tmp_path)), VOCABULARY, VOCABULARY, mesh)
     params = model.init_params(jax.random.key(0))
     split = jax.device_put(params, state_shardings(params, mesh))
-    ids, limits = np.full((ROWS, 16), 5, np.int32), np.full(ROWS, ROOM, np.int32)
-
-    def search(params, ids, limits):
-        state = start_search(init_cache(model.model, 2, params, ids, ROOM), limits, ROOM, RULES)
-        step = partial(call, model.model, params, "decode_step")
-        return continue_search(step, state, ROOM, RULES).finished
-
-    def compiled(params):
-        return jax.jit(search).lower(params, *put_rows((ids, limits), mesh)).compile()
-
     gathered = whole_over_fsdp(split, mesh)
-    lines = [compiled(each).as_text().splitlines() for each in (split, gathered)]
-    # The compiler gathers the rows of every top_k too, a few numbers a sentence, wherever the parameters are.
-    counts = [sum(" all-gather(" in line and "/top_k" not in line for line in program) for program in lines]
-    assert counts[0] > 0 and counts[1] == 0
     for leaf, original in zip(jax.tree.leaves(gathered), jax.tree.leaves(params), strict=True):
         np.testing.assert_array_equal(leaf, original)
+
+    search = SegmentedSearch(
+        partial(init_cache, model.model, BEAMS),
+        lambda params: partial(call, model.model, params, "decode_step"),
+        Rules(BEAMS, 1, 0.6),
+        row_multiple=8,
+        place=rows_in_place(mesh),
+        whole=everywhere(mesh),
+    )
+    inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
+    first = search._start(gathered, inputs, np.full(ROWS, ROOM, np.int32), None, room=ROOM)
+    programs = [search._advance.lower(each, first, 1).compile().as_text() for each in (split, gathered)]
+    sizes = [
+        [math.prod(map(int, found.split(",") if found else [])) for found in ALL_GATHER.findall(text)]
+        for text in programs
+    ]
+    # What a top_k reads the compiler gathers: a number for each group of tokens of a beam, or for each of the best groups.
+    of_top_k = ROWS * BEAMS * 2 * BEAMS * VOCABULARY
+    assert max(sizes[1], default=0) <= of_top_k
+    assert len(sizes[0]) > len(sizes[1])
+
+    second, _ = search._advance(gathered, first, 1)
+    third, _ = search._advance(gathered, second, 2)
+    fewer = search._resize(third, np.arange(8), shapes=search._shapes(gathered, inputs, ROOM))
+    for state in (third, fewer):
+        for leaf in jax.tree.leaves(state):
+            assert leaf.ndim == 0 or leaf.size == 0 or leaf.sharding.is_equivalent_to(batch_sharding(mesh), leaf.ndim)
+    assert search._advance._cache_size() == 1

@@ -20,7 +20,7 @@ from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.tasks.protocol import Evaluation
 from transformer_jax.tasks.registry import TASKS
 from transformer_jax.tasks.translation.alignment import attentions_of_pair
-from transformer_jax.tasks.translation.pair_scores import PairScore, score_pairs
+from transformer_jax.tasks.translation.pair_scores import PairScore
 
 
 class Run:
@@ -97,9 +97,10 @@ class Run:
             self._require("score", "translation")
             if isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target: give one sentence for one source, or a list for a list")
-            if isinstance(source, str) and isinstance(target, str):
-                return score_pairs(self._trained, [source], [target])[0]
-            return score_pairs(self._trained, source, target)
+            is_one = isinstance(source, str)
+            pairs = ([source], [target]) if is_one else (source, target)
+            scores: list[PairScore] = self._trained.scorer.score(self.params, *pairs)
+        return scores[0] if is_one else scores
 
     def evaluate(self, split: str = "test", limit: int = 0) -> Evaluation:
         """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` are numbers by name."""

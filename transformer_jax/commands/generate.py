@@ -20,6 +20,7 @@ from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, require_task, run_config
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.decoding import LARGEST_SEED
 
 SAMPLING_FLAGS = ("temperature", "top_k", "top_p")
 DECODING_FLAGS = ("max_new_tokens", "beam_width", *SAMPLING_FLAGS)
@@ -37,7 +38,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "top_p", None, "sample from the fewest tokens with this total probability; 1: from all", flag_values=values
     )
     flags.DEFINE_integer("beam_width", None, "above 1: beam search instead of sampling", flag_values=values)
-    flags.DEFINE_integer("seed", 0, "seed of the sampling", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "seed of the sampling", flag_values=values, lower_bound=0, upper_bound=LARGEST_SEED)
 
 
 def run(values: flags.FlagValues) -> int:

@@ -7,8 +7,9 @@ Example:
 
 Line i of --target is scored as the translation of line i of --source. A line out for each pair, tab-separated: the natural
 logarithm of its probability, the number of its tokens, EOS included, and the logarithms of their probabilities, separated by
-spaces. With --json an object a line: log_prob, tokens, token_log_probs. For a translation found by translate, log_prob over
-the length penalty of its length is the score that translate --n_best prints.
+spaces; for an empty line that of EOS alone. With --json an object a line: log_prob, tokens, token_log_probs. For a translation
+found by translate, log_prob over the length penalty of its length is the score that translate --n_best prints. (For an empty
+source that is nothing: translate gives an empty line without asking the model.)
 """
 
 import json
@@ -45,12 +46,12 @@ def run(values: flags.FlagValues) -> int:
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.pair_scores import score_pairs
     from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 
     sources, targets = (list(read_lines(Path(name))) for name in (values.source, values.target))
     start_jax(config.data.cache_directory)
-    for score in score_pairs(open_ensemble(runs, values.average), sources, targets):
+    trained = open_ensemble(runs, values.average)
+    for score in trained.scorer.score(trained.params, sources, targets):
         print(_as_json(score) if values.json else _as_line(score))
     return 0
 

@@ -12,14 +12,14 @@ lines out (an empty one gives one): number of the line, score (length-normalized
 tabs. Lines that are waiting are translated together, up to --lines_at_once, the first 256 alone, so that output begins early;
 what is typed is answered line by line.
 With --temperature, --top_k or --top_p translations are drawn from the model, not searched for: the same --seed, lines and flags
-give the same text, and --n_best=N draws N. With --prefix every translation begins with that text.
+give the same text, and --n_best=N draws N, the first of them the same for every N. With --prefix every translation begins with
+that text; spaces at its end are dropped, and its last word may go on. A prefix that the run cannot write is refused.
 With --ensemble the models of several runs, of whatever kind, translate as one: every next token has the mean of their
 probabilities. They must share their tokenizers. TensorFlow is not needed.
 """
 
 import gzip
 import itertools
-import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,8 +29,10 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from absl import flags
 
+from transformer_jax.commands.arriving_lines import in_chunks, lines_as_they_come
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.decoding import LARGEST_SEED, SMALLEST_TEMPERATURE, temperature_problem
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.sampling import SamplingRule
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from transformer_jax.tasks.translation.translator import Translation
 
 
-BYTES_AT_ONCE = 1 << 16
-FIRST_LINES = 256
 SAMPLING_FLAGS = "temperature", "top_k", "top_p"
 
 
@@ -53,11 +53,13 @@ def define_flags(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_integer("n_best", 1, "translations of each line", flag_values=values, lower_bound=1)
     flags.DEFINE_string("prefix", "", "text that every translation begins with", flag_values=values)
-    flags.DEFINE_float("temperature", None, "draw, logits divided by this", flag_values=values, lower_bound=0.0)
+    flags.DEFINE_float("temperature", None, "draw, logits divided by this; 0 is greedy", flag_values=values)
     flags.DEFINE_integer("top_k", None, "draw from the k most probable tokens", flag_values=values, lower_bound=1)
     meaning = "draw from the fewest tokens with this total probability"
     flags.DEFINE_float("top_p", None, meaning, flag_values=values, lower_bound=1e-6, upper_bound=1.0)
-    flags.DEFINE_integer("seed", 0, "seed of what is drawn", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer(
+        "seed", 0, "seed of what is drawn", flag_values=values, lower_bound=0, upper_bound=LARGEST_SEED
+    )
     flags.DEFINE_integer("lines_at_once", 4096, "most lines to translate at once", flag_values=values, lower_bound=1)
 
 
@@ -69,6 +71,9 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
     if values.n_best > config.decoding.beam_width and not is_drawn:
         raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
+    temperature = values.temperature
+    if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
+        raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
     _require_apart(values.input, values.output)
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_check import require_text
@@ -85,8 +90,8 @@ def run(values: flags.FlagValues) -> int:
     start_jax(config.data.cache_directory)
     trained = open_ensemble(runs, values.average)
     name = values.input or "standard input"
-    lines_in = read_lines(Path(values.input)) if values.input else _lines(sys.stdin.buffer, name)
-    chunks = _chunks(lines_in, values.lines_at_once)
+    lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
+    chunks = in_chunks(lines_in, values.lines_at_once)
     if not values.input and sys.stdin.isatty():
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
@@ -96,6 +101,7 @@ def run(values: flags.FlagValues) -> int:
 
         translate = Sampler(trained, _rule(values), values.seed).translate
     else:
+        trained.translator.prefix_ids(values.prefix)
         translate = partial(trained.translator.translate, trained.params, prefix=values.prefix)
     translate = partial(translate, num_results=values.n_best)
     number = 0
@@ -155,47 +161,3 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: {error.strerror}") from None
     with file:
         yield file
-
-
-def _chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
-    """Lists of at most ``size`` lines, the first of fewer; a list ends early at None, and before a line that cannot be read."""
-    chunk: list[str] = []
-    most = min(FIRST_LINES, size)
-    try:
-        for line in lines:
-            chunk += [] if line is None else [line]
-            if chunk and (line is None or len(chunk) == most):
-                yield chunk
-                chunk, most = [], size
-    except DataError:
-        if chunk:
-            yield chunk
-        raise
-    if chunk:
-        yield chunk
-
-
-def _lines(source: BinaryIO, name: str) -> Iterator[str | None]:
-    """The lines of a stream as ``read_lines`` gives those of a file, and None whenever the next would have to be waited for.
-
-    So a person at a terminal, or a program that writes into a pipe now and then, is answered.
-    """
-    from transformer_jax.data.text_files import sentence_of_line
-
-    rest, numbers = b"", itertools.count(1)
-    while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield sentence_of_line(line, name, next(numbers))
-        if not _is_readable(source):
-            yield None
-    if rest:
-        yield sentence_of_line(rest, name, next(numbers))
-
-
-def _is_readable(source: BinaryIO) -> bool:
-    """Whether reading would return at once; always true for a file, and where it cannot be determined."""
-    try:
-        return bool(select.select([source], [], [], 0)[0])
-    except (OSError, ValueError):
-        return True

@@ -6,6 +6,14 @@ from transformer_jax.config.checks import require, require_choice, require_posit
 
 STOPS = ("exact", "first_beams")
 DTYPES = ("model", "float32", "float32_exact", "tf32", "bfloat16")
+# Logits divided by less are no longer finite.
+SMALLEST_TEMPERATURE = 1e-3
+LARGEST_SEED = 2**32 - 1
+
+
+def temperature_problem(temperature: float) -> str:
+    """Says of a temperature that is neither 0 nor large enough what would be right."""
+    return f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0, which is greedy"
 
 
 @dataclass(frozen=True)
@@ -14,11 +22,14 @@ class DecodingConfig:
 
     ``beam_width`` 1 is greedy search. ``stop``: ``exact`` searches a sentence until no unfinished prefix can still win;
     ``first_beams``, as most toolkits do, until ``beam_width`` hypotheses have finished, which is faster and may miss the best.
-    ``compute_dtype``: precision as in ``model.compute_dtype``, or ``model``, the same.
+    ``compute_dtype``: precision of the products of decoding and of the loss of a split, one of those of
+    ``model.compute_dtype``, or ``model``: that of the model, but float32 on CPUs, which decode faster in it.
 
-    Output is at most source tokens + ``max_extra_tokens``. ``batch_tokens``: source token
-    positions decoded at once, times the beam. A sentence of more than ``max_source_tokens`` to translate or to score (a line
-    of a megabyte, a file without line breaks) is refused before any is begun: attention would need its square in memory.
+    Output is at most source tokens + ``max_extra_tokens``, and the tokens of a prefix that was asked for besides.
+    ``batch_tokens``: source token positions, padding included, that a device decodes at once, each with all its beams; a
+    longer sentence is a batch alone, and a CPU takes at most 32 sentences. A sentence of more than ``max_source_tokens`` to
+    translate or to score (a line of a megabyte, a file without line breaks) is refused before any is begun: attention would
+    need its square in memory.
     """
 
     beam_width: int = 4

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from transformer_jax.config.checks import require, require_choice, require_positive
 from transformer_jax.config.data import TokenizerConfig
+from transformer_jax.config.decoding import SMALLEST_TEMPERATURE, temperature_problem
 from transformer_jax.config.model import ATTENTIONS, TransformerLayersConfig
 
 TEXT_SOURCES = ("grammar", "text")
@@ -128,7 +129,7 @@ class GenerationConfig:
     Beam search divides log-probabilities by the length penalty of Wu et al. 2016 (equation 14; 0: not at all).
     Sampling draws from the probabilities at ``temperature`` (0: always the most probable token), cut to the ``top_k`` most
     probable (0: no cut), then to the fewest with a total of at least ``top_p`` (Holtzman et al. 2020; 1: no cut).
-    ``batch_tokens``: token positions of prompts that are continued at once.
+    ``batch_tokens``: token positions of prompts that a device continues at once.
     """
 
     max_new_tokens: int = 100
@@ -141,7 +142,8 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         require_positive("decoding", self, "max_new_tokens", "beam_width", "batch_tokens")
-        require(self.temperature >= 0, "decoding.temperature", f"{self.temperature} must not be negative; 0 is greedy")
+        is_possible = self.temperature == 0 or self.temperature >= SMALLEST_TEMPERATURE
+        require(is_possible, "decoding.temperature", temperature_problem(self.temperature))
         require(self.top_k >= 0, "decoding.top_k", f"{self.top_k} must not be negative; 0 turns it off")
         require(
             0 < self.top_p <= 1, "decoding.top_p", f"{self.top_p} must be above 0 and at most 1, which turns it off"

@@ -1,12 +1,11 @@
 """The checks that involve more than one block of the settings of a translation."""
 
-import math
-
 from transformer_jax.config.checks import require
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.rnn import RnnConfig
+from transformer_jax.config.widths import padded_width
 
 
 def check_translation(
@@ -49,9 +48,8 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
 
 
 def _check_positions(data: DataConfig, model: TransformerConfig | RnnConfig, decoding: DecodingConfig) -> None:
-    # Search pads sources by up to a quarter, and its caches are as long as the longest output.
-    padded = math.ceil(1.25 * (data.max_source_tokens + 1)) + 8
-    needed = max(padded + decoding.max_extra_tokens, data.max_target_tokens + 1)
+    longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
+    needed = max(padded_width(longest_source), longest_source + decoding.max_extra_tokens, longest_target)
     longest = model.longest_sequence
     fits = longest is None or longest >= needed
     problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"

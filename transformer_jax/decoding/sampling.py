@@ -56,14 +56,12 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
     logits = logits / rule.temperature
     if 0 < rule.top_k < logits.shape[-1]:
         _, kept = top_k(logits, rule.top_k)
-        logits = jnp.where(_is_among(kept, logits.shape[-1]), logits, -jnp.inf)
+        logits = jnp.where(_marked(kept, jnp.ones_like(kept, bool), logits.shape[-1]), logits, -jnp.inf)
     if rule.top_p < 1:
         order = jnp.argsort(-logits, axis=-1, stable=True)
         probabilities = jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1)
         mass_before = jnp.cumsum(probabilities, axis=-1) - probabilities
-        rank = jnp.argsort(order, axis=-1)
-        is_kept = jnp.take_along_axis(mass_before < rule.top_p, rank, axis=-1)
-        logits = jnp.where(is_kept, logits, -jnp.inf)
+        logits = jnp.where(_marked(order, mass_before < rule.top_p, logits.shape[-1]), logits, -jnp.inf)
     return jax.nn.log_softmax(logits, axis=-1)
 
 
@@ -108,28 +106,27 @@ def sample_next(
     )
 
 
-def row_keys(key: Array, row_ids: Int[Array, "B"]) -> Array:
-    """A key for each row, by the number of the row itself and not by its place in a batch; [B]."""
-    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
+def row_keys(key: Array, row_ids: Int[Array, "B"], copies: Int[Array, "B"] | None = None) -> Array:
+    """A key for each row, by the number of the row itself, and of its copy, and not by its place in a batch; [B]."""
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
+    return keys if copies is None else jax.vmap(jax.random.fold_in)(keys, copies)
 
 
 def sample(
     step: StepFunction,
     cache: DecodeCache,
     *,
-    key: Array,
-    row_ids: Int[Array, "B"],
+    keys: Array,
     max_lengths: Int[Array, "B"],
     max_length: int,
     rule: SamplingRule,
 ) -> Samples:
     """A continuation of at most ``min(max_lengths[b], max_length)`` tokens for each row; ``cache`` is for one beam.
 
-    ``max_length`` and ``rule`` are static. The result of a row depends on ``key`` and its entry in ``row_ids``, and not on what
-    else is in the batch.
+    ``max_length`` and ``rule`` are static. ``keys`` [B]: the result of a row depends on its own, and not on what else is in the
+    batch.
     """
     limits = jnp.clip(max_lengths, 0, max_length)
-    keys = row_keys(key, row_ids)
 
     def is_running(carry: tuple[SamplingState, Array]) -> Bool[Array, ""]:
         state, _ = carry
@@ -145,7 +142,7 @@ def sample(
     return Samples(ids, jnp.sum(ids != PAD_ID, axis=1, dtype=jnp.int32), state.log_probs)
 
 
-def _is_among(index: Int[Array, "B K"], size: int) -> Bool[Array, "B V"]:
-    """Mask of the columns, of ``size``, that ``index`` names."""
+def _marked(index: Int[Array, "B K"], marks: Bool[Array, "B K"], size: int) -> Bool[Array, "B V"]:
+    """``marks`` in the columns, of ``size``, that ``index`` names; false in the others."""
     rows = jnp.arange(index.shape[0])[:, None]
-    return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(True)
+    return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(marks)

@@ -1,6 +1,8 @@
-"""Beam search in compiled segments, between which finished sentences leave the batch and its arrays grow."""
+"""Beam search in compiled segments, between which finished sentences leave, the others are put together, and arrays grow."""
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,7 @@ from transformer_jax.sequence_types import DecodeCache
 SEGMENT = 8
 FIRST_ROOM = 32
 ROOM_GROWTH = 2
-FEWEST_ROWS = 8
+FEWEST_ROWS = 32
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 """The state of a model before the first token, from parameters and inputs, with room for so many tokens."""
@@ -30,66 +32,157 @@ Step = Callable[[PyTree], StepFunction]
 """The step of a model, from its parameters."""
 
 
+class SearchBatch(NamedTuple):
+    """Sentences to search: ``names`` int [B], theirs or -1 for rows of padding; ``inputs``, leaves [B, ...], for the model.
+
+    ``limits`` int32 [B]: the most tokens of each row, EOS included, 0 for padding and none above ``most``. ``forced`` int32
+    [B, P]: the tokens that its hypotheses begin with, padded with PAD.
+    """
+
+    names: np.ndarray
+    inputs: PyTree
+    limits: np.ndarray
+    most: int
+    forced: np.ndarray | None = None
+
+    @property
+    def kind(self) -> tuple:
+        """Batches of one kind can share rows."""
+        return self.most, *(leaf.shape[1:] for leaf in jax.tree.leaves((self.inputs, self.forced)))
+
+
+class Unfinished(NamedTuple):
+    """A search that goes on: ``position`` tokens are chosen, in arrays with ``room``; ``names`` is -1 where it is done."""
+
+    state: BeamState
+    names: np.ndarray
+    position: int
+    room: int
+
+    @property
+    def num_left(self) -> int:
+        """Sentences that are not done."""
+        return int((self.names >= 0).sum())
+
+
 class SegmentedSearch:
     """Beam search over batches of one model; compiled programs are kept, few shapes in all.
 
-    Every ``SEGMENT`` tokens the host reads which sentences are done. Their hypotheses are final; once they are three quarters
-    of a batch, it shrinks to a quarter of its rows. Arrays have room for 32, 64, 128, ... tokens. So a search costs what its
-    unfinished sentences cost so far, and not what the longest of them may come to.
+    Every ``SEGMENT`` tokens the host reads which sentences are done. Their hypotheses are final; once they are a quarter of a
+    batch, the others wait until those of further batches that are as far fill a batch again. What waits at the end is searched
+    in batches of a quarter of the rows, a sixteenth ..., but of ``FEWEST_ROWS`` a device. Arrays have room for 32, 64, 128, ...
+    tokens. So a search costs what its unfinished sentences cost so far, and not what the longest of them may come to.
 
-    ``row_multiple`` divides the rows of every batch; ``whole`` is the sharding of what the host reads.
+    ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows; ``whole`` is
+    the sharding of what the host reads.
     """
 
     def __init__(
-        self, init_cache: InitCache, step: Step, rules: Rules, *, row_multiple: int = 1, whole: PyTree = None
+        self,
+        init_cache: InitCache,
+        step: Step,
+        rules: Rules,
+        *,
+        row_multiple: int = 1,
+        place: Callable[[Array], Array] = lambda rows: rows,
+        whole: PyTree = None,
     ) -> None:
         self._init_cache, self._row_multiple = init_cache, row_multiple
 
         def start(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, room: int
         ) -> BeamState:
-            return start_search(init_cache(params, inputs, room), limits, room, rules, forced)
+            return placed(start_search(init_cache(params, inputs, room), limits, room, rules, forced))
 
         def advance(params: PyTree, state: BeamState, until: Int[Array, ""]) -> tuple[BeamState, PyTree]:
-            state = continue_search(step(params), state, until, rules)
+            state = placed(continue_search(step(params), state, until, rules))
             return state, (state.is_done, state.finished)
+
+        def joined(states: list[BeamState], rows: Int[Array, "B"]) -> BeamState:
+            return placed(_rows_of(states, rows))
+
+        def resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
+            return placed(_with_room(_rows_of([state], rows), shapes))
+
+        def placed(state: BeamState) -> BeamState:
+            return jax.tree.map(lambda leaf: place(leaf) if leaf.ndim else leaf, state)
 
         self._start = jax.jit(start, static_argnames="room")
         self._advance = jax.jit(advance, out_shardings=(None, whole), donate_argnames="state")
-        self._resize = jax.jit(_resized, static_argnames="shapes")
+        self._join = jax.jit(joined)
+        self._resize = jax.jit(resized, static_argnames="shapes")
         self._known_shapes: dict[tuple, tuple] = {}
 
-    def search(
-        self, params: PyTree, inputs: PyTree, limits: np.ndarray, most: int, forced: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, Hypotheses]]:
-        """Yields rows of ``inputs`` with their hypotheses, on the host, as they finish: each with a limit above 0 once.
+    def search(self, params: PyTree, batches: Iterable[SearchBatch]) -> Iterator[tuple[np.ndarray, Hypotheses]]:
+        """Yields names with their hypotheses, on the host, as they finish: each with a limit above 0 once.
 
-        ``limits`` int32 [B]: the most tokens of each row, EOS included, none of them above ``most``. ``forced`` int32 [B, P]:
-        the tokens that its hypotheses begin with, padded with PAD.
+        Batches of one kind follow each other.
         """
-        position, room, multiple = 0, _room(FIRST_ROOM, most), self._row_multiple
-        state = self._start(params, inputs, limits, forced, room=room)
-        rows, is_waiting = np.arange(len(limits)), limits > 0
-        while is_waiting.any():
-            position = min(position + SEGMENT, most)
-            state, read = self._advance(params, state, position)
+        for _, alike in itertools.groupby(batches, lambda batch: batch.kind):
+            waiting: dict[int, Unfinished] = {}
+            for batch in alike:
+                names, room = np.where(batch.limits > 0, batch.names, -1), _room(FIRST_ROOM, batch.most)
+                if (names >= 0).any():
+                    state = self._start(params, batch.inputs, batch.limits, batch.forced, room=room)
+                    yield from self._until_few(params, batch, Unfinished(state, names, 0, room), waiting)
+            # Those with the fewest tokens first: the others may join them.
+            while waiting:
+                found = self._with_fewest_rows(params, batch, waiting.pop(min(waiting)))
+                yield from self._until_few(params, batch, found, waiting)
+
+    def _until_few(
+        self, params: PyTree, batch: SearchBatch, found: Unfinished, waiting: dict[int, Unfinished]
+    ) -> Iterator[tuple[np.ndarray, Hypotheses]]:
+        """Searches on, at least a segment, until too few are left for a batch; these are then among those ``waiting``."""
+        while found.num_left:
+            until = min(found.position + SEGMENT, batch.most)
+            if until > found.room:
+                room = _room(found.room * ROOM_GROWTH, batch.most)
+                found = self._resized(params, batch, found, np.arange(len(found.names)), room)
+            state, read = self._advance(params, found.state, until)
             is_done, finished = jax.device_get(read)
-            newly = is_waiting & (is_done | (position == most))
+            newly = (found.names >= 0) & (is_done | (until == batch.most))
             if newly.any():
-                yield rows[newly], Hypotheses(*(leaf[newly] for leaf in finished))
-            is_waiting &= ~newly
-            left = max(int(is_waiting.sum()), FEWEST_ROWS)
-            kept = multiple * fewest_rows(-(-left // multiple), len(rows) // multiple)
-            is_full = room < min(position + SEGMENT, most)
-            if is_waiting.any() and (is_full or kept < len(rows)):
-                room = _room(room * ROOM_GROWTH, most) if is_full else room
-                chosen = np.argsort(~is_waiting, kind="stable")[:kept]
-                state = self._resize(state, chosen, shapes=self._shapes(params, inputs, room))
-                rows, is_waiting = rows[chosen], is_waiting[chosen]
+                yield found.names[newly], Hypotheses(*(leaf[newly] for leaf in finished))
+            found = Unfinished(state, np.where(newly, -1, found.names), until, found.room)
+            if 0 < found.num_left * 4 <= len(found.names) * 3:
+                found = self._put_aside(found, waiting)
+
+    def _put_aside(self, found: Unfinished, waiting: dict[int, Unfinished]) -> Unfinished:
+        """Adds to those that wait at the same position; returns a full batch of them, or one with none."""
+        none = found._replace(names=np.full_like(found.names, -1))
+        if found.position not in waiting:
+            waiting[found.position] = found
+            return none
+        other = waiting.pop(found.position)
+        names, states = np.concatenate([other.names, found.names]), [other.state, found.state]
+        order, size = np.argsort(names < 0, kind="stable"), max(len(other.names), len(found.names))
+        parts = [
+            found._replace(state=self._join(states, rows), names=names[rows])
+            for rows in (order[:size], order[size:])
+            if (names[rows] >= 0).any()
+        ]
+        is_full = parts[0].num_left == size
+        for part in parts[is_full:]:
+            waiting[found.position] = part
+        return parts[0] if is_full else none
+
+    def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, found: Unfinished) -> Unfinished:
+        multiple, size = self._row_multiple, len(found.names)
+        kept = multiple * fewest_rows(max(-(-found.num_left // multiple), FEWEST_ROWS), size // multiple)
+        order = np.argsort(found.names < 0, kind="stable")
+        return found if kept == size else self._resized(params, batch, found, order[:kept], found.room)
+
+    def _resized(
+        self, params: PyTree, batch: SearchBatch, found: Unfinished, rows: np.ndarray, room: int
+    ) -> Unfinished:
+        """Some of the rows, in arrays with more room."""
+        state = self._resize(found.state, rows, shapes=self._shapes(params, batch.inputs, room))
+        return found._replace(state=state, names=found.names[rows], room=room)
 
     def _shapes(self, params: PyTree, inputs: PyTree, room: int) -> tuple:
         """The room, and the shape of every leaf of a cache with it, without its rows."""
-        key = (*(leaf.shape for leaf in jax.tree.leaves(inputs)), room)
+        key = (*(leaf.shape[1:] for leaf in jax.tree.leaves(inputs)), room)
         if key not in self._known_shapes:
             cache = jax.eval_shape(lambda params, inputs: self._init_cache(params, inputs, room), params, inputs)
             self._known_shapes[key] = (room, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
@@ -112,10 +205,18 @@ def _room(wanted: int, most: int) -> int:
     return wanted if wanted * ROOM_GROWTH < most else most
 
 
-def _resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
-    """The search of some of the sentences with more room: zeros after what is there, which is PAD in rows of ids."""
+def _rows_of(states: list[BeamState], rows: Int[Array, "B"]) -> BeamState:
+    """The search of some of the sentences of all ``states``, which are numbered one after another."""
+
+    def chosen(first: Array, *others: Array) -> Array:
+        return first if first.ndim == 0 else jnp.concatenate([first, *others])[rows]
+
+    return jax.tree.map(chosen, *states)
+
+
+def _with_room(state: BeamState, shapes: tuple) -> BeamState:
+    """The same search with more room: zeros after what is there, which is PAD in rows of ids."""
     room, *trailing = shapes
-    state = jax.tree.map(lambda leaf: leaf if leaf.ndim == 0 else leaf[rows], state)
     leaves, structure = jax.tree.flatten(state.cache)
     cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, trailing, strict=True)])
     alive = state.alive._replace(ids=_padded(state.alive.ids, (state.alive.ids.shape[1], room)))

@@ -6,10 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
+from transformer_jax.config.widths import padded_width
 
-FEWEST_COLUMNS = 16
-# Each width and each number of rows is a program to compile, which has to be worth it.
-FEWEST_STEPPED = 64
+# Each number of rows is a program to compile, which has to be worth it.
 SHRINK = 4
 
 
@@ -24,13 +23,18 @@ class SourceBatch(NamedTuple):
 
 
 def source_batches(
-    sources: Sequence[np.ndarray | list[int]], *, batch_tokens: int, row_multiple: int = 1
+    sources: Sequence[np.ndarray | list[int]],
+    *,
+    batch_tokens: int,
+    row_multiple: int = 1,
+    most_rows: int | None = None,
 ) -> Iterator[SourceBatch]:
     """Yields every sentence exactly once, longest first (memory runs out at once or never), whole whatever its length.
 
-    A batch has at most ``batch_tokens`` token positions, padding included, but at least ``row_multiple`` rows: a power of
-    two times it. There are few shapes: widths are rounded up in growing steps, free rows are filled with shorter sentences,
-    and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has when sentences leave it.
+    The rows are a power of two times ``row_multiple``, the number of devices that share them; a device has at most
+    ``most_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths are
+    rounded up in growing steps, free rows are filled with shorter sentences, and only the last batch has fewer rows, a quarter
+    of them, a sixteenth ..., as search has when sentences leave it.
 
     For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
     ``[5, 2, 0, ...]``.
@@ -40,7 +44,8 @@ def source_batches(
     while start < len(order):
         width = padded_width(len(sources[order[start]]))
         left = -(-(len(order) - start) // row_multiple)
-        rows = row_multiple * fewest_rows(left, most_rows(width, batch_tokens, row_multiple) // row_multiple)
+        full = rows_of_full_batch(width, batch_tokens, most_rows=most_rows)
+        rows = row_multiple * fewest_rows(left, full)
         indices = order[start : start + rows]
         ids = np.full((rows, width), PAD_ID, np.int32)
         for row, index in enumerate(indices):
@@ -49,29 +54,14 @@ def source_batches(
         start += len(indices)
 
 
-def most_rows(width: int, batch_tokens: int, row_multiple: int = 1) -> int:
-    """Rows of a full batch: a power of two times ``row_multiple``, with at most ``batch_tokens`` positions unless it is one."""
-    most = max(batch_tokens // width // row_multiple, 1)
+def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, most_rows: int | None = None) -> int:
+    """A power of two for each of ``row_multiple`` devices: at most ``most_rows`` and ``batch_tokens`` positions, or one."""
+    most = min(max(batch_tokens // width, 1), most_rows or batch_tokens)
     return row_multiple * (1 << (most.bit_length() - 1))
 
 
-def padded_width(length: int, longest: int | None = None) -> int:
-    """Returns the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... that holds ``length`` tokens.
-
-    Of a model that reads at most ``longest`` tokens it is no more than that, but never less than ``length``.
-    """
-    power = max(next_power_of_two(max(length, 1)), FEWEST_COLUMNS)
-    width = power * 3 // 4 if power > FEWEST_STEPPED and length <= power * 3 // 4 else power
-    return width if longest is None else max(min(width, longest), length)
-
-
 def fewest_rows(needed: int, rows: int) -> int:
-    """``rows``, a quarter of them, a sixteenth ...: the fewest that hold ``needed``."""
-    while rows % SHRINK == 0 and needed <= rows // SHRINK:
-        rows //= SHRINK
+    """``rows``, a quarter of them, a sixteenth ..., at last 1: the fewest that hold ``needed``; ``rows`` is a power of two."""
+    while rows > 1 and needed <= max(rows // SHRINK, 1):
+        rows = max(rows // SHRINK, 1)
     return rows
-
-
-def next_power_of_two(number: int) -> int:
-    """Returns the smallest power of two that is at least ``number``, itself at least 1."""
-    return 1 << (number - 1).bit_length()

@@ -26,7 +26,8 @@ class EvaluationReport:
     """Scores of one split, and how it was decoded.
 
     ``loss`` is nats per target token without label smoothing, ``perplexity`` its exponential; ``tokens_per_second``
-    counts generated target tokens over the wall time of decoding, compilation included.
+    counts generated target tokens over the wall time of decoding, compilation included; ``compute_dtype`` is the
+    precision of the products of all of that.
     """
 
     split: str
@@ -36,6 +37,7 @@ class EvaluationReport:
     tokens_per_second: float
     num_sentences: int
     decoding: DecodingConfig
+    compute_dtype: str
 
     def to_json(self) -> dict[str, object]:
         """Returns the nested fields in types that ``json.dumps`` accepts; a number that is not finite becomes null."""
@@ -71,5 +73,9 @@ class EvaluationReport:
             *self.scores.rows(),
             ("loss", f"{self.loss:.4f}", "nats per target token, no label smoothing"),
             ("perplexity", f"{self.perplexity:.3f}", "per target token"),
-            ("tokens/s", f"{self.tokens_per_second:,.0f}", f"generated, {search}, at most {most}"),
+            (
+                "tokens/s",
+                f"{self.tokens_per_second:,.0f}",
+                f"generated, {search}, at most {most}, {self.compute_dtype}",
+            ),
         ]

@@ -24,6 +24,7 @@ class Scores:
     lower-cased text, as the "tokenized lower-case BLEU" of the Multi30k literature but for its tokenizer, Moses'.
     ``bleu_compounds`` is as table 2 of the paper is said to be measured, again by ``13a`` for Moses: tokenized, cased, words
     split at their hyphens, which counts each compound as three words, unsmoothed. Compare like with like: it is higher.
+    (docs/evaluation.md lists how 13a and Moses differ.)
     ``ter`` (Snover et al. 2006) is edits, shifts among them, per hundred words of the reference: less is better.
     ``precisions`` are of 1- to 4-grams; ``brevity_penalty`` (1 is none) and the lengths in tokens of 13a belong to
     ``bleu``; with several references the length is that of the closest. ``tokenized_endings`` counts hypotheses

@@ -20,10 +20,10 @@ from transformer_jax.config import (
     TransformerLayersConfig,
     load_run_config,
 )
+from transformer_jax.config.widths import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.source_batches import padded_width
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.registry import TASKS

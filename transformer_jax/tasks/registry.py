@@ -8,10 +8,10 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.widths import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
-from transformer_jax.decoding.source_batches import padded_width
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.tasks.language_model.generator import decoding_program as decode_prompts

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
+from transformer_jax.config.widths import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import Rules, beam_search, search_next, start_search
@@ -23,11 +24,11 @@ from transformer_jax.decoding.sampling import (
     sample_next,
     start_sampling,
 )
-from transformer_jax.decoding.source_batches import most_rows, padded_width, source_batches
+from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.decoding_program import DecodingProgram
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
 UNFINISHED = "\ufffd\x1b"
@@ -88,6 +89,7 @@ class Generator:
         """
         encoded = [self.prompt_ids(prompt, f"prompt {index + 1}") for index, prompt in enumerate(prompts)]
         results = [Continuation("", [], 0.0)] * len(prompts)
+        params = whole_over_fsdp(params, self._mesh)
         batch_tokens, row_multiple = self._config.batch_tokens, row_groups(self._mesh)
         for batch in source_batches(encoded, batch_tokens=batch_tokens, row_multiple=row_multiple):
             rows = [encoded[index] for index in batch.indices]
@@ -106,7 +108,7 @@ class Generator:
 
         Together they are that of the only prompt of ``continuations``. Raises DataError as ``prompt_ids`` does.
         """
-        encoded = self.prompt_ids(prompt)
+        encoded, params = self.prompt_ids(prompt), whole_over_fsdp(params, self._mesh)
         rows = row_groups(self._mesh)
         ids = left_padded([encoded], rows, self._width(len(encoded)))
         state, shared, keys = self._start(
@@ -154,7 +156,7 @@ def continued(
     limits, most = _limits(config, ids), config.max_new_tokens
     if config.beam_width == 1:
         rule = _rule(config)
-        found = sample(step, cache, key=key, row_ids=row_ids, max_lengths=limits, max_length=most, rule=rule)
+        found = sample(step, cache, keys=row_keys(key, row_ids), max_lengths=limits, max_length=most, rule=rule)
         return found.ids, found.lengths, found.log_probs
     best = beam_search(
         step,
@@ -170,7 +172,7 @@ def continued(
 
 def decoding_program(model: Module, config: GenerationConfig, width: int, row_multiple: int) -> DecodingProgram:
     """What ``Generator`` does with a full batch of prompts of ``width`` tokens."""
-    rows, most = most_rows(width, config.batch_tokens, row_multiple), config.max_new_tokens
+    rows, most = rows_of_full_batch(width, config.batch_tokens, row_multiple), config.max_new_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty)
 
     def start(params: PyTree, ids: Int[Array, "B P"], room: int) -> PyTree:

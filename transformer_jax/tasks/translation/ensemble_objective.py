@@ -20,13 +20,16 @@ class EnsembleObjective:
     def __init__(self, members: Sequence[TranslationObjective]) -> None:
         self._members = members
         self.model = Ensemble(tuple(member.model for member in members))
+        limits = [member.longest_sequence for member in members if member.longest_sequence is not None]
+        self.longest_sequence = min(limits, default=None)
+        self.evaluation_dtype = ", ".join(dict.fromkeys(member.evaluation_dtype for member in members))
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing; the logits of all members exist for one column of tokens at a time."""
         names = joined_params(self._members)
         factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
         matrices = [each.matrix for each in factors]
-        precisions = [POLICIES[member.config.model.compute_dtype].wide for member in self._members]
+        precisions = [POLICIES[member.evaluation_dtype].wide for member in self._members]
 
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column

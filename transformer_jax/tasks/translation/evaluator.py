@@ -37,6 +37,14 @@ class Scored(Protocol):
     def model(self) -> Module:
         """Model used for decoding."""
 
+    @property
+    def evaluation_dtype(self) -> str:
+        """Precision of the products of decoding and loss."""
+
+    @property
+    def longest_sequence(self) -> int | None:
+        """Most positions that the model has; None: any number."""
+
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy of a batch."""
 
@@ -92,7 +100,8 @@ class Evaluator:
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, scored: Scored, mesh: Mesh) -> None:
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
         self.corpus = open_corpus(config.data, config.data_seed)
-        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh)
+        self.evaluation_dtype = scored.evaluation_dtype
+        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence)
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=everywhere(mesh))
 
@@ -130,6 +139,7 @@ class Evaluator:
             tokens_per_second=sum(len(translation.token_ids) for translation in translations) / seconds,
             num_sentences=len(pairs),
             decoding=self.config.decoding,
+            compute_dtype=self.evaluation_dtype,
         )
         return TranslationEvaluation(report, hypotheses, pairs)
 

@@ -13,8 +13,9 @@ from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Ra
 from transformer_jax.mixed_precision import Precision
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
+from transformer_jax.runtime.hardware import evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
+from transformer_jax.tasks.attention_choice import device_of, devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import SumFunction, row_groups, summed_over_rows
@@ -23,26 +24,28 @@ from transformer_jax.training.sharding import SumFunction, row_groups, summed_ov
 class TranslationObjective:
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
-    ``model`` is the one that decodes, in the precision of ``decoding.compute_dtype``.
+    ``model`` is the one that is evaluated, decoding and loss, in the precision ``evaluation_dtype``.
 
     Raises ConfigError when ``model.attention_backend`` cannot run on them.
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
-        self.config = config
-        self._on = devices_of(config.model, mesh, one_sentence=config.batching.kind != "packed")
+        self.config, self.longest_sequence = config, config.model.longest_sequence
+        place = partial(devices_of, mesh=mesh, one_sentence=config.batching.kind != "packed")
+        self._on = place(config.model)
         self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
-        decoding = config.model
-        if config.decoding.compute_dtype != "model":
-            decoding = replace(decoding, compute_dtype=config.decoding.compute_dtype)
-        self.model = build_model(decoding, source_vocabulary, target_vocabulary, self._on)
+        stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
+        self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
+        evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
+        self.model = build_model(evaluated, source_vocabulary, target_vocabulary, place(evaluated))
         # Parameters are made from a single row, which is not split.
         self._anywhere = self._build()
         self._groups = row_groups(mesh)
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
         if config.model.is_recurrent and mesh.size > 1:
             self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), 1
-        self._precision = policies_on(mesh)[config.model.compute_dtype]
+        policies = policies_on(mesh)
+        self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
         self._blocks = logit_blocks(mesh)
 
     def init_params(self, key: Array) -> PyTree:
@@ -67,8 +70,8 @@ class TranslationObjective:
         return self._sums(factors, batch, hyperparameters.label_smoothing, self._precision)
 
     def _plain_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
-        factors = call(self._build(self._on), params, "factors", *batch, train=False)
-        return self._sums(factors, batch, None, self._precision.wide)
+        factors = call(self.model, params, "factors", *batch, train=False)
+        return self._sums(factors, batch, None, self._evaluation_precision)
 
     def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number, precision: Precision) -> LossSums:
         return projected_cross_entropy(

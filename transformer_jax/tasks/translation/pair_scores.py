@@ -7,15 +7,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, Float, PyTree
+from transformer_jax.config import DecodingConfig
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.pair_batches import encode_pairs
-from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
-# The logits of so many positions are in memory at once.
+# The logits of so many positions are in memory at once, or of one pair where that is longer.
 BATCH_TOKENS = 1024
 
 
@@ -36,19 +38,27 @@ class PairScore(NamedTuple):
         return float(np.exp(-self.log_prob / len(self.log_probs)))
 
 
-def score_pairs(trained: TrainedRun, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
-    """Scores ``targets`` as translations of ``sources``, in their order.
+class PairScorer:
+    """Scores given translations with one model; compiled programs are kept, a few shapes in all."""
 
-    Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
-    """
-    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
-    found: dict[int, np.ndarray] = {}
-    score = jax.jit(partial(_token_log_probs, trained.model), out_shardings=everywhere(trained.mesh))
-    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
-        log_probs = jax.device_get(score(trained.params, put_rows(batch, trained.mesh)))
-        found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
-    pieces_of = trained.tokenizers.target.pieces
-    return [PairScore([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)]
+    def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
+        self._tokenizers, self._most, self._mesh = tokenizers, config.max_source_tokens, mesh
+        self._score = jax.jit(partial(_token_log_probs, model), out_shardings=everywhere(mesh))
+
+    def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
+        """Scores ``targets`` as translations of ``sources``, in their order.
+
+        Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
+        """
+        pairs = encode_pairs(self._tokenizers, sources, targets, self._most)
+        found: dict[int, np.ndarray] = {}
+        for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(self._mesh)):
+            log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
+            found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
+        pieces_of = self._tokenizers.target.pieces
+        return [
+            PairScore([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)
+        ]
 
 
 def _token_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
-from transformer_jax.tasks.translation.pair_scores import score_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 
 
@@ -15,7 +14,7 @@ def evaluate_text(
 
     The result is called ``text-NAME-DIGEST``, so that it is neither a split nor another text of that name.
     """
-    scored = score_pairs(trained, sources, references[0])
+    scored = trained.scorer.score(trained.params, sources, references[0])
     nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
     pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
     called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"

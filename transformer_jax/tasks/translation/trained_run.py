@@ -15,6 +15,7 @@ from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translation.evaluator import Evaluator, Scored, TranslationEvaluation
 from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.pair_scores import PairScorer
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.sharding import make_mesh
 
@@ -42,7 +43,13 @@ class TrainedRun:
     @cached_property
     def translator(self) -> Translator:
         """Decodes with the model."""
-        return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh)
+        longest = self.objective.longest_sequence
+        return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh, longest)
+
+    @cached_property
+    def scorer(self) -> PairScorer:
+        """Scores given translations with the model."""
+        return PairScorer(self.model, self.tokenizers, self.config.decoding, self.mesh)
 
     @cached_property
     def evaluator(self) -> Evaluator:

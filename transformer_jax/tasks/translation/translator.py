@@ -1,6 +1,6 @@
 """Translation of text: tokenizer, model and beam search."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -9,18 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import PAD_ID, Array, Int, PyTree
-from transformer_jax.config import DecodingConfig
+from transformer_jax.array_types import PAD_ID, UNK_ID, Array, Int, PyTree
+from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, search_next, start_search
-from transformer_jax.decoding.segmented_search import SegmentedSearch, rooms_of
-from transformer_jax.decoding.source_batches import most_rows, source_batches
+from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch, rooms_of
+from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
+from transformer_jax.tasks.attention_choice import device_of
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, rows_in_place, whole_over_fsdp
+
+# More rows are no faster on a CPU, and wait longer for the last of them: one number of rows needs the fewest programs.
+MOST_ROWS = {"cpu": FEWEST_ROWS}
 
 
 class Translation(NamedTuple):
@@ -34,11 +38,15 @@ class Translation(NamedTuple):
 class Translator:
     """Translates sentences with one model; compiled programs are kept, a few shapes in all."""
 
-    def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
+    def __init__(
+        self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh, longest: int | None = None
+    ) -> None:
+        """``longest``: the most positions of a sequence that the model has; None: as many as asked for."""
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
         self._model = model
+        self._longest = longest
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(
@@ -50,52 +58,62 @@ class Translator:
         name: str = "sentence",
         first: int = 1,
         prefix: str = "",
-        on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
         A sentence that is empty, or nothing but white space, translates to the empty text without asking the model. Every
-        other translation begins with the tokens of ``prefix``, and with those that the tokenizer puts before every text.
+        other translation begins with the tokens of ``prefix``, whose last word it may lengthen, after those that the tokenizer
+        puts before every text.
 
-        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``; ``name`` and ``first`` say how it is
-        called.
+        Raises ConfigError as ``prefix_ids`` does, and SentenceTooLong when one is longer than ``decoding.max_source_tokens``;
+        ``name`` and ``first`` say how it is called.
         """
         results = [[NOTHING] for _ in sentences]
         limit, tokenizer = self._config.max_source_tokens, self._tokenizers.source
         asked, sources = encode_sources(tokenizer, sentences, limit, name, first)
-        blank = len(sentences) - len(asked)
-        found = self.translate_ids(
-            params, sources, num_results=num_results, prefix=prefix, on_progress=lambda done: on_progress(blank + done)
-        )
+        found = self.translate_ids(params, sources, num_results=num_results, prefix=prefix)
         for place, translations in zip(asked, found, strict=True):
             results[place] = translations
         return results
 
     def translate_ids(
-        self,
-        params: PyTree,
-        sources: Sequence[list[int]],
-        *,
-        num_results: int = 1,
-        prefix: str = "",
-        on_progress: Callable[[int], None] = lambda done: None,
+        self, params: PyTree, sources: Sequence[list[int]], *, num_results: int = 1, prefix: str = ""
     ) -> list[list[Translation]]:
         """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
-        forced = self._tokenizers.target.encode(prefix)
-        done = 0
-        search, params = self._search_for(num_results), whole_over_fsdp(params, self._mesh)
-        extra, batch_tokens = self._config.max_extra_tokens + len(forced), self._config.batch_tokens
-        for batch in source_batches(sources, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
-            limits = limits_of(batch.ids, extra)
-            inputs = put_rows(batch.ids, self._mesh)
-            starts = np.tile(np.array(forced, np.int32), (len(limits), 1)) if forced else None
-            for rows, found in search.search(params, inputs, limits, batch.ids.shape[1] + extra, starts):
-                for place, row in enumerate(rows):
-                    results[batch.indices[row]] = self._texts(found, place)
-                done += len(rows)
-                on_progress(done)
+        params = whole_over_fsdp(params, self._mesh)
+        batches = self._batches(sources, self.prefix_ids(prefix))
+        for found, hypotheses in self._search_for(num_results).search(params, batches):
+            for place, index in enumerate(found):
+                results[index] = self._texts(hypotheses, place)
         return results
+
+    def _batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
+        """All sources, named by their places; those of one width follow each other."""
+        extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
+        most_rows = MOST_ROWS.get(device_of(self._mesh).platform)
+        for indices, ids in source_batches(
+            sources, batch_tokens=self._config.batch_tokens, row_multiple=groups, most_rows=most_rows
+        ):
+            rows, width = ids.shape
+            most = min(width + extra, self._longest or width + extra)
+            names = np.full(rows, -1)
+            names[: len(indices)] = indices
+            forced = np.tile(np.array(prefix_ids, np.int32), (rows, 1)) if prefix_ids else None
+            limits = np.minimum(limits_of(ids, extra), np.int32(most))
+            yield SearchBatch(names, put_rows(ids, self._mesh), limits, most, forced)
+
+    def prefix_ids(self, prefix: str) -> list[int]:
+        """The tokens of text that translations shall begin with, without the white space at its end.
+
+        Raises ConfigError when these tokens are of other text, as those of a word that the vocabulary lacks.
+        """
+        target = self._tokenizers.target
+        ids = target.encode(prefix.rstrip())
+        written = target.decode(ids)
+        if prefix.strip() and (UNK_ID in ids or written.split() != prefix.split()):
+            raise ConfigError(f"prefix: {prefix!r} is {written!r} in the vocabulary of this run; give text that it has")
+        return ids
 
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
@@ -107,6 +125,7 @@ class Translator:
                 lambda params: partial(call, self._model, params, "decode_step"),
                 rules,
                 row_multiple=row_groups(self._mesh),
+                place=rows_in_place(self._mesh),
                 whole=everywhere(self._mesh),
             )
         return self._searches[num_results]
@@ -125,7 +144,7 @@ NOTHING = Translation("", 0.0, [])
 
 def decoding_program(model: Module, config: DecodingConfig, width: int, row_multiple: int) -> DecodingProgram:
     """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens."""
-    rows, most = most_rows(width, config.batch_tokens, row_multiple), width + config.max_extra_tokens
+    rows, most = rows_of_full_batch(width, config.batch_tokens, row_multiple), width + config.max_extra_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
 
     def start(params: PyTree, source_ids: Int[Array, "B S"], room: int) -> BeamState:

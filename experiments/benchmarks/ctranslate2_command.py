@@ -1,0 +1,51 @@
+"""Translates a file with CTranslate2 and nothing of this package: a model with subwords that ``export`` wrote.
+
+python experiments/benchmarks/ctranslate2_command.py m30k-ct2 test_2016.en out.de --beam=5 --penalty=0.6 --compute_type=int8
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import ctranslate2
+import sentencepiece
+
+
+def main() -> None:
+    """Reads all lines, writes all translations."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("input", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--beam", type=int, required=True)
+    parser.add_argument("--penalty", type=float, required=True)
+    parser.add_argument("--batch_tokens", type=int, default=4096)
+    parser.add_argument("--extra", type=int, default=50)
+    parser.add_argument("--compute_type", default="float32")
+    arguments = parser.parse_args()
+    models = sorted(arguments.folder.rglob("tokenizer.*.model"))
+    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(each)) for each in (models[0], models[-1]))
+    lines = arguments.input.read_text(encoding="utf-8").splitlines()
+    pieces = [source.encode(line, out_type=str) for line in lines]
+    cores = len(os.sched_getaffinity(0))
+    found = ctranslate2.Translator(
+        str(arguments.folder),
+        device="cpu",
+        compute_type=arguments.compute_type,
+        inter_threads=cores,
+        intra_threads=1,
+    ).translate_batch(
+        pieces,
+        beam_size=arguments.beam,
+        length_penalty=arguments.penalty,
+        max_input_length=0,
+        max_decoding_length=max(map(len, pieces)) + arguments.extra,
+        max_batch_size=arguments.batch_tokens,
+        batch_type="tokens",
+    )
+    text = "".join(f"{target.decode(each.hypotheses[0])}\n" for each in found)
+    arguments.output.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
