@@ -114,7 +114,10 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["evaluate", "--workdir={run}", "--output={run}/run.json"], "--output: {run}/run.json is a file"),
         (["evaluate", "--workdir="], "--workdir: is empty"),
         (["translate", "--workdir={run}", "--input={run}/nowhere"], "{run}/nowhere: cannot be read: No such file"),
-        (["translate", "--workdir={run}", "--input={run}/run.json", "--output=/nowhere/a"], "/nowhere/a: No such file"),
+        (
+            ["translate", "--workdir={run}", "--input={run}/run.json", "--output=/nowhere/a"],
+            "--output: /nowhere/a cannot be written: No such file",
+        ),
         (["checkpoint", "lst", "{run}"], "'lst' is not an action; did you mean ls?"),
         (["checkpoint", "diff", "{run}"], "checkpoint diff: takes the folders of two runs, found {run}"),
         (["checkpoint", "ls", "{run}/tokenizer"], "RUN: {run}/tokenizer is not a run directory"),

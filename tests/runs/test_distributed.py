@@ -160,6 +160,10 @@ def test_processes_with_different_settings_are_refused(monkeypatch):
 
 def test_a_folder_that_not_all_see_is_refused(tmp_path, monkeypatch):
     distributed.require_shared_folder(tmp_path)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed, "from_first", lambda make: make())
+    monkeypatch.setattr(distributed, "all_agree", lambda here: here)
+    distributed.require_shared_folder(tmp_path)
     monkeypatch.setattr(distributed, "all_agree", lambda here: False)
     with pytest.raises(ConfigError, match="not all processes see"):
         distributed.require_shared_folder(tmp_path)

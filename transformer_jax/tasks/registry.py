@@ -19,10 +19,10 @@ from transformer_jax.tasks.language_model.objective import LanguageModelObjectiv
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
 from transformer_jax.tasks.language_model.trained import open_single_language_model
 from transformer_jax.tasks.protocol import Task, Trained
+from transformer_jax.tasks.translation.decoding_program import decoding_program as decode_sentences
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
-from transformer_jax.tasks.translation.translator import decoding_program as decode_sentences
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
 from transformer_jax.tasks.word_vectors.trained import open_word_vectors

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -13,13 +11,12 @@ from transformer_jax.array_types import PAD_ID, UNK_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, search_next, start_search
-from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch, rooms_of
-from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
+from transformer_jax.decoding.beam_search import Hypotheses, Rules
+from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
+from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.attention_choice import device_of
-from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups, rows_in_place, whole_over_fsdp
 
@@ -140,22 +137,6 @@ class Translator:
 
 
 NOTHING = Translation("", 0.0, [])
-
-
-def decoding_program(model: Module, config: DecodingConfig, width: int, row_multiple: int) -> DecodingProgram:
-    """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens."""
-    rows, most = rows_of_full_batch(width, config.batch_tokens, row_multiple), width + config.max_extra_tokens
-    rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
-
-    def start(params: PyTree, source_ids: Int[Array, "B S"], room: int) -> BeamState:
-        limits = jnp.full((rows,), most, jnp.int32)
-        return start_search(init_cache(model, config.beam_width, params, source_ids, room), limits, room, rules)
-
-    def step(params: PyTree, state: BeamState) -> BeamState:
-        return search_next(partial(call, model, params, "decode_step"), state, rules)
-
-    inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
-    return DecodingProgram(rows, width, config.beam_width, inputs, start, step, rooms_of(most))
 
 
 def translation_of(ids: np.ndarray, score: float, tokenizers: TokenizerPair) -> Translation:
