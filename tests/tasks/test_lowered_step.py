@@ -15,6 +15,7 @@ from transformer_jax.mixed_precision import POLICIES
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks import attention_choice
+from transformer_jax.tasks.translation import objective as translation_objective
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 
@@ -37,7 +38,8 @@ class Gpu(NamedTuple):
 def objective_on_a_gpu(**settings: object) -> TranslationObjective:
     model = TransformerConfig(**(SIZES | {"compute_dtype": "bfloat16"} | settings))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_choice, "device_of", lambda mesh: Gpu())
+        for module in (attention_choice, translation_objective):
+            patch.setattr(module, "device_of", lambda mesh: Gpu())
         mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
         return TranslationObjective(ExperimentConfig(model=model), VOCABULARY, VOCABULARY, mesh)
 
