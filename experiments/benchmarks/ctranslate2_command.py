@@ -27,24 +27,45 @@ def main() -> None:
     source, target = (sentencepiece.SentencePieceProcessor(model_file=str(each)) for each in (models[0], models[-1]))
     lines = arguments.input.read_text(encoding="utf-8").splitlines()
     pieces = [source.encode(line, out_type=str) for line in lines]
-    cores = len(os.sched_getaffinity(0))
-    found = ctranslate2.Translator(
-        str(arguments.folder),
-        device="cpu",
-        compute_type=arguments.compute_type,
-        inter_threads=cores,
-        intra_threads=1,
-    ).translate_batch(
+    translator = open_translator(str(arguments.folder), arguments.compute_type)
+    found = translated(
+        translator,
         pieces,
-        beam_size=arguments.beam,
-        length_penalty=arguments.penalty,
+        beam=arguments.beam,
+        penalty=arguments.penalty,
+        extra=arguments.extra,
+        batch_tokens=arguments.batch_tokens,
+    )
+    text = "".join(f"{target.decode(each)}\n" for each in found)
+    arguments.output.write_text(text, encoding="utf-8")
+
+
+def open_translator(folder: str, compute_type: str) -> ctranslate2.Translator:
+    """A batch at a time on each core."""
+    cores = len(os.sched_getaffinity(0))
+    return ctranslate2.Translator(folder, device="cpu", compute_type=compute_type, inter_threads=cores, intra_threads=1)
+
+
+def translated(
+    translator: ctranslate2.Translator,
+    pieces: list[list[str]],
+    *,
+    beam: int,
+    penalty: float,
+    extra: int,
+    batch_tokens: int,
+) -> list[list[str]]:
+    """The best pieces for each source, at most ``extra`` more than the longest source has."""
+    found = translator.translate_batch(
+        pieces,
+        beam_size=beam,
+        length_penalty=penalty,
         max_input_length=0,
-        max_decoding_length=max(map(len, pieces)) + arguments.extra,
-        max_batch_size=arguments.batch_tokens,
+        max_decoding_length=max(map(len, pieces)) + extra,
+        max_batch_size=batch_tokens,
         batch_type="tokens",
     )
-    text = "".join(f"{target.decode(each.hypotheses[0])}\n" for each in found)
-    arguments.output.write_text(text, encoding="utf-8")
+    return [each.hypotheses[0] for each in found]
 
 
 if __name__ == "__main__":

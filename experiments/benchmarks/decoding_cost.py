@@ -108,25 +108,19 @@ def table(rows: Sequence[dict]) -> str:
 
 def draw(rows: Sequence[dict], path: Path) -> None:
     """A column for each axis: CPU time above, memory below, on logarithmic scales; dashed what was expected."""
-    from growth_panels import add_growth
+    from growth_panels import Growth, draw_growth
 
-    from transformer_jax.visualization import canvas
-
-    width, height, left, gap = 2.5, 2.0, 0.75, 0.65
-    figure = canvas.blank_figure(left + len(AXES) * (width + gap), 6.1)
-    for column, axis in enumerate(AXES):
+    columns = {}
+    for axis in AXES:
         of_axis = [row for row in rows if row["axis"] == axis]
         values = [row["value"] for row in of_axis]
-        for number, (label, key, unit) in enumerate((("CPU seconds", "cpu_seconds", 1), ("MiB", "bytes", MIB))):
-            place = left + column * (width + gap), 0.75 + number * (height + 0.75), width, height
-            found = [row[key] / unit for row in of_axis]
-            wanted = [each / unit for each in expected(of_axis, key)]
-            panel = add_growth(figure, place, values, found, wanted)
-            if column == 0:
-                panel.set_ylabel(label, fontproperties=canvas.font(8.5), color=canvas.INK)
-            panel.set_xlabel(axis, fontproperties=canvas.font(8.5), color=canvas.INK)
-    canvas.add_title(figure, "Beam search: measured (solid), expected (dashed)")
-    canvas.write_png(figure, path)
+        columns[axis] = [
+            Growth(
+                label, values, [row[key] / unit for row in of_axis], [each / unit for each in expected(of_axis, key)]
+            )
+            for label, key, unit in (("CPU seconds", "cpu_seconds", 1), ("MiB", "bytes", MIB))
+        ]
+    draw_growth(columns, "Beam search: measured (solid), expected (dashed)", path, gap=0.65)
 
 
 if __name__ == "__main__":

@@ -83,26 +83,23 @@ def ours(run: TrainedRun) -> Translate:
 
 def theirs(run: TrainedRun, folder: str, compute_type: str) -> Translate:
     """CTranslate2 with the weights of the same run."""
-    import ctranslate2
+    from ctranslate2_command import open_translator, translated
 
     decoding, (source, target) = run.config.decoding, run.tokenizers
-    cores = len(os.sched_getaffinity(0))
-    options = {"compute_type": compute_type, "inter_threads": cores, "intra_threads": 1}
-    translator = ctranslate2.Translator(folder, device="cpu", **options)
+    translator = open_translator(folder, compute_type)
     ids = {piece: number for number, piece in enumerate(target.pieces(range(target.vocabulary_size)))}
 
     def translate(lines: Sequence[str]) -> list[str]:
         pieces = [source.pieces(each) for each in source.encode_batch(list(lines))]
-        found = translator.translate_batch(
+        found = translated(
+            translator,
             pieces,
-            beam_size=decoding.beam_width,
-            length_penalty=decoding.length_penalty,
-            max_input_length=0,
-            max_decoding_length=max(map(len, pieces)) + decoding.max_extra_tokens,
-            max_batch_size=decoding.batch_tokens,
-            batch_type="tokens",
+            beam=decoding.beam_width,
+            penalty=decoding.length_penalty,
+            extra=decoding.max_extra_tokens,
+            batch_tokens=decoding.batch_tokens,
         )
-        return [target.decode([ids[piece] for piece in each.hypotheses[0]]) for each in found]
+        return [target.decode([ids[piece] for piece in each]) for each in found]
 
     return translate
 

@@ -104,29 +104,18 @@ def table(rows: Sequence[dict]) -> str:
 
 def draw(rows: Sequence[dict], path: Path) -> None:
     """A column for each axis: time above, memory below, on logarithmic scales; dashed what was expected."""
-    from growth_panels import add_growth
+    from growth_panels import Growth, draw_growth
 
-    from transformer_jax.visualization import canvas
-
-    axes_names = list(dict.fromkeys(row["axis"] for row in rows))
-    width, height, left, gap = 2.5, 2.0, 0.75, 0.55
-    figure = canvas.blank_figure(left + len(axes_names) * (width + gap), 6.1)
-    for column, name in enumerate(axes_names):
+    columns = {}
+    for name in dict.fromkeys(row["axis"] for row in rows):
         of_axis = [row for row in rows if row["axis"] == name]
         values = [row["value"] for row in of_axis]
         memory = [(row["temporaries"] + row["arguments"]) / GIB for row in of_axis]
-        panels = (
-            ("seconds a step", [row["seconds"] for row in of_axis], expected(of_axis)),
-            ("GiB of the step", memory, expected_memory(name, values, memory)),
-        )
-        for row_number, (label, found, wanted) in enumerate(panels):
-            place = left + column * (width + gap), 0.75 + row_number * (height + 0.75), width, height
-            panel = add_growth(figure, place, values, found, wanted)
-            if column == 0:
-                panel.set_ylabel(label, fontproperties=canvas.font(8.5), color=canvas.INK)
-            panel.set_xlabel(name, fontproperties=canvas.font(8.5), color=canvas.INK)
-    canvas.add_title(figure, "A training step: measured (solid), expected (dashed)")
-    canvas.write_png(figure, path)
+        columns[name] = [
+            Growth("seconds a step", values, [row["seconds"] for row in of_axis], expected(of_axis)),
+            Growth("GiB of the step", values, memory, expected_memory(name, values, memory)),
+        ]
+    draw_growth(columns, "A training step: measured (solid), expected (dashed)", path, gap=0.55)
 
 
 if __name__ == "__main__":

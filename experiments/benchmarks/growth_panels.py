@@ -1,11 +1,37 @@
-"""A panel of what was measured (solid) beside what was expected (dashed), on logarithmic scales."""
+"""Panels of what was measured (solid) beside what was expected (dashed), on logarithmic scales."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from transformer_jax.visualization import canvas
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 2.5, 2.0, 0.75, 0.75
+
+
+class Growth(NamedTuple):
+    """A quantity, measured and expected, for each value along an axis."""
+
+    label: str
+    values: Sequence[int]
+    found: Sequence[float]
+    wanted: Sequence[float]
+
+
+def draw_growth(columns: Mapping[str, Sequence[Growth]], title: str, path: Path, gap: float) -> None:
+    """A column of panels for each axis, the first at the bottom, ``gap`` inches between columns."""
+    figure = canvas.blank_figure(LEFT + len(columns) * (WIDTH + gap), 6.1)
+    for column, (axis, panels) in enumerate(columns.items()):
+        for number, growth in enumerate(panels):
+            place = LEFT + column * (WIDTH + gap), BOTTOM + number * (HEIGHT + BOTTOM), WIDTH, HEIGHT
+            panel = add_growth(figure, place, growth.values, growth.found, growth.wanted)
+            if column == 0:
+                panel.set_ylabel(growth.label, fontproperties=canvas.font(8.5), color=canvas.INK)
+            panel.set_xlabel(axis, fontproperties=canvas.font(8.5), color=canvas.INK)
+    canvas.add_title(figure, title)
+    canvas.write_png(figure, path)
 
 
 def add_growth(

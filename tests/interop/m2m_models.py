@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from interop.marian_models import train
+from interop.marian_models import SIZES, train
 from interop.small_models import tokenizers_of
 from libraries import library
 
@@ -11,15 +11,6 @@ from transformer_jax.array_types import NUM_SPECIAL_IDS
 
 torch, transformers = library("torch", "export"), library("transformers", "export")
 
-SIZES = {
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 1,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-}
 MADE_UP = 8
 
 

@@ -20,9 +20,8 @@ SIZES = {
     "decoder_ffn_dim": 24,
     "encoder_attention_heads": 2,
     "decoder_attention_heads": 2,
-    "activation_function": "swish",
-    "scale_embedding": True,
 }
+OF_OPUS = {"activation_function": "swish", "scale_embedding": True}
 
 
 def save_marian(folder: Path, *, updates: int = 0, **settings: object) -> None:
@@ -33,7 +32,7 @@ def save_marian(folder: Path, *, updates: int = 0, **settings: object) -> None:
     pad = len(vocabulary) - 1
     special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": None}
     torch.manual_seed(0)
-    config = transformers.MarianConfig(vocab_size=len(vocabulary), **special, **(SIZES | settings))
+    config = transformers.MarianConfig(vocab_size=len(vocabulary), **special, **(SIZES | OF_OPUS | settings))
     model = transformers.MarianMTModel(config)
     with torch.no_grad():
         for name, each in [*model.named_parameters(), ("final_logits_bias", model.final_logits_bias)]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transformer_jax.runs.clock import TRAINING, Clock
+from transformer_jax.runtime.background import in_background
 
 # EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
 HANGING = 75
@@ -25,9 +26,8 @@ def watchdog(
 
     Before that the stacks of all threads are appended to ``stacks``. Compiling, evaluating and saving are not watched.
     """
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         while not over.wait(least / POLLS_A_LIMIT):
             median = clock.median_update_seconds()
             limit = max(factor * median, least)
@@ -47,10 +47,5 @@ def watchdog(
     if not factor:
         yield
         return
-    thread = threading.Thread(target=watch, name="watchdog", daemon=True)
-    thread.start()
-    try:
+    with in_background(watch, "watchdog"):
         yield
-    finally:
-        over.set()
-        thread.join()

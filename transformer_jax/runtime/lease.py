@@ -17,6 +17,7 @@ from pathlib import Path
 
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.background import in_background
 
 SECONDS = 60.0
 BEATS = 6
@@ -29,9 +30,8 @@ def leased(path: Path, problem: ConfigError, seconds: float = SECONDS) -> Iterat
     """
     owner = uuid.uuid4().hex
     _take(path, owner, problem, seconds)
-    over = threading.Event()
 
-    def beat() -> None:
+    def beat(over: threading.Event) -> None:
         count, renewed, pause = 0, time.monotonic(), seconds / BEATS
         while not over.wait(pause):
             count += 1
@@ -48,13 +48,10 @@ def leased(path: Path, problem: ConfigError, seconds: float = SECONDS) -> Iterat
                     return
                 pause = seconds / BEATS / 4
 
-    thread = threading.Thread(target=beat, name="lease", daemon=True)
-    thread.start()
     try:
-        yield
+        with in_background(beat, "lease"):
+            yield
     finally:
-        over.set()
-        thread.join()
         with suppress(OSError):
             if _owner(path) == owner:
                 path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial
 
+from transformer_jax.runtime.background import in_background
 from transformer_jax.sweeps.storage import UNREACHABLE, unreachable
 from transformer_jax.sweeps.study import HEARTBEAT
 
@@ -18,9 +19,9 @@ HEARTBEATS_PER_GRACE = 6
 @contextmanager
 def heartbeat(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
     """Sends heartbeats until the end; the event is set once the trial belongs to another worker."""
-    over, lost = threading.Event(), threading.Event()
+    lost = threading.Event()
 
-    def beat() -> None:
+    def beat(over: threading.Event) -> None:
         while not over.wait(grace_seconds / HEARTBEATS_PER_GRACE) and not lost.is_set():
             try:
                 trial.set_user_attr(HEARTBEAT, time.time())
@@ -30,10 +31,5 @@ def heartbeat(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
             except UNREACHABLE as error:
                 print(unreachable(trial.storage, error), file=sys.stderr)
 
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    thread.start()
-    try:
+    with in_background(beat, "heartbeat"):
         yield lost
-    finally:
-        over.set()
-        thread.join()
