@@ -138,11 +138,20 @@ def start_search(
     return BeamState(jnp.zeros((), jnp.int32), limits, forced, alive, finished, none, limits <= 0, cache)
 
 
-def continue_search(step: StepFunction, state: BeamState, until: int | Int[Array, ""], rules: Rules) -> BeamState:
-    """Searches on until ``until`` tokens are chosen, at most as many as there is room for, or all sentences are done."""
+def continue_search(
+    step: StepFunction,
+    state: BeamState,
+    until: int | Int[Array, ""],
+    rules: Rules,
+    enough: int | Int[Array, ""] = 0,
+) -> BeamState:
+    """Searches on until ``until`` tokens are chosen or no more than ``enough`` sentences are left that are not done.
+
+    ``until`` is at most the room for tokens.
+    """
 
     def is_running(state: BeamState) -> Bool[Array, ""]:
-        return (state.position < until) & ~jnp.all(state.is_done)
+        return (state.position < until) & (jnp.sum(~state.is_done) > enough)
 
     return jax.lax.while_loop(is_running, lambda state: search_next(step, state, rules), state)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.array_types import Array, Bool, Int, PyTree
 from transformer_jax.decoding.beam_search import (
     BeamState,
     Hypotheses,
@@ -20,7 +20,7 @@ from transformer_jax.decoding.beam_search import (
 from transformer_jax.decoding.source_batches import fewest_rows
 from transformer_jax.sequence_types import DecodeCache
 
-SEGMENT = 8
+SEGMENT = 16
 FIRST_ROOM = 32
 ROOM_GROWTH = 2
 FEWEST_ROWS = 32
@@ -68,10 +68,10 @@ class Unfinished(NamedTuple):
 class SegmentedSearch:
     """Beam search over batches of one model; compiled programs are kept, few shapes in all.
 
-    Every ``SEGMENT`` tokens the host reads which sentences are done. Their hypotheses are final; once they are a quarter of a
-    batch, the others wait until those of further batches that are as far fill a batch again. What waits at the end is searched
-    in batches of a quarter of the rows, a sixteenth ..., but of ``FEWEST_ROWS`` a device. Arrays have room for 32, 64, 128, ...
-    tokens. So a search costs what its unfinished sentences cost so far, and not what the longest of them may come to.
+    A segment ends when a quarter of its sentences are done, or after ``SEGMENT`` tokens. The hypotheses of those are final;
+    the others wait until sentences of further batches that have as many tokens fill the free rows. What waits at the end is
+    searched in batches of a quarter of the rows, a sixteenth ..., but of ``FEWEST_ROWS`` a device. Arrays have room for 32, 64,
+    128, ... tokens. So a search costs what its unfinished sentences cost so far, and not what the longest of them may come to.
 
     ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows; ``whole`` is
     the sharding of what the host reads.
@@ -94,22 +94,27 @@ class SegmentedSearch:
         ) -> BeamState:
             return placed(start_search(init_cache(params, inputs, room), limits, room, rules, forced))
 
-        def advance(params: PyTree, state: BeamState, until: Int[Array, ""]) -> tuple[BeamState, PyTree]:
-            state = placed(continue_search(step(params), state, until, rules))
-            return state, (state.is_done, state.finished)
+        def advance(
+            params: PyTree, state: BeamState, until: Int[Array, ""], enough: Int[Array, ""]
+        ) -> tuple[BeamState, PyTree]:
+            state = placed(continue_search(step(params), state, until, rules, enough))
+            return state, (state.position, state.is_done, state.finished)
 
-        def joined(states: list[BeamState], rows: Int[Array, "B"]) -> BeamState:
-            return placed(_rows_of(states, rows))
+        def joined(state: BeamState, other: BeamState, rows: Int[Array, "B"]) -> tuple[BeamState, Bool[Array, "A"]]:
+            nowhere = other.is_done.size
+            other_is_done = other.is_done.at[jnp.where(rows < 0, nowhere, rows)].set(True, mode="drop")
+            return placed(_with_rows(state, other, rows)), place(other_is_done)
 
         def resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
-            return placed(_with_room(_rows_of([state], rows), shapes))
+            state = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf, state)
+            return placed(_with_room(state, shapes))
 
         def placed(state: BeamState) -> BeamState:
             return jax.tree.map(lambda leaf: place(leaf) if leaf.ndim else leaf, state)
 
         self._start = jax.jit(start, static_argnames="room")
         self._advance = jax.jit(advance, out_shardings=(None, whole), donate_argnames="state")
-        self._join = jax.jit(joined)
+        self._join = jax.jit(joined, donate_argnums=0)
         self._resize = jax.jit(resized, static_argnames="shapes")
         self._known_shapes: dict[tuple, tuple] = {}
 
@@ -133,39 +138,22 @@ class SegmentedSearch:
     def _until_few(
         self, params: PyTree, batch: SearchBatch, found: Unfinished, waiting: dict[int, Unfinished]
     ) -> Iterator[tuple[np.ndarray, Hypotheses]]:
-        """Searches on, at least a segment, until too few are left for a batch; these are then among those ``waiting``."""
+        """Searches on until too few are left for a batch; these are then among those ``waiting``."""
         while found.num_left:
             until = min(found.position + SEGMENT, batch.most)
-            if until > found.room:
+            if until > found.room == found.position:
                 room = _room(found.room * ROOM_GROWTH, batch.most)
                 found = self._resized(params, batch, found, np.arange(len(found.names)), room)
-            state, read = self._advance(params, found.state, until)
-            is_done, finished = jax.device_get(read)
-            newly = (found.names >= 0) & (is_done | (until == batch.most))
+            size = len(found.names)
+            enough = _few(size) if found.num_left > _few(size) else _few(found.num_left)
+            state, read = self._advance(params, found.state, min(until, found.room), enough)
+            position, is_done, finished = jax.device_get(read)
+            newly = (found.names >= 0) & (is_done | (position == batch.most))
             if newly.any():
                 yield found.names[newly], Hypotheses(*(leaf[newly] for leaf in finished))
-            found = Unfinished(state, np.where(newly, -1, found.names), until, found.room)
-            if 0 < found.num_left * 4 <= len(found.names) * 3:
-                found = self._put_aside(found, waiting)
-
-    def _put_aside(self, found: Unfinished, waiting: dict[int, Unfinished]) -> Unfinished:
-        """Adds to those that wait at the same position; returns a full batch of them, or one with none."""
-        none = found._replace(names=np.full_like(found.names, -1))
-        if found.position not in waiting:
-            waiting[found.position] = found
-            return none
-        other = waiting.pop(found.position)
-        names, states = np.concatenate([other.names, found.names]), [other.state, found.state]
-        order, size = np.argsort(names < 0, kind="stable"), max(len(other.names), len(found.names))
-        parts = [
-            found._replace(state=self._join(states, rows), names=names[rows])
-            for rows in (order[:size], order[size:])
-            if (names[rows] >= 0).any()
-        ]
-        is_full = parts[0].num_left == size
-        for part in parts[is_full:]:
-            waiting[found.position] = part
-        return parts[0] if is_full else none
+            found = Unfinished(state, np.where(newly, -1, found.names), int(position), found.room)
+            if 0 < found.num_left <= _few(size):
+                found = _put_aside(self._join, found, waiting)
 
     def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, found: Unfinished) -> Unfinished:
         multiple, size = self._row_multiple, len(found.names)
@@ -205,13 +193,43 @@ def _room(wanted: int, most: int) -> int:
     return wanted if wanted * ROOM_GROWTH < most else most
 
 
-def _rows_of(states: list[BeamState], rows: Int[Array, "B"]) -> BeamState:
-    """The search of some of the sentences of all ``states``, which are numbered one after another."""
+def _few(count: int) -> int:
+    """So many sentences of ``count`` leave so many rows free that others should have them."""
+    return count * 3 // 4
 
-    def chosen(first: Array, *others: Array) -> Array:
-        return first if first.ndim == 0 else jnp.concatenate([first, *others])[rows]
 
-    return jax.tree.map(chosen, *states)
+def _put_aside(join: Callable, found: Unfinished, waiting: dict[int, Unfinished]) -> Unfinished:
+    """Adds to those that wait at the same position; returns a full batch of them, or one with none."""
+    none = found._replace(names=np.full_like(found.names, -1))
+    if found.position not in waiting:
+        waiting[found.position] = found
+        return none
+    # Sentences of the batch that has fewer move to the free rows of the other.
+    other, base = sorted((waiting.pop(found.position), found), key=lambda each: (len(each.names), each.num_left))
+    free, moving = np.flatnonzero(base.names < 0), np.flatnonzero(other.names >= 0)
+    count = min(len(free), len(moving))
+    rows = np.full(len(base.names), -1, np.int32)
+    rows[free[:count]] = moving[:count]
+    state, other_is_done = join(base.state, other.state, rows)
+    base = base._replace(state=state, names=np.where(rows < 0, base.names, other.names[rows]))
+    other.names[moving[:count]] = -1
+    other = other._replace(state=other.state._replace(is_done=other_is_done))
+    is_full = base.num_left == len(base.names)
+    if (rest := other if is_full else base).num_left:
+        waiting[found.position] = rest
+    return base if is_full else none
+
+
+def _with_rows(state: BeamState, other: BeamState, rows: Int[Array, "B"]) -> BeamState:
+    """The search of ``state``, with the sentence of row ``rows[b]`` of ``other`` in place b where that is not negative."""
+
+    def chosen(own: Array, others: Array) -> Array:
+        if own.ndim == 0:
+            return own
+        is_own = jnp.expand_dims(rows < 0, tuple(range(1, own.ndim)))
+        return jnp.where(is_own, own, jnp.take(others, rows, axis=0, mode="clip"))
+
+    return jax.tree.map(chosen, state, other)
 
 
 def _with_room(state: BeamState, shapes: tuple) -> BeamState:
