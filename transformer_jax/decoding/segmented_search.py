@@ -36,7 +36,8 @@ class SearchBatch(NamedTuple):
     """Sentences to search: ``names`` int [B], theirs or -1 for rows of padding; ``inputs``, leaves [B, ...], for the model.
 
     ``limits`` int32 [B]: the most tokens of each row, EOS included, 0 for padding and none above ``most``. ``forced`` int32
-    [B, P]: the tokens that its hypotheses begin with, padded with PAD.
+    [B, P]: the tokens that its hypotheses begin with, padded with PAD. ``like``: inputs of larger shapes; the state is padded
+    with zeros to what it would be for them, so that batches of different shapes share rows and programs.
     """
 
     names: np.ndarray
@@ -44,11 +45,17 @@ class SearchBatch(NamedTuple):
     limits: np.ndarray
     most: int
     forced: np.ndarray | None = None
+    like: PyTree | None = None
+
+    @property
+    def padded(self) -> PyTree:
+        """Inputs of the shapes that the state is for."""
+        return self.inputs if self.like is None else self.like
 
     @property
     def kind(self) -> tuple:
         """Batches of one kind can share rows."""
-        return self.most, *(leaf.shape[1:] for leaf in jax.tree.leaves((self.inputs, self.forced)))
+        return self.most, *(leaf.shape[1:] for leaf in jax.tree.leaves((self.padded, self.forced)))
 
 
 class Unfinished(NamedTuple):
@@ -90,9 +97,11 @@ class SegmentedSearch:
         self._init_cache, self._row_multiple = init_cache, row_multiple
 
         def start(
-            params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, room: int
+            params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, shapes: tuple
         ) -> BeamState:
-            return placed(start_search(init_cache(params, inputs, room), limits, room, rules, forced))
+            room = shapes[0]
+            state = start_search(init_cache(params, inputs, room), limits, room, rules, forced)
+            return placed(_with_room(state, shapes))
 
         def advance(
             params: PyTree, state: BeamState, until: Int[Array, ""], enough: Int[Array, ""]
@@ -112,7 +121,7 @@ class SegmentedSearch:
         def placed(state: BeamState) -> BeamState:
             return jax.tree.map(lambda leaf: place(leaf) if leaf.ndim else leaf, state)
 
-        self._start = jax.jit(start, static_argnames="room")
+        self._start = jax.jit(start, static_argnames="shapes")
         self._advance = jax.jit(advance, out_shardings=(None, whole), donate_argnames="state")
         self._join = jax.jit(joined, donate_argnums=0)
         self._resize = jax.jit(resized, static_argnames="shapes")
@@ -128,7 +137,8 @@ class SegmentedSearch:
             for batch in alike:
                 names, room = np.where(batch.limits > 0, batch.names, -1), _room(FIRST_ROOM, batch.most)
                 if (names >= 0).any():
-                    state = self._start(params, batch.inputs, batch.limits, batch.forced, room=room)
+                    shapes = self._shapes(params, batch.padded, room)
+                    state = self._start(params, batch.inputs, batch.limits, batch.forced, shapes=shapes)
                     yield from self._until_few(params, batch, Unfinished(state, names, 0, room), waiting)
             # Those with the fewest tokens first: the others may join them.
             while waiting:
@@ -165,7 +175,7 @@ class SegmentedSearch:
         self, params: PyTree, batch: SearchBatch, found: Unfinished, rows: np.ndarray, room: int
     ) -> Unfinished:
         """Some of the rows, in arrays with more room."""
-        state = self._resize(found.state, rows, shapes=self._shapes(params, batch.inputs, room))
+        state = self._resize(found.state, rows, shapes=self._shapes(params, batch.padded, room))
         return found._replace(state=state, names=found.names[rows], room=room)
 
     def _shapes(self, params: PyTree, inputs: PyTree, room: int) -> tuple:

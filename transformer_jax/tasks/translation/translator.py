@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PAD_ID, UNK_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DecodingConfig
+from transformer_jax.config.widths import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, Rules
@@ -22,6 +24,8 @@ from transformer_jax.training.sharding import everywhere, put_rows, row_groups, 
 
 # More rows are no faster on a CPU, and wait longer for the last of them: one number of rows needs the fewest programs.
 MOST_ROWS = {"cpu": FEWEST_ROWS}
+# Shorter sources have a state as for so many tokens, since a program for each of their widths takes longer than it saves.
+FEWEST_SOURCE_COLUMNS = 64
 
 
 class Translation(NamedTuple):
@@ -86,19 +90,21 @@ class Translator:
         return results
 
     def _batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
-        """All sources, named by their places; those of one width follow each other."""
+        """All sources, named by their places; those of one kind follow each other."""
         extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
         most_rows = MOST_ROWS.get(device_of(self._mesh).platform)
         for indices, ids in source_batches(
             sources, batch_tokens=self._config.batch_tokens, row_multiple=groups, most_rows=most_rows
         ):
             rows, width = ids.shape
+            width = max(padded_width(FEWEST_SOURCE_COLUMNS, self._longest), width)
             most = min(width + extra, self._longest or width + extra)
             names = np.full(rows, -1)
             names[: len(indices)] = indices
             forced = np.tile(np.array(prefix_ids, np.int32), (rows, 1)) if prefix_ids else None
             limits = np.minimum(limits_of(ids, extra), np.int32(most))
-            yield SearchBatch(names, put_rows(ids, self._mesh), limits, most, forced)
+            like = jax.ShapeDtypeStruct((rows, width), np.int32)
+            yield SearchBatch(names, put_rows(ids, self._mesh), limits, most, forced, like)
 
     def prefix_ids(self, prefix: str) -> list[int]:
         """The tokens of text that translations shall begin with, without the white space at its end.
