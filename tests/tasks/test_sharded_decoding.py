@@ -48,8 +48,9 @@ def test_every_device_searches_its_own_rows(tmp_path):
         whole=everywhere(mesh),
     )
     inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
-    first = search._start(gathered, inputs, np.full(ROWS, ROOM, np.int32), None, room=ROOM)
-    programs = [search._advance.lower(each, first, 1).compile().as_text() for each in (split, gathered)]
+    shapes = search._shapes(gathered, inputs, ROOM)
+    first = search._start(gathered, inputs, np.full(ROWS, ROOM, np.int32), None, shapes=shapes)
+    programs = [search._advance.lower(each, first, 1, 0).compile().as_text() for each in (split, gathered)]
     sizes = [
         [math.prod(map(int, found.split(",") if found else [])) for found in ALL_GATHER.findall(text)]
         for text in programs
