@@ -69,9 +69,9 @@ def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sente
     )
     sizes, advance = [0], search._advance
 
-    def observed(params: PyTree, state: PyTree, until: int) -> tuple[PyTree, PyTree]:
+    def observed(params: PyTree, state: PyTree, until: int, enough: int) -> tuple[PyTree, PyTree]:
         sizes.append(sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
-        return advance(params, state, until)
+        return advance(params, state, until, enough)
 
     search._advance = observed  # type: ignore[assignment]  # it only watches
     ids: Array = np.random.default_rng(0).integers(4, VOCABULARY, (sentences, SOURCE)).astype(np.int32)

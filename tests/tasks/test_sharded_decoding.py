@@ -60,10 +60,15 @@ def test_every_device_searches_its_own_rows(tmp_path):
     assert max(sizes[1], default=0) <= of_top_k
     assert len(sizes[0]) > len(sizes[1])
 
-    second, _ = search._advance(gathered, first, 1)
-    third, _ = search._advance(gathered, second, 2)
-    fewer = search._resize(third, np.arange(8), shapes=search._shapes(gathered, inputs, ROOM))
-    for state in (third, fewer):
+    second, _ = search._advance(gathered, first, 1, 0)
+    third, _ = search._advance(gathered, second, 2, 0)
+    fewer = search._resize(third, np.arange(8), shapes=shapes)
+    expected = np.array(third.alive.ids)
+    joined, is_done = search._join(third, fewer, np.array([-1, 5] + [-1] * (ROWS - 2), np.int32))
+    expected[1] = expected[5]
+    np.testing.assert_array_equal(joined.alive.ids, expected)
+    assert np.flatnonzero(is_done).tolist() == [5]
+    for state in (joined, fewer):
         for leaf in jax.tree.leaves(state):
             assert leaf.ndim == 0 or leaf.size == 0 or leaf.sharding.is_equivalent_to(batch_sharding(mesh), leaf.ndim)
     assert search._advance._cache_size() == 1
