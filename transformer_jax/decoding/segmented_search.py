@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
 from transformer_jax.decoding.beam_search import (
-    BeamState,
     Hypotheses,
-    Rules,
     StepFunction,
     continue_search,
     start_search,
@@ -30,6 +28,21 @@ InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 
 Step = Callable[[PyTree], StepFunction]
 """The step of a model, from its parameters."""
+
+
+class SearchKind(NamedTuple):
+    """A search of any kind as functions like ``start_search`` and ``continue_search``, and the hypotheses of a state.
+
+    Its states have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as ``BeamState``; every other
+    leaf is [B, ...] or a scalar, whatever the room. The hypotheses are final where a sentence is done.
+    """
+
+    start: Callable[..., Any]
+    continue_until: Callable[..., Any]
+    results: Callable[..., Hypotheses]
+
+
+BEAM_SEARCH = SearchKind(start_search, continue_search, lambda state, rules: state.finished)
 
 
 class SearchBatch(NamedTuple):
@@ -54,7 +67,7 @@ class SearchBatch(NamedTuple):
 class Unfinished(NamedTuple):
     """A search that goes on: ``position`` tokens are chosen, in arrays with ``room``; ``names`` is -1 where it is done."""
 
-    state: BeamState
+    state: PyTree
     names: np.ndarray
     position: int
     room: int
@@ -66,7 +79,7 @@ class Unfinished(NamedTuple):
 
 
 class SegmentedSearch:
-    """Beam search over batches of one model; compiled programs are kept, few shapes in all.
+    """Beam search over batches of one model, or ``kind`` of it by its ``rules``; compiled programs are kept, few shapes in all.
 
     Every ``SEGMENT`` tokens the host reads which sentences are done. Their hypotheses are final; once they are a quarter of a
     batch, the others wait until those of further batches that are as far fill a batch again. What waits at the end is searched
@@ -81,8 +94,9 @@ class SegmentedSearch:
         self,
         init_cache: InitCache,
         step: Step,
-        rules: Rules,
+        rules: Any,
         *,
+        kind: SearchKind = BEAM_SEARCH,
         row_multiple: int = 1,
         place: Callable[[Array], Array] = lambda rows: rows,
         whole: PyTree = None,
@@ -91,20 +105,20 @@ class SegmentedSearch:
 
         def start(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, room: int
-        ) -> BeamState:
-            return placed(start_search(init_cache(params, inputs, room), limits, room, rules, forced))
+        ) -> PyTree:
+            return placed(kind.start(init_cache(params, inputs, room), limits, room, rules, forced))
 
-        def advance(params: PyTree, state: BeamState, until: Int[Array, ""]) -> tuple[BeamState, PyTree]:
-            state = placed(continue_search(step(params), state, until, rules))
-            return state, (state.is_done, state.finished)
+        def advance(params: PyTree, state: PyTree, until: Int[Array, ""]) -> tuple[PyTree, PyTree]:
+            state = placed(kind.continue_until(step(params), state, until, rules))
+            return state, (state.is_done, kind.results(state, rules))
 
-        def joined(states: list[BeamState], rows: Int[Array, "B"]) -> BeamState:
+        def joined(states: list[PyTree], rows: Int[Array, "B"]) -> PyTree:
             return placed(_rows_of(states, rows))
 
-        def resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
+        def resized(state: PyTree, rows: Int[Array, "B"], *, shapes: tuple) -> PyTree:
             return placed(_with_room(_rows_of([state], rows), shapes))
 
-        def placed(state: BeamState) -> BeamState:
+        def placed(state: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: place(leaf) if leaf.ndim else leaf, state)
 
         self._start = jax.jit(start, static_argnames="room")
@@ -205,7 +219,7 @@ def _room(wanted: int, most: int) -> int:
     return wanted if wanted * ROOM_GROWTH < most else most
 
 
-def _rows_of(states: list[BeamState], rows: Int[Array, "B"]) -> BeamState:
+def _rows_of(states: list[PyTree], rows: Int[Array, "B"]) -> PyTree:
     """The search of some of the sentences of all ``states``, which are numbered one after another."""
 
     def chosen(first: Array, *others: Array) -> Array:
@@ -214,7 +228,7 @@ def _rows_of(states: list[BeamState], rows: Int[Array, "B"]) -> BeamState:
     return jax.tree.map(chosen, *states)
 
 
-def _with_room(state: BeamState, shapes: tuple) -> BeamState:
+def _with_room(state: PyTree, shapes: tuple) -> PyTree:
     """The same search with more room: zeros after what is there, which is PAD in rows of ids."""
     room, *trailing = shapes
     leaves, structure = jax.tree.flatten(state.cache)

@@ -12,7 +12,14 @@ from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, Rules
-from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
+from transformer_jax.decoding.diverse_search import DIVERSE_SEARCH, DiverseRules
+from transformer_jax.decoding.segmented_search import (
+    BEAM_SEARCH,
+    FEWEST_ROWS,
+    SearchBatch,
+    SearchKind,
+    SegmentedSearch,
+)
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
@@ -115,12 +122,12 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            config = self._config
-            rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
+            kind, rules = search_by(self._config, num_results)
             self._searches[num_results] = SegmentedSearch(
-                partial(init_cache, self._model, config.beam_width),
+                partial(init_cache, self._model, self._config.beam_width),
                 lambda params: partial(call, self._model, params, "decode_step"),
                 rules,
+                kind=kind,
                 row_multiple=row_groups(self._mesh),
                 place=rows_in_place(self._mesh),
                 whole=everywhere(self._mesh),
@@ -137,6 +144,14 @@ class Translator:
 
 
 NOTHING = Translation("", 0.0, [])
+
+
+def search_by(config: DecodingConfig, num_results: int) -> tuple[SearchKind, Rules | DiverseRules]:
+    """The kind of search that the settings ask for, and its rules."""
+    rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
+    if config.diverse_groups == 1:
+        return BEAM_SEARCH, rules
+    return DIVERSE_SEARCH, DiverseRules(rules, config.diverse_groups, config.diversity)
 
 
 def translation_of(ids: np.ndarray, score: float, tokenizers: TokenizerPair) -> Translation:
