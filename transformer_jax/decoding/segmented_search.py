@@ -9,12 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
-from transformer_jax.decoding.beam_search import (
-    Hypotheses,
-    StepFunction,
-    continue_search,
-    start_search,
-)
+from transformer_jax.decoding.beam_search import Hypotheses, StepFunction
+from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.source_batches import fewest_rows
 from transformer_jax.sequence_types import DecodeCache
 
@@ -28,21 +24,6 @@ InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 
 Step = Callable[[PyTree], StepFunction]
 """The step of a model, from its parameters."""
-
-
-class SearchKind(NamedTuple):
-    """A search of any kind as functions like ``start_search`` and ``continue_search``, and the hypotheses of a state.
-
-    Its states have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as ``BeamState``; every other
-    leaf is [B, ...] or a scalar, whatever the room. The hypotheses are final where a sentence is done.
-    """
-
-    start: Callable[..., Any]
-    continue_until: Callable[..., Any]
-    results: Callable[..., Hypotheses]
-
-
-BEAM_SEARCH = SearchKind(start_search, continue_search, lambda state, rules: state.finished)
 
 
 class SearchBatch(NamedTuple):

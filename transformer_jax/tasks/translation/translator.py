@@ -11,15 +11,9 @@ from transformer_jax.array_types import PAD_ID, UNK_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import Hypotheses, Rules
-from transformer_jax.decoding.diverse_search import DIVERSE_SEARCH, DiverseRules
-from transformer_jax.decoding.segmented_search import (
-    BEAM_SEARCH,
-    FEWEST_ROWS,
-    SearchBatch,
-    SearchKind,
-    SegmentedSearch,
-)
+from transformer_jax.decoding.beam_search import Hypotheses
+from transformer_jax.decoding.diverse_search import search_by
+from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
@@ -86,14 +80,14 @@ class Translator:
         """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
         params = whole_over_fsdp(params, self._mesh)
-        batches = self._batches(sources, self.prefix_ids(prefix))
+        batches = self.batches(sources, self.prefix_ids(prefix))
         for found, hypotheses in self._search_for(num_results).search(params, batches):
             for place, index in enumerate(found):
                 results[index] = self._texts(hypotheses, place)
         return results
 
-    def _batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
-        """All sources, named by their places; those of one width follow each other."""
+    def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
+        """All sources, named by their places; those of one width follow each other; their inputs are ids [B, S]."""
         extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
         most_rows = MOST_ROWS.get(device_of(self._mesh).platform)
         for indices, ids in source_batches(
@@ -144,14 +138,6 @@ class Translator:
 
 
 NOTHING = Translation("", 0.0, [])
-
-
-def search_by(config: DecodingConfig, num_results: int) -> tuple[SearchKind, Rules | DiverseRules]:
-    """The kind of search that the settings ask for, and its rules."""
-    rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
-    if config.diverse_groups == 1:
-        return BEAM_SEARCH, rules
-    return DIVERSE_SEARCH, DiverseRules(rules, config.diverse_groups, config.diversity)
 
 
 def translation_of(ids: np.ndarray, score: float, tokenizers: TokenizerPair) -> Translation:
