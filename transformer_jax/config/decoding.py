@@ -1,6 +1,6 @@
 """Settings of decoding."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transformer_jax.config.checks import require, require_choice, require_positive
 
@@ -22,6 +22,8 @@ class DecodingConfig:
 
     ``beam_width`` 1 is greedy search. ``stop``: ``exact`` searches a sentence until no unfinished prefix can still win;
     ``first_beams``, as most toolkits do, until ``beam_width`` hypotheses have finished, which is faster and may miss the best.
+    ``diverse_groups``: the beams are so many groups of equal size (Vijayakumar et al. 2018), in each of which a token costs
+    ``diversity`` of its log-probability for every beam of the groups before that has just chosen it.
     ``compute_dtype``: precision of the products of decoding and of the loss of a split, one of those of
     ``model.compute_dtype``, or ``model``: that of the model, but float32 on CPUs, which decode faster in it.
 
@@ -35,13 +37,24 @@ class DecodingConfig:
     beam_width: int = 4
     length_penalty: float = 0.6
     stop: str = "exact"
+    diverse_groups: int = 1
+    diversity: float = 0.5
     compute_dtype: str = "model"
     max_extra_tokens: int = 50
     batch_tokens: int = 4096
     max_source_tokens: int = 4096
 
     def __post_init__(self) -> None:
-        require_positive("decoding", self, "beam_width", "max_extra_tokens", "batch_tokens", "max_source_tokens")
+        require_positive(
+            "decoding", self, "beam_width", "diverse_groups", "max_extra_tokens", "batch_tokens", "max_source_tokens"
+        )
         require_choice("decoding.stop", self.stop, STOPS)
         require_choice("decoding.compute_dtype", self.compute_dtype, DTYPES)
         require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")
+        problem = f"{self.diverse_groups} groups do not divide decoding.beam_width={self.beam_width}"
+        require(self.beam_width % self.diverse_groups == 0, "decoding.diverse_groups", problem)
+        require(self.diversity >= 0, "decoding.diversity", "must not be negative")
+
+    def in_one_group(self, beam_width: int) -> "DecodingConfig":
+        """The same with plain beam search of this width."""
+        return replace(self, beam_width=beam_width, diverse_groups=1)

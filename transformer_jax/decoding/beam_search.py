@@ -5,7 +5,7 @@ hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +106,7 @@ def beam_search(
     """
     rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
     state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules, forced)
-    return continue_search(step, state, max_length, rules).finished
+    return search_until(lambda state: search_next(step, state, rules), state, max_length).finished
 
 
 def start_search(
@@ -138,22 +138,18 @@ def start_search(
     return BeamState(jnp.zeros((), jnp.int32), limits, forced, alive, finished, none, limits <= 0, cache)
 
 
-def continue_search(
-    step: StepFunction,
-    state: BeamState,
-    until: int | Int[Array, ""],
-    rules: Rules,
-    enough: int | Int[Array, ""] = 0,
-) -> BeamState:
-    """Searches on until ``until`` tokens are chosen or no more than ``enough`` sentences are left that are not done.
+def search_until(
+    advance: Callable[[Any], Any], state: Any, until: int | Int[Array, ""], enough: int | Int[Array, ""] = 0
+) -> Any:
+    """Repeats ``advance`` until ``until`` tokens are chosen, or no more than ``enough`` sentences are left that are not done.
 
-    ``until`` is at most the room for tokens.
+    ``state`` has ``position`` and ``is_done`` as ``BeamState``; ``until`` is at most its room for tokens.
     """
 
-    def is_running(state: BeamState) -> Bool[Array, ""]:
+    def is_running(state: Any) -> Bool[Array, ""]:
         return (state.position < until) & (jnp.sum(~state.is_done) > enough)
 
-    return jax.lax.while_loop(is_running, lambda state: search_next(step, state, rules), state)
+    return jax.lax.while_loop(is_running, advance, state)
 
 
 def search_next(step: StepFunction, state: BeamState, rules: Rules) -> BeamState:
@@ -168,8 +164,8 @@ def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules
     candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == rules.eos_id
 
-    newly = _finish(candidates, is_eos, state.position + 1, rules)
-    finished = _where(state.is_done, state.finished, _best_finished(state.finished, newly, rules.num_results))
+    newly = finish(candidates, is_eos, state.position + 1, rules)
+    finished = where_sentences(state.is_done, state.finished, best_finished(state.finished, newly, rules.num_results))
 
     alive_log_probs, survivors = jax.lax.top_k(jnp.where(is_eos, -jnp.inf, candidates.log_probs), rules.beam_width)
     alive = select_beams(candidates, survivors)._replace(log_probs=alive_log_probs)
@@ -212,26 +208,28 @@ def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Ru
             raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
 
 
-def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
+def expand(
+    state: BeamState, logits: Float[Array, "B W V"], rules: Rules, normalizers: Float[Array, "B W"] | None = None
+) -> tuple[Alive, Int[Array, "B C"]]:
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
 
     (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; in a sentence's last
-    place EOS alone is possible, and where a token is forced that alone.
+    place EOS alone is possible, and where a token is forced that alone. ``normalizers``: see ``best_continuations``.
     """
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
-    best = best_continuations(prefixes, logits, count, (PAD_ID, rules.bos_id))
+    best = best_continuations(prefixes, logits, count, (PAD_ID, rules.bos_id), normalizers)
     only = jnp.where(state.position + 1 >= state.limits, rules.eos_id, PAD_ID)
     if num_forced := state.forced.shape[1]:
         forced = state.forced[:, jnp.minimum(state.position, num_forced - 1)]
         only = jnp.where((state.position < num_forced) & (forced != PAD_ID), forced, only)
-    by_only = continuations_by(only, prefixes, logits, count)
-    parents, chosen, log_probs = _where(only != PAD_ID, by_only, best)
+    by_only = continuations_by(only, prefixes, logits, count, normalizers)
+    parents, chosen, log_probs = where_sentences(only != PAD_ID, by_only, best)
     ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(chosen)
     return Alive(ids, chosen, log_probs), parents
 
 
-def _finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:
+def finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:
     """Returns as hypotheses those of the best ``W`` candidates that end here, and empty ones in the other places."""
     best = jax.tree.map(lambda leaf: leaf[:, : rules.beam_width], candidates)
     is_finished = is_eos[:, : rules.beam_width]
@@ -244,14 +242,14 @@ def _finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""
     )
 
 
-def _best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypotheses:
+def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypotheses:
     """Returns the best ``num_results`` of both by score; of equal ones the older, so -inf replaces none."""
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), old, new)
     _, index = jax.lax.top_k(both.scores, num_results)
     return select_beams(both, index)
 
 
-def _where(is_first: Bool[Array, "B"], first: Sentences, second: Sentences) -> Sentences:
+def where_sentences(is_first: Bool[Array, "B"], first: Sentences, second: Sentences) -> Sentences:
     """Returns ``first`` for the sentences marked and ``second`` for the others."""
 
     def choose(first_leaf: Array, second_leaf: Array) -> Array:

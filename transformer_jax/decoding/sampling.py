@@ -91,10 +91,7 @@ def sample_next(
     ``keys`` [B], a key for each row, are folded with the position, so a row does not depend on which others there are.
     """
     logits, cache = step(state.last_ids[:, None], DecodeCache(state.per_beam, per_sentence, state.slots))
-    logits = logits[:, 0].astype(jnp.float32)
-    at_position = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, state.position)
-    drawn = jax.vmap(jax.random.categorical)(at_position, next_token_log_probs(logits, rule)).astype(jnp.int32)
-    log_probs = jnp.take_along_axis(jax.nn.log_softmax(logits), drawn[:, None], axis=1)[:, 0]
+    drawn, log_probs = draw(logits[:, 0], keys, state.position, rule)
     position = state.position + 1
     return SamplingState(
         position=position,
@@ -106,10 +103,19 @@ def sample_next(
     )
 
 
-def row_keys(key: Array, row_ids: Int[Array, "B"], copies: Int[Array, "B"] | None = None) -> Array:
-    """A key for each row, by the number of the row itself, and of its copy, and not by its place in a batch; [B]."""
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
-    return keys if copies is None else jax.vmap(jax.random.fold_in)(keys, copies)
+def draw(
+    logits: Float[Array, "B V"], keys: Array, position: Int[Array, ""], rule: SamplingRule
+) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
+    """A token for each row, by its key [B] and the position, and the model's own log-probability of it, float32."""
+    logits = logits.astype(jnp.float32)
+    at_position = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, position)
+    drawn = jax.vmap(jax.random.categorical)(at_position, next_token_log_probs(logits, rule)).astype(jnp.int32)
+    return drawn, jnp.take_along_axis(jax.nn.log_softmax(logits), drawn[:, None], axis=1)[:, 0]
+
+
+def row_keys(key: Array, row_ids: Int[Array, "B"]) -> Array:
+    """A key for each row, by the number of the row itself and not by its place in a batch; [B]."""
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
 
 
 def sample(

@@ -2,21 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Bool, Int, PyTree
-from transformer_jax.decoding.beam_search import (
-    BeamState,
-    Hypotheses,
-    Rules,
-    StepFunction,
-    continue_search,
-    start_search,
-)
+from transformer_jax.decoding.beam_search import Hypotheses, StepFunction, search_until
+from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.source_batches import fewest_rows
 from transformer_jax.sequence_types import DecodeCache
 
@@ -61,7 +55,7 @@ class SearchBatch(NamedTuple):
 class Unfinished(NamedTuple):
     """A search that goes on: ``position`` tokens are chosen, in arrays with ``room``; ``names`` is -1 where it is done."""
 
-    state: BeamState
+    state: PyTree
     names: np.ndarray
     position: int
     room: int
@@ -73,7 +67,7 @@ class Unfinished(NamedTuple):
 
 
 class SegmentedSearch:
-    """Beam search over batches of one model; compiled programs are kept, few shapes in all.
+    """Beam search over batches of one model, or ``kind`` of it by its ``rules``; compiled programs are kept, few shapes in all.
 
     A segment ends when a quarter of its sentences are done, or after ``SEGMENT`` tokens. The hypotheses of those are final;
     the others wait until sentences of further batches that have as many tokens fill the free rows. What waits at the end is
@@ -88,8 +82,9 @@ class SegmentedSearch:
         self,
         init_cache: InitCache,
         step: Step,
-        rules: Rules,
+        rules: Any,
         *,
+        kind: SearchKind = BEAM_SEARCH,
         row_multiple: int = 1,
         place: Callable[[Array], Array] = lambda rows: rows,
         whole: PyTree = None,
@@ -98,27 +93,27 @@ class SegmentedSearch:
 
         def start(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, shapes: tuple
-        ) -> BeamState:
+        ) -> PyTree:
             room = shapes[0]
-            state = start_search(init_cache(params, inputs, room), limits, room, rules, forced)
-            return placed(_with_room(state, shapes))
+            return placed(_with_room(kind.start(init_cache(params, inputs, room), limits, room, rules, forced), shapes))
 
         def advance(
-            params: PyTree, state: BeamState, until: Int[Array, ""], enough: Int[Array, ""]
-        ) -> tuple[BeamState, PyTree]:
-            state = placed(continue_search(step(params), state, until, rules, enough))
-            return state, (state.position, state.is_done, state.finished)
+            params: PyTree, state: PyTree, until: Int[Array, ""], enough: Int[Array, ""]
+        ) -> tuple[PyTree, PyTree]:
+            model_step = step(params)
+            state = placed(search_until(lambda state: kind.advance(model_step, state, rules), state, until, enough))
+            return state, (state.position, state.is_done, kind.results(state, rules))
 
-        def joined(state: BeamState, other: BeamState, rows: Int[Array, "B"]) -> tuple[BeamState, Bool[Array, "A"]]:
+        def joined(state: PyTree, other: PyTree, rows: Int[Array, "B"]) -> tuple[PyTree, Bool[Array, "A"]]:
             nowhere = other.is_done.size
             other_is_done = other.is_done.at[jnp.where(rows < 0, nowhere, rows)].set(True, mode="drop")
             return placed(_with_rows(state, other, rows)), place(other_is_done)
 
-        def resized(state: BeamState, rows: Int[Array, "B"], *, shapes: tuple) -> BeamState:
+        def resized(state: PyTree, rows: Int[Array, "B"], *, shapes: tuple) -> PyTree:
             state = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf, state)
             return placed(_with_room(state, shapes))
 
-        def placed(state: BeamState) -> BeamState:
+        def placed(state: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: place(leaf) if leaf.ndim else leaf, state)
 
         self._start = jax.jit(start, static_argnames="shapes")
@@ -230,7 +225,7 @@ def _put_aside(join: Callable, found: Unfinished, waiting: dict[int, Unfinished]
     return base if is_full else none
 
 
-def _with_rows(state: BeamState, other: BeamState, rows: Int[Array, "B"]) -> BeamState:
+def _with_rows(state: PyTree, other: PyTree, rows: Int[Array, "B"]) -> PyTree:
     """The search of ``state``, with the sentence of row ``rows[b]`` of ``other`` in place b where that is not negative."""
 
     def chosen(own: Array, others: Array) -> Array:
@@ -242,7 +237,7 @@ def _with_rows(state: BeamState, other: BeamState, rows: Int[Array, "B"]) -> Bea
     return jax.tree.map(chosen, state, other)
 
 
-def _with_room(state: BeamState, shapes: tuple) -> BeamState:
+def _with_room(state: PyTree, shapes: tuple) -> PyTree:
     """The same search with more room: zeros after what is there, which is PAD in rows of ids."""
     room, *trailing = shapes
     leaves, structure = jax.tree.flatten(state.cache)

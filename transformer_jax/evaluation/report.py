@@ -66,6 +66,8 @@ class EvaluationReport:
     def rows(self) -> list[tuple[str, str, str]]:
         """Returns (name, value, remark) for every line of the table."""
         how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}, stop {self.decoding.stop}"
+        if self.decoding.diverse_groups > 1:
+            how += f", {self.decoding.diverse_groups} groups with diversity {self.decoding.diversity:g}"
         search = "greedy" if self.decoding.beam_width == 1 else how
         most = f"source + {self.decoding.max_extra_tokens}"
         return [

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
+from transformer_jax.config import ConfigError
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
@@ -42,6 +43,8 @@ class TranslationReader:
     @cached_property
     def _searches(self) -> Searches:
         decoding, model = self._trained.config.decoding, self._trained.model
+        if decoding.diverse_groups > 1:
+            raise ConfigError("decoding.diverse_groups: only a search with one group can be replayed; set it to 1")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),

@@ -16,7 +16,7 @@ from transformer_jax.tasks.translation.translator import init_cache
 
 
 def decoding_program(model: Module, config: DecodingConfig, width: int, row_multiple: int) -> DecodingProgram:
-    """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens."""
+    """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens; its beams are one group."""
     rows, most = rows_of_full_batch(width, config.batch_tokens, row_multiple), width + config.max_extra_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
 

@@ -1,31 +1,35 @@
 """Translations drawn from a model instead of searched for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import PAD_ID, Array, Int, PyTree
-from transformer_jax.decoding.beam_search import length_penalty_divisor
-from transformer_jax.decoding.sampling import Samples, SamplingRule, row_keys, sample
-from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.decoding.beam_search import Rules, StepFunction
+from transformer_jax.decoding.sampled_search import SAMPLED_SEARCH, SampledRules, cache_with_keys, step_beside_keys
+from transformer_jax.decoding.sampling import SamplingRule
+from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module, call
+from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.tasks.translation.translator import NOTHING, Translation, init_cache, translation_of
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, rows_in_place, whole_over_fsdp
+
+# Samples that share a row; each attends over the tokens of all of them.
+MOST_SAMPLES = 8
 
 
 class Sampler:
     """Draws translations with one model by one rule; compiled programs are kept."""
 
     def __init__(self, trained: TrainedRun, rule: SamplingRule, seed: int = 0) -> None:
-        self._tokenizers, self._config, self._mesh = trained.tokenizers, trained.config.decoding, trained.mesh
-        self._params, self._key = whole_over_fsdp(trained.params, trained.mesh), jax.random.key(seed)
-        draw = partial(drawn, trained.model, rule, self._config.max_extra_tokens)
-        self._draw = jax.jit(draw, out_shardings=everywhere(trained.mesh))
+        self._trained, self._rule = trained, rule
+        self._params = whole_over_fsdp(trained.params, trained.mesh), jax.random.key(seed)
+        self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(
         self, sentences: Sequence[str], *, num_results: int = 1, name: str = "sentence", first: int = 1
@@ -37,41 +41,57 @@ class Sampler:
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
         """
-        limit, batch_tokens = self._config.max_source_tokens, self._config.batch_tokens
-        asked, sources = encode_sources(self._tokenizers.source, sentences, limit, name, first)
-        owners = np.repeat(np.array(asked, np.int64), num_results)
-        numbers = np.stack([owners + first - 1, np.tile(np.arange(num_results), len(asked))], axis=1)
-        copies = [ids for ids in sources for _ in range(num_results)]
-        found = [NOTHING] * len(copies)
-        for batch in source_batches(copies, batch_tokens=batch_tokens, row_multiple=row_groups(self._mesh)):
-            row_ids = np.zeros((len(batch.ids), 2), np.int32)
-            row_ids[: len(batch.indices)] = numbers[batch.indices]
-            samples = jax.device_get(self._draw(self._params, *put_rows((batch.ids, row_ids), self._mesh), self._key))
-            for index, ids, length, log_prob in zip(batch.indices, *samples, strict=False):
-                score = log_prob / length_penalty_divisor(length, self._config.length_penalty)
-                found[index] = translation_of(ids[:length], float(score), self._tokenizers)
+        tokenizers, limit = self._trained.tokenizers, self._trained.config.decoding.max_source_tokens
+        asked, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
+        in_row = -(-num_results // -(-num_results // MOST_SAMPLES))
+        rows = [(place, copy) for place in range(len(asked)) for copy in range(0, num_results, in_row)]
+        numbers = np.array([(asked[place] + first - 1, copy) for place, copy in rows], np.int32).reshape(-1, 2)
+        drawn: list[list[Translation]] = [[] for _ in rows]
+        batches = self._batches([sources[place] for place, _ in rows], numbers)
+        for names, samples in self._search_for(in_row).search(self._params, batches):
+            for place, row in enumerate(names):
+                each_sample = zip(samples.ids[place], samples.scores[place], samples.lengths[place], strict=True)
+                drawn[row] = [
+                    translation_of(ids[:length], float(score), tokenizers) for ids, score, length in each_sample
+                ]
         results: list[list[Translation]] = [[] if each.strip() else [NOTHING] for each in sentences]
-        for owner, translation in zip(owners, found, strict=True):
-            results[owner].append(translation)
-        return results
+        for (place, _), translations in zip(rows, drawn, strict=True):
+            results[asked[place]] += translations
+        return [each[:num_results] for each in results]
+
+    def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
+        """Sources with the numbers [N, 2] of their sentence and of the first of the samples that are drawn for it."""
+        for batch in self._trained.translator.batches(sources, []):
+            own = np.where(batch.names[:, None] >= 0, numbers[batch.names], 0)
+            shape = jax.ShapeDtypeStruct(own.shape, own.dtype)
+            yield batch._replace(inputs=(batch.inputs, put_rows(own, self._trained.mesh)), like=(batch.like, shape))
+
+    def _search_for(self, samples: int) -> SegmentedSearch:
+        """Made once for each number of samples in a row: it keeps compiled programs."""
+        if samples not in self._searches:
+            model, mesh = self._trained.model, self._trained.mesh
+            rules = Rules(samples, samples, self._trained.config.decoding.length_penalty)
+            self._searches[samples] = SegmentedSearch(
+                partial(_cache_of_samples, model, samples),
+                partial(_step, model),
+                SampledRules(rules, self._rule),
+                kind=SAMPLED_SEARCH,
+                row_multiple=row_groups(mesh),
+                place=rows_in_place(mesh),
+                whole=everywhere(mesh),
+            )
+        return self._searches[samples]
 
 
-def drawn(
-    model: Module,
-    rule: SamplingRule,
-    extra: int,
-    params: PyTree,
-    source_ids: Int[Array, "B S"],
-    row_ids: Int[Array, "B 2"],
-    key: Array,
-) -> Samples:
-    """A translation of each row drawn by ``rule``, at most ``extra`` tokens longer than its source.
+def _cache_of_samples(
+    model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], room: int
+) -> DecodeCache:
+    """The encoded sources before the first token, with a key for each sample."""
+    (params, key), (source_ids, numbers) = params_and_key, inputs
+    copies = numbers[:, 1:] + jnp.arange(samples)[None]
+    return cache_with_keys(init_cache(model, samples, params, source_ids, room), key, numbers[:, 0], copies)
 
-    ``row_ids``: numbers of the sentence and of the copy, from 0.
-    """
-    lengths = jnp.sum(source_ids != PAD_ID, axis=1, dtype=jnp.int32)
-    limits, most = jnp.where(lengths > 0, lengths + extra, 0), source_ids.shape[1] + extra
-    cache = init_cache(model, 1, params, source_ids, most)
-    step = partial(call, model, params, "decode_step")
-    keys = row_keys(key, row_ids[:, 0], row_ids[:, 1])
-    return sample(step, cache, keys=keys, max_lengths=limits, max_length=most, rule=rule)
+
+def _step(model: Module, params_and_key: PyTree) -> StepFunction:
+    params, _ = params_and_key
+    return step_beside_keys(partial(call, model, params, "decode_step"))

@@ -66,8 +66,8 @@ class TranslationTask:
         self.corpus = open_corpus(config.data, config.data_seed)
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         self.objective = TranslationObjective(config, *sizes, mesh)
-        width = config.training.validation_beam_width or config.decoding.beam_width
-        decoding = replace(config.decoding, beam_width=width)
+        width, decoding = config.training.validation_beam_width, config.decoding
+        decoding = decoding.in_one_group(width) if width else decoding
         self.evaluator = Evaluator(replace(config, decoding=decoding), tokenizers, self.objective, mesh)
 
     @cached_property

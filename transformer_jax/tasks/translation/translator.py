@@ -13,7 +13,8 @@ from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.config.widths import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import Hypotheses, Rules
+from transformer_jax.decoding.beam_search import Hypotheses
+from transformer_jax.decoding.diverse_search import search_by
 from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
@@ -83,14 +84,14 @@ class Translator:
         """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
         params = whole_over_fsdp(params, self._mesh)
-        batches = self._batches(sources, self.prefix_ids(prefix))
+        batches = self.batches(sources, self.prefix_ids(prefix))
         for found, hypotheses in self._search_for(num_results).search(params, batches):
             for place, index in enumerate(found):
                 results[index] = self._texts(hypotheses, place)
         return results
 
-    def _batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
-        """All sources, named by their places; those of one kind follow each other."""
+    def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
+        """All sources, named by their places; those of one kind follow each other; their inputs are ids [B, S]."""
         extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
         most_rows = MOST_ROWS.get(device_of(self._mesh).platform)
         for indices, ids in source_batches(
@@ -121,12 +122,12 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            config = self._config
-            rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
+            kind, rules = search_by(self._config, num_results)
             self._searches[num_results] = SegmentedSearch(
-                partial(init_cache, self._model, config.beam_width),
+                partial(init_cache, self._model, self._config.beam_width),
                 lambda params: partial(call, self._model, params, "decode_step"),
                 rules,
+                kind=kind,
                 row_multiple=row_groups(self._mesh),
                 place=rows_in_place(self._mesh),
                 whole=everywhere(self._mesh),
