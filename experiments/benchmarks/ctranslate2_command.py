@@ -54,14 +54,16 @@ def translated(
     penalty: float,
     extra: int,
     batch_tokens: int,
+    fewest: int = 0,
 ) -> list[list[str]]:
-    """The best pieces for each source, at most ``extra`` more than the longest source has."""
+    """The best pieces for each source, at most ``extra`` more than the longest source has, at least ``fewest``."""
     found = translator.translate_batch(
         pieces,
         beam_size=beam,
         length_penalty=penalty,
         max_input_length=0,
-        max_decoding_length=max(map(len, pieces)) + extra,
+        min_decoding_length=fewest,
+        max_decoding_length=max(fewest, max(map(len, pieces)) + extra),
         max_batch_size=batch_tokens,
         batch_type="tokens",
     )

@@ -12,9 +12,15 @@ source for all, where ours are those of each source: so translations differ a li
 ``--commands=3`` also runs whole commands, each a process that loads the model and translates the file: wall and CPU seconds and
 peak memory, the median of so many after one that is not counted. ``--output`` writes our translations, to compare those of two
 versions. Greedy: ``--config.decoding.beam_width=1``.
+
+``--huggingface``: one more contestant, a Marian folder of ``export``, in batches of 32 sentences of like length. ``--tokens=30``
+compares forced work instead, of a randomly initialized model that ends no sentence itself: only sources of the commonest length
+are read, and every hypothesis of every contestant has so many tokens.
 """
 
 import argparse
+import collections
+import json
 import os
 import statistics
 import subprocess
@@ -40,6 +46,8 @@ def main() -> None:
     parser.add_argument("--references", help="their translations, for BLEU")
     parser.add_argument("--ctranslate2", help="folder that export wrote")
     parser.add_argument("--compute_types", default="float32,int8", help="of CTranslate2")
+    parser.add_argument("--huggingface", help="Marian folder that export wrote")
+    parser.add_argument("--tokens", type=int, default=0, help="forced length of every translation; 0: as it comes")
     parser.add_argument("--checkpoint", default="best")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--cache", default="", help="folder of compiled programs; none: the first pass compiles")
@@ -51,10 +59,18 @@ def main() -> None:
     if arguments.cache:
         start_jax(arguments.cache)
     run = open_trained_run(arguments.workdir, config, checkpoint=arguments.checkpoint)
-    contestants: dict[str, Translate] = {"ours": ours(run)}
-    compute_types = arguments.compute_types.split(",") if arguments.ctranslate2 else []
-    contestants |= {f"CTranslate2 {each}": theirs(run, arguments.ctranslate2, each) for each in compute_types}
     lines = list(read_lines(Path(arguments.input)))
+    if arguments.tokens:
+        lines, extra = of_commonest_length(run, lines, arguments.tokens)
+        stated.append(("decoding.max_extra_tokens", str(extra)))
+        config = config_for_use(arguments.workdir, stated)
+        run = open_trained_run(arguments.workdir, config, checkpoint=arguments.checkpoint)
+    contestants: dict[str, Translate] = {"ours": ours(run, arguments.tokens)}
+    compute_types = arguments.compute_types.split(",") if arguments.ctranslate2 else []
+    for each in compute_types:
+        contestants[f"CTranslate2 {each}"] = theirs(run, arguments.ctranslate2, each, arguments.tokens)
+    if arguments.huggingface:
+        contestants["transformers"] = in_transformers(run, arguments.huggingface, arguments.tokens)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
     found = {}
     for number in range(1, arguments.passes + 1):
@@ -76,12 +92,65 @@ def main() -> None:
         arguments.output.write_text("".join(f"{text}\n" for text in found["ours"]), encoding="utf-8")
 
 
-def ours(run: TrainedRun) -> Translate:
-    """The search of this package."""
-    return lambda lines: [best[0].text for best in run.translator.translate(run.params, lines)]
+def of_commonest_length(run: TrainedRun, lines: Sequence[str], tokens: int) -> tuple[list[str], int]:
+    """The lines with the commonest number of tokens, and the extra tokens that make ``tokens`` of it, EOS included."""
+    lengths = [len(ids) - 1 for ids in run.tokenizers.source.encode_batch(list(lines))]
+    ((commonest, _),) = collections.Counter(lengths).most_common(1)
+    return [line for line, length in zip(lines, lengths, strict=True) if length == commonest], tokens - commonest - 1
 
 
-def theirs(run: TrainedRun, folder: str, compute_type: str) -> Translate:
+def ours(run: TrainedRun, tokens: int) -> Translate:
+    """The search of this package; raises ValueError where a translation has other than ``tokens`` tokens, if not 0."""
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        found = [best[0] for best in run.translator.translate(run.params, lines)]
+        if tokens and any(len(each.token_ids) != tokens for each in found):
+            raise ValueError(f"a translation has not {tokens} tokens: the model ends some itself")
+        return [each.text for each in found]
+
+    return translate
+
+
+def in_transformers(run: TrainedRun, folder: str, tokens: int) -> Translate:
+    """Marian of the transformers library with the weights of the same run, float32."""
+    import torch
+    from transformers import MarianMTModel
+
+    model, decoding, (source, target) = (
+        MarianMTModel.from_pretrained(folder).eval(),
+        run.config.decoding,
+        run.tokenizers,
+    )
+    # Rows of its vocabulary are pieces in another order; PAD starts a translation.
+    order = json.loads((Path(folder) / "vocab.json").read_text(encoding="utf-8"))
+    to_theirs = [order[piece] for piece in source.pieces(range(source.vocabulary_size))]
+    to_ours = {order[piece]: number for number, piece in enumerate(target.pieces(range(target.vocabulary_size)))}
+    pad = model.config.pad_token_id
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        sources = [[to_theirs[each] for each in ids] for ids in source.encode_batch(list(lines))]
+        places = sorted(range(len(sources)), key=lambda place: len(sources[place]))
+        found = [""] * len(lines)
+        for start in range(0, len(places), 32):
+            batch = places[start : start + 32]
+            longest = max(len(sources[place]) for place in batch)
+            ids = torch.tensor([sources[place] + [pad] * (longest - len(sources[place])) for place in batch])
+            limits = {"min_new_tokens": tokens, "max_new_tokens": tokens or longest + decoding.max_extra_tokens}
+            options = {
+                "num_beams": decoding.beam_width,
+                "length_penalty": decoding.length_penalty,
+                "early_stopping": True,
+            }
+            with torch.inference_mode():
+                output = model.generate(ids, attention_mask=(ids != pad).long(), do_sample=False, **options, **limits)
+            for place, row in zip(batch, output.tolist(), strict=True):
+                found[place] = target.decode([to_ours[each] for each in row if each in to_ours])
+        return found
+
+    return translate
+
+
+def theirs(run: TrainedRun, folder: str, compute_type: str, tokens: int) -> Translate:
     """CTranslate2 with the weights of the same run."""
     from ctranslate2_command import open_translator, translated
 
@@ -98,6 +167,7 @@ def theirs(run: TrainedRun, folder: str, compute_type: str) -> Translate:
             penalty=decoding.length_penalty,
             extra=decoding.max_extra_tokens,
             batch_tokens=decoding.batch_tokens,
+            fewest=tokens,
         )
         return [target.decode([ids[piece] for piece in each]) for each in found]
 
