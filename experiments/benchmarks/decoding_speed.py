@@ -13,7 +13,7 @@ source for all, where ours are those of each source: so translations differ a li
 peak memory, the median of so many after one that is not counted. ``--output`` writes our translations, to compare those of two
 versions. Greedy: ``--config.decoding.beam_width=1``.
 
-``--huggingface``: one more contestant, a Marian folder of ``export``, in batches of 32 sentences of like length. ``--tokens=30``
+``--huggingface``: one more contestant, a Marian folder of ``export``, 32 sentences of like length at a time. ``--tokens=30``
 compares forced work instead, of a randomly initialized model that ends no sentence itself: only sources of the commonest length
 are read, and every hypothesis of every contestant has so many tokens.
 """
