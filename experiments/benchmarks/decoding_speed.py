@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--compute_types", default="float32,int8", help="of CTranslate2")
     parser.add_argument("--huggingface", help="Marian folder that export wrote")
     parser.add_argument("--tokens", type=int, default=0, help="forced length of every translation; 0: as it comes")
+    parser.add_argument("--separately", action="store_true", help="a sentence at a time, as for a user who waits")
     parser.add_argument("--checkpoint", default="best")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--cache", default="", help="folder of compiled programs; none: the first pass compiles")
@@ -76,7 +77,8 @@ def main() -> None:
     for number in range(1, arguments.passes + 1):
         for name, translate in contestants.items():
             started, cpu = time.perf_counter(), sum(os.times()[:2])
-            found[name] = translate(lines)
+            parts = [[line] for line in lines] if arguments.separately else [lines]
+            found[name] = [text for part in parts for text in translate(part)]
             wall, cpu = time.perf_counter() - started, sum(os.times()[:2]) - cpu
             seconds[name].append((wall, cpu))
             rate = f"{len(lines):,} lines, {wall:.1f} s, {cpu:.1f} CPU s, {len(lines) / wall:.1f} lines/s"
