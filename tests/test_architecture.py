@@ -67,7 +67,7 @@ DOORS: dict[str, set[str]] = {
     "ctranslate2": {"interop.ctranslate2_export"},
     "safetensors": {"interop.safetensors_file"},
     "torch": {"interop.torch_weights"},
-    "transformers": {"interop.hugging_face"},
+    "transformers": {"interop.hugging_face_counterpart"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

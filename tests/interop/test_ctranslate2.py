@@ -99,6 +99,11 @@ def test_a_folder_of_another_model_is_refused_when_it_is_opened(tmp_path):
     with pytest.raises(DataError, match="quantization='int4' is none that export writes: float32, float16, int8"):
         open_counterpart(tmp_path, model)
     (tmp_path / "config.json").write_text(json.dumps(described))
+    weights = (tmp_path / "model.bin").read_bytes()
+    (tmp_path / "model.bin").write_bytes(weights[:-100])
+    with pytest.raises(DataError, match="not a whole model that export wrote for CTranslate2"):
+        open_counterpart(tmp_path, model)
+    (tmp_path / "model.bin").write_bytes(weights)
     pieces = json.loads((tmp_path / "shared_vocabulary.json").read_text())
     (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces[::-1]))
     with pytest.raises(DataError, match="shared_vocabulary.json: not the vocabulary of the source tokenizer"):

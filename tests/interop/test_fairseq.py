@@ -119,6 +119,9 @@ def test_what_cannot_be_read_is_named(theirs, tmp_path):
     write_checkpoint(tmp_path, theirs, cfg=tmp_path)
     with pytest.raises(DataError, match="more than tensors, which is never run"):
         fairseq_reader.read(tmp_path)
+    (tmp_path / "model.pt").write_bytes((tmp_path / "model.pt").read_bytes()[:-100])
+    with pytest.raises(DataError, match="model.pt: damaged"):
+        fairseq_reader.read(tmp_path)
     write_checkpoint(tmp_path, theirs, args=None)
     with pytest.raises(DataError, match="no settings"):
         fairseq_reader.read(tmp_path)

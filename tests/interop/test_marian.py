@@ -24,7 +24,7 @@ torch = library("torch", "export")
 @pytest.fixture(scope="module")
 def opus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("opus")
-    save_marian(folder)
+    save_marian(folder, dropout=0.3, activation_dropout=0.2)
     return folder
 
 
@@ -40,6 +40,7 @@ def test_a_random_model_of_theirs_computes_the_same_here(opus):
     assert found.config.model.attention == "biased"
     assert found.config.model.logits_bias
     assert (found.config.data.source_language, found.config.data.target_language) == ("eng", "deu")
+    assert (found.config.model.dropout, found.config.model.activation_dropout) == (0.3, 0.2)
     assert_same(opened(found), opus)
 
 
@@ -113,6 +114,8 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
     changed = json.loads((opus / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(changed | {"activation_function": "tanh"}))
     assert "activation_function='tanh'" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"normalize_before": True}))
+    assert "config.json: normalize_before=True is not supported; expected False" in problem()
     (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 3}))
     assert "tensors are missing: encoder.layers.2" in problem()
     (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 1}))
@@ -126,6 +129,9 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
     (folder / "config.json").write_text(json.dumps(changed | {"vocab_size": 390}))
     assert "vocab.json: 399 pieces; config.json says 390" in problem()
     (folder / "config.json").write_text(json.dumps(changed))
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").write_bytes((opus / "model.safetensors").read_bytes()[:-100])
+    assert "model.safetensors: damaged or cut short" in problem()
     (folder / "model.safetensors").unlink()
     assert "neither model.safetensors nor pytorch_model.bin" in problem()
 
@@ -148,3 +154,6 @@ def test_a_pickle_that_could_run_code_is_refused(tmp_path):
         load_tensors_only(tmp_path / "strange.pt")
     torch.save({"weight": torch.ones(2)}, tmp_path / "plain.pt")
     np.testing.assert_array_equal(load_tensors_only(tmp_path / "plain.pt")["weight"], np.ones(2))
+    (tmp_path / "plain.pt").write_bytes((tmp_path / "plain.pt").read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"plain.pt: damaged"):
+        load_tensors_only(tmp_path / "plain.pt")

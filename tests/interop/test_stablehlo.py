@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import jaxtyping
 import numpy as np
 import pytest
 from interop.small_models import TEXTS, opened, small_model
@@ -14,6 +15,7 @@ from transformer_jax.config import DataError
 from transformer_jax.interop import stablehlo_export
 from transformer_jax.interop.formats import open_counterpart
 from transformer_jax.interop.parity import compare
+from transformer_jax.interop.stablehlo_counterpart import Counterpart
 
 FIRST_LOGITS = """
 import sys, numpy as np
@@ -35,6 +37,8 @@ def model():
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("programs")
+    # Annotations have no symbolic numbers of rows.
+    jaxtyping.config.update("jaxtyping_disable", True)
     stablehlo_export.export(model, folder, batch_size=2, source_length=48)
     return folder
 
@@ -55,12 +59,20 @@ def test_steps_compute_the_same(model, folder):
     assert found.checks == (("hidden states", 3, 3), ("beam search", 3, 3))
 
 
+def test_steps_take_any_number_of_rows(model, folder):
+    (example,) = model.examples(TEXTS[:1])
+    alone = Counterpart(folder, model)
+    alone._rows = 1
+    (found,) = alone.outputs([example])
+    np.testing.assert_allclose(found, model.logits([example])[0], atol=1e-5)
+
+
 def test_every_program_is_loaded_and_another_model_is_refused(model, folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     other = opened(small_model(d_ff=32))
     with pytest.raises(DataError, match=r"parameters.npz: \S+ has shape .*, expected"):
         open_counterpart(copy, other)
-    (copy / "encode.bin").unlink()
+    (copy / "encode.bin").write_bytes((folder / "encode.bin").read_bytes()[:-100])
     with pytest.raises(DataError, match="not whole programs"):
         open_counterpart(copy, model)
     (copy / "stablehlo.json").write_text("{}")

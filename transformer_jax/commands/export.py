@@ -4,11 +4,11 @@ Example:
     transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
     transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8 --average=5
 
-Formats: ctranslate2; huggingface (a Marian model of the library transformers); safetensors (an archive with settings,
-tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length tokens). The output
-is a new folder: it appears whole or not at all. Then the model is loaded from there and compared with the run, as verify does,
-on the first sentences of --text (default: its validation split); --no_verify skips that. The exit status is 1 when they differ
-by more than the tolerance. The libraries of the formats come with pip install ctranslate2 safetensors torch transformers.
+Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive with
+settings, tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length tokens).
+--output is a new folder: it appears whole or not at all. The exported model is then loaded and compared with the run, as verify
+does, on the first sentences of --text (default: the validation split); --no_verify skips that. Exit status 1: they differ by
+more than the tolerance. The libraries: pip install ctranslate2 safetensors torch transformers.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ from absl import flags
 from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
+from transformer_jax.interop.formats import EXPORTED, FORMATS, module, open_counterpart
 
-EXPORTED_FORMATS = ("ctranslate2", "huggingface", "safetensors", "stablehlo")
 OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
 QUANTIZATIONS = ("float32", "float16", "int8")
 
@@ -27,7 +27,7 @@ QUANTIZATIONS = ("float32", "float16", "int8")
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
-    flags.DEFINE_enum("format", None, EXPORTED_FORMATS, "format to write", flag_values=values, required=True)
+    flags.DEFINE_enum("format", None, EXPORTED, "format to write", flag_values=values, required=True)
     flags.DEFINE_string("output", None, "folder to write", flag_values=values, required=True)
     meaning = "precision of the weights (ctranslate2)"
     flags.DEFINE_enum("quantization", "float32", QUANTIZATIONS, meaning, flag_values=values)
@@ -49,7 +49,6 @@ def run(values: flags.FlagValues) -> int:
         if values[name].present and name not in options:
             raise ConfigError(f"--{name}: not an option of --format={values.format}; leave it out")
     from transformer_jax.evaluation.text_table import text_table
-    from transformer_jax.interop.formats import FORMATS, module, open_counterpart
     from transformer_jax.interop.opened_model import open_model
     from transformer_jax.interop.parity import compare
     from transformer_jax.runtime.atomic_files import appearing_folder, require_writable

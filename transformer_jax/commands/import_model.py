@@ -1,16 +1,16 @@
-"""Make a run directory of a model that another toolkit, or export, wrote; every command then takes it.
+"""Make a run directory, for every command, of a model that export or another toolkit wrote.
 
 Example:
     transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
     transformer-jax import --format=huggingface --input=opus-mt-en-de --workdir=runs/opus
-
     transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn --workdir=new
 
-Formats: huggingface (the folder of a Marian model, such as OPUS-MT, of M2M-100 or of NLLB); fairseq (a checkpoint beside its
-dict.*.txt and codes); safetensors (written by export). Nothing that the input holds is run: a pickle that is more than tensors
-is refused. Data, decoding and training can be set as for train, for example --config.data.source=text
---config.data.directory=data/wmt; the model and its tokenizers are those of the input. The run directory appears whole or not at
-all; fine-tune with --config.init.run=RUN. The libraries of the formats come with pip install safetensors torch transformers.
+Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100, of NLLB, or of a GPT-2 that export wrote);
+fairseq (a checkpoint beside its dict.*.txt and codes); safetensors (written by export). No code in the input is run: a pickle
+that holds more than tensors and settings is refused. Data, decoding and training are set as for train, for example
+--config.data.source=text --config.data.directory=data/wmt; model and tokenizers are those of the input. The run directory
+appears whole or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. The libraries: pip install safetensors
+torch transformers.
 """
 
 from pathlib import Path
@@ -19,15 +19,15 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
 from transformer_jax.config import ConfigError, difference
+from transformer_jax.interop.formats import FORMATS, IMPORTED, module
 
-IMPORTED_FORMATS = ("huggingface", "fairseq", "safetensors")
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
-    flags.DEFINE_enum("format", None, IMPORTED_FORMATS, "format to read", flag_values=values, required=True)
+    flags.DEFINE_enum("format", None, IMPORTED, "format to read", flag_values=values, required=True)
     flags.DEFINE_string("input", None, "folder or file to read", flag_values=values, required=True)
     flags.DEFINE_string("workdir", None, "folder of the new run", flag_values=values, required=True)
     for name in LANGUAGES:
@@ -42,7 +42,6 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(f"--input: {source} does not exist")
     if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ConfigError(f"--workdir: {workdir} is there already; give a new folder")
-    from transformer_jax.interop.formats import FORMATS, module
     from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
 
     require_writable(workdir.parent, "--workdir")

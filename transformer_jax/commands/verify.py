@@ -4,11 +4,10 @@ Example:
     transformer-jax verify --workdir=runs/m30k --against=m30k-ct2
     transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --text=test.en --sentences=1000
 
-Both compute on this machine, the run in float32. The targets are the run's own greedy translations of --text (default: its
-validation split). Prints a table, and greedy translations that differ: a near tie, two logits less than 0.001 apart, may go
-either way. The exit status is 1 when an output differs by more than the tolerance of the format, or a greedy translation
-elsewhere than at a near tie (of quantized models, a larger share than their tolerance allows), or a text is tokenized
-otherwise.
+Both compute on this machine, the run in float32. The targets are the run's greedy translations of --text (default: the
+validation split). Prints a table, and the greedy translations that differ: at a near tie, two logits less than 0.001 apart,
+either may come first. Exit status 1: an output differs by more than the tolerance of the format, a greedy translation differs
+elsewhere than at a near tie (quantized models: more of them than the tolerance allows), or a text is tokenized differently.
 """
 
 from pathlib import Path
@@ -17,12 +16,13 @@ from absl import flags
 
 from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
+from transformer_jax.interop.formats import open_counterpart
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
-    flags.DEFINE_string("against", None, "folder of the model elsewhere", flag_values=values, required=True)
+    flags.DEFINE_string("against", None, "folder of the exported or imported model", flag_values=values, required=True)
     define_text_flags(values)
 
 
@@ -30,7 +30,6 @@ def run(values: flags.FlagValues) -> int:
     """Compares; 0, or 1 when they differ."""
     config = run_config(values)
     from transformer_jax.evaluation.text_table import text_table
-    from transformer_jax.interop.formats import open_counterpart
     from transformer_jax.interop.opened_model import open_model
     from transformer_jax.interop.parity import compare
     from transformer_jax.runtime.compilation_cache import start_jax

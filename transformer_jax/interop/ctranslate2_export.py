@@ -1,9 +1,9 @@
 """Translation models for the CTranslate2 runtime (https://github.com/OpenNMT/CTranslate2).
 
-Its models have the encoder and decoder of Vaswani et al. 2017; matrices are [out, in], queries, keys and values of
-self-attention side by side, as are keys and values of attention to the source. Its own length penalty divides by length^alpha
-(not equation 14 of Wu et al. 2016), so beam search ranks a little differently; greedy decoding is the same. PAD and BOS
-have a bias that forbids them, as search here does: probabilities are those among all other tokens.
+Its models are the encoder-decoder of Vaswani et al. 2017. Matrices are [out, in]; self-attention fuses query, key and value,
+cross-attention key and value. Its length penalty divides by length^alpha (not equation 14 of Wu et al. 2016), so beam search
+ranks a little differently; greedy decoding is the same. A bias forbids PAD and BOS, which search here never chooses, so that
+probabilities are those among all other tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from transformer_jax.interop.opened_model import OpenedModel, require_plain_tran
 from transformer_jax.models.build import SINUSOIDS
 from transformer_jax.runtime.atomic_files import write_whole
 
-# Rows of the table of sinusoids: the runtime refuses longer sequences.
+# Rows of the table of sinusoids; the runtime refuses longer sequences.
 POSITIONS = 4096
 # Of PAD and BOS, which search here never chooses; float16 can hold it.
 SUPPRESSED_LOGIT = np.float32(-1e4)
@@ -39,7 +39,7 @@ Matrices = Mapping[str, np.ndarray]
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quantization: str = "float32") -> None:
-    """Writes the model directory, with the tokenizer files; raises ConfigError naming a setting that the runtime lacks."""
+    """Writes the model directory with its tokenizer files; raises ConfigError naming a setting that the runtime lacks."""
     del texts
     require_expressible(model)
     specs = library().specs
@@ -81,7 +81,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
 def require_expressible(model: OpenedModel) -> None:
     """Raises ConfigError, naming task or setting, unless the runtime can compute the model."""
     choices = {"feed_forward": ACTIVATIONS, "positions": (*SINUSOIDS, "learned")}
-    require_plain_transformer(model, "ctranslate2", "is not in the specification of CTranslate2", choices)
+    require_plain_transformer(model, "ctranslate2", "is not supported by CTranslate2", choices)
 
 
 def longest_sequence(config: TransformerConfig) -> int:

@@ -12,9 +12,10 @@ from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.bpe_codes import BpeCodesTokenizer
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
+from transformer_jax.interop.fairseq_family import SPECIAL_PIECES, Tables, imported_translation
 from transformer_jax.interop.imported_model import ImportedModel
 from transformer_jax.interop.json_object import Value, value_of
-from transformer_jax.interop.public_reader import SPECIAL_PIECES, Tables, imported_translation
+from transformer_jax.interop.marian_reader import dropout_settings
 from transformer_jax.interop.torch_weights import as_arrays, load_tensors_only
 from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
 
@@ -99,7 +100,7 @@ def model_settings(theirs: Namespace) -> dict[str, Any]:
         "feed_forward": ACTIVATIONS[activation],
         "embedding": "unscaled" if getattr(theirs, "no_scale_embedding", False) else "scaled",
         "norm_epsilon": 1e-5,
-        "dropout": float(getattr(theirs, "dropout", 0.1)),
+        **dropout_settings(vars(theirs)),
     }
 
 

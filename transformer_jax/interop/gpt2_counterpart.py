@@ -9,7 +9,7 @@ from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import DataError
 from transformer_jax.interop.counterpart import Check, Tolerance, require_same_tokenizers
 from transformer_jax.interop.gpt2_export import MODEL_TYPE, TOKENIZER
-from transformer_jax.interop.hugging_face import library, padded
+from transformer_jax.interop.hugging_face_counterpart import library, padded
 from transformer_jax.interop.hugging_face_reader import model_type
 from transformer_jax.interop.opened_model import Example, OpenedModel
 from transformer_jax.interop.torch_weights import torch_library

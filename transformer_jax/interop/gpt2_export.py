@@ -1,8 +1,8 @@
 """Language models for ``GPT2LMHeadModel`` of the library transformers (Radford et al. 2019).
 
-A GPT-2 is the pre-norm decoder with learned positions and biases in its attention: absent biases are zeros. A scaled embedding
-is written out scaled, beside an output projection of its own. The tokenizer is written as this package keeps it: no class of
-transformers has its ids.
+GPT-2 is the pre-norm decoder with learned positions and biases in attention: absent biases are written as zeros. A scaled
+embedding is written scaled, with an output projection of its own. The tokenizer is written in this package's format, since
+transformers has no tokenizer class with these ids.
 """
 
 from pathlib import Path
@@ -31,9 +31,9 @@ def export(model: OpenedModel, folder: Path) -> None:
     """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that GPT-2 lacks."""
     config: DecoderOnlyConfig = model.config.model
     choices = {"normalization": ("pre",), "positions": ("learned",), "feed_forward": ACTIVATIONS}
-    require_settings(config, "cannot be said to a GPT-2", choices)
+    require_settings(config, "is not supported by GPT-2", choices)
     if config.logits_bias:
-        raise ConfigError("model.logits_bias: True cannot be said to a GPT-2; export with --format=safetensors")
+        raise ConfigError("model.logits_bias: True is not supported by GPT-2; export with --format=safetensors")
     write_tensors(folder / "model.safetensors", state_dict(model))
     write_json(folder / "config.json", gpt2_config(model))
     write_json(folder / "generation_config.json", {"bad_words_ids": [[PAD_ID], [BOS_ID]], **_special_ids()})

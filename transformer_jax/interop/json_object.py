@@ -1,4 +1,4 @@
-"""JSON objects of other toolkits: a file that is none, or a value that is missing or of another type, is named."""
+"""JSON objects of other toolkits; errors name the file, and the key that is missing or of another type."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -12,10 +12,10 @@ from typing import Any
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
+from transformer_jax.interop.fairseq_family import SPECIAL_PIECES, imported_translation
 from transformer_jax.interop.imported_model import ImportedModel
 from transformer_jax.interop.json_object import read_object, value_of
 from transformer_jax.interop.marian_reader import layers_and_tables, model_settings, tables_of
-from transformer_jax.interop.public_reader import SPECIAL_PIECES, imported_translation
 from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
 
 MODEL_TYPE = "m2m_100"
@@ -54,7 +54,7 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
         source, target = (MappedSubwordTokenizer(spm, pieces, [prefix]) for prefix in prefixes.values())
         model["tying"] = tables.tying(True)
         tokenizer = {"kind": source.kind, "vocabulary_size": source.vocabulary_size, "joint": True}
-        data = {f"{side}_language": language for side, language in languages.items()}
+        data = {f"{side}_language": language.strip("_") for side, language in languages.items()}
         config = from_dict({"tokenizer": tokenizer, "model": model, "data": data})
         return imported_translation(config, TokenizerPair(source, target), state, tables, (order, order))
     except DataError as error:

@@ -1,8 +1,8 @@
 """Translation models for ``MarianMTModel`` and ``MarianTokenizer`` of the library transformers.
 
-A Marian model is the post-norm Transformer with biases in its attention, sines before cosines in its positions, and a layer
-norm epsilon of 1e-5: absent biases are zeros, and the width is reordered, which changes nothing. An epsilon of 1e-6 becomes
-1e-5, some 1e-5 of a logit; one that is farther off is refused.
+A Marian model is the post-norm Transformer with biases in attention, sinusoids with all sines before all cosines, and a layer
+norm epsilon of 1e-5. Absent biases are written as zeros; the width of every matrix is permuted, which is exact. An epsilon of
+1e-6 becomes 1e-5, which moves logits by about 1e-5; a larger difference is refused.
 """
 
 import json
@@ -15,9 +15,9 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import ConfigError, TransformerConfig
 from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.interop.fairseq_names import fairseq_name, halves, reordered_width
 from transformer_jax.interop.matrix_layout import as_matrices, tables
 from transformer_jax.interop.opened_model import OpenedModel, require_plain_transformer
-from transformer_jax.interop.public_names import halves, public_name, reordered_width
 from transformer_jax.interop.safetensors_file import write_tensors
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -40,11 +40,11 @@ def export(model: OpenedModel, folder: Path) -> None:
 def require_expressible(model: OpenedModel) -> None:
     """Raises ConfigError, naming task or setting, unless a Marian model can compute the same."""
     choices = {"normalization": ("post",), "feed_forward": ACTIVATIONS, "positions": ("sinusoidal",)}
-    require_plain_transformer(model, "huggingface", "cannot be said to a Marian model", choices)
+    require_plain_transformer(model, "huggingface", "is not supported by Marian models", choices)
     epsilon = model.config.model.norm_epsilon
     if abs(epsilon - NORM_EPSILON) > NORM_EPSILON:
         raise ConfigError(
-            f"model.norm_epsilon: {epsilon:g} cannot be said to a Marian model, which has {NORM_EPSILON:g}"
+            f"model.norm_epsilon: {epsilon:g} is not supported by Marian models, which have {NORM_EPSILON:g}"
         )
 
 
@@ -54,7 +54,7 @@ def state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
     order = halves(config.d_model)
     matrices = {name: reordered_width(name, leaf, order) for name, leaf in as_matrices(model.named).items()}
     layers = {name: leaf for name, leaf in matrices.items() if name.startswith(("encoder_", "decoder_"))}
-    state = {f"model.{public_name(name)}": leaf for name, leaf in layers.items()}
+    state = {f"model.{fairseq_name(name)}": leaf for name, leaf in layers.items()}
     for name in [name for name in state if name.endswith("_proj.weight")]:
         state.setdefault(name.replace("weight", "bias"), np.zeros(len(state[name]), np.float32))
     source, target, projection = tables(matrices, config)
@@ -152,5 +152,5 @@ def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
         model: bytes = tokenizer.model  # type: ignore[attr-defined]  # of this kind
         return model
     raise ConfigError(
-        f"tokenizer.kind: {tokenizer.kind!r} is no sentencepiece model, which Marian takes; use safetensors"
+        f"tokenizer.kind: {tokenizer.kind!r} is not a sentencepiece model, which this format needs; use safetensors"
     )

@@ -10,11 +10,11 @@ import numpy as np
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
+from transformer_jax.interop.fairseq_family import SPECIAL_PIECES, Tables, imported_translation
+from transformer_jax.interop.fairseq_names import halves
 from transformer_jax.interop.imported_model import ImportedModel
 from transformer_jax.interop.json_object import read_object, value_of
 from transformer_jax.interop.marian_export import ACTIVATIONS, NORM_EPSILON
-from transformer_jax.interop.public_names import halves
-from transformer_jax.interop.public_reader import SPECIAL_PIECES, Tables, imported_translation
 from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary_order
 from transformer_jax.interop.weight_files import read_weights
 
@@ -101,8 +101,15 @@ def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict
         "feed_forward": FEED_FORWARDS[activation],
         "embedding": "scaled" if theirs.get("scale_embedding", False) else "unscaled",
         "norm_epsilon": NORM_EPSILON,
-        "dropout": float(theirs.get("dropout", 0.1)),
+        **dropout_settings(theirs),
     }
+
+
+def dropout_settings(theirs: Mapping[str, Any]) -> dict[str, float]:
+    """The rates of dropout; theirs of sublayers is that of embeddings too."""
+    dropout = float(theirs.get("dropout", 0.1))
+    others = {name: float(theirs.get(name, 0.0)) for name in ("attention_dropout", "activation_dropout")}
+    return {"dropout": dropout, "embedding_dropout": dropout} | others
 
 
 def tables_of(state: dict[str, np.ndarray], ties_output: bool) -> Tables:

@@ -10,17 +10,17 @@ from transformer_jax.config import DataError
 from transformer_jax.interop.counterpart import Check, Counterpart, Tolerance
 from transformer_jax.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
 
-# Two tokens whose logits differ by less may change places when sums are rounded otherwise.
+# Of two logits that differ by less, rounding decides which is larger.
 NEAR_TIE = 1e-3
-# A logit that low belongs to an id that one side does not have.
+# A logit as low as that belongs to an id that one side lacks.
 NEVER = -1e8
 DIVERGENCES_SHOWN = 10
 
 
 class Divergence(NamedTuple):
-    """A greedy translation that differs: the sentence, from 1, the first place, from 1, and how far apart the two choices are.
+    """A greedy translation that differs: its sentence and first different token, from 1, and how far apart the choices are.
 
-    ``gap`` is the difference of this package's logits of both choices; nearer to 0 than ``NEAR_TIE`` either may come first.
+    ``gap``: the difference of the run's logits of both choices.
     """
 
     sentence: int
@@ -34,9 +34,9 @@ class Divergence(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Counts of sentences and target tokens, the largest and the mean difference of an output, and greedy divergences.
+    """How far the outputs of both are apart, over ``sentences`` and their target ``tokens``, and where greedy decoding differs.
 
-    ``divergences``: None where nothing is decoded, as with a language model.
+    ``divergences``: None for a language model, of which nothing is decoded.
     """
 
     counterpart: str
@@ -73,10 +73,8 @@ class Comparison(NamedTuple):
         ]
         if self.divergences is not None:
             equal = self.sentences - len(self.divergences)
-            least = f"; at least {self.tolerance.greedy:.0%} together"
-            rows.append(
-                ("greedy, equal", f"{equal:,}", f"and {self.agreeing - equal} that differ at a near tie{least}")
-            )
+            near = f"and {self.agreeing - equal} that differ at a near tie"
+            rows.append(("greedy, equal", f"{equal:,}", f"{near}; together at least {self.tolerance.greedy:.0%}"))
         rows += [(each.name, f"{each.agreeing:,}", f"of {each.total:,}") for each in self.checks]
         for each in (self.divergences or ())[:DIVERGENCES_SHOWN]:
             kind = "near tie" if each.is_near_tie else "different"
@@ -112,7 +110,7 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
 
 
 def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """How far apart outputs are, infinitely where one of them is no number; without those that are never chosen on both sides.
+    """Absolute differences of outputs, infinite where one is not finite; without logits that both sides never choose.
 
     Raises DataError where there are not as many on both sides.
     """

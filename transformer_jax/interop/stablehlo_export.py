@@ -1,8 +1,8 @@
 """Translation as StableHLO programs, which ``jax.export`` writes and any process with jax alone can run.
 
-``start`` encodes sources and makes the cache of a decoder, ``step`` reads a token in every beam, ``search`` is the whole beam
-search. All take the parameters as a dictionary by path; they are in ``parameters.npz``. Shapes are static, but for the rows of
-``encode``.
+``encode`` gives hidden states, ``start`` encodes and makes the cache of a decoder, ``step`` reads a token in every beam,
+``search`` is the whole beam search. All take the parameters of ``parameters.npz`` as a dictionary by path. The number of rows
+is symbolic but for ``search``; lengths are static, since tables of positions have them.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,10 +35,12 @@ Named = dict[str, Array]
 
 
 class Programs:
-    """The functions of a model that are exported, for ``rows`` sentences of at most ``length`` tokens, EOS included."""
+    """The functions of a model that are exported, for sources of at most ``length`` tokens, EOS included.
 
-    def __init__(self, model: OpenedModel, rows: int, length: int) -> None:
-        self.rows, self.length = rows, length
+    ``sources`` is their shape for any number of rows, ``cache`` that of the decoder's cache.
+    """
+
+    def __init__(self, model: OpenedModel, length: int) -> None:
         self.decoding = model.config.decoding
         if self.decoding.diverse_groups > 1:
             raise ConfigError("decoding.diverse_groups: the exported search has one group; set it to 1")
@@ -46,7 +48,9 @@ class Programs:
         source, target = (tokenizer.vocabulary_size for tokenizer in model.tokenizers)
         self._model: Module = build_model(model.config.model, source, target)
         self._tree = model.params
-        self.cache = jax.eval_shape(self._cache, model.named, jnp.zeros((rows, length), jnp.int32))
+        (rows,) = jax_export.symbolic_shape("b")
+        self.sources = jax.ShapeDtypeStruct((rows, length), jnp.int32)
+        self.cache = jax.eval_shape(self._cache, model.named, self.sources)
 
     def encode(self, named: Named, source_ids: Int[Array, "B S"]) -> Array:
         """Hidden states [B, S, D] of sources that end with EOS (2) and are padded with 0."""
@@ -103,17 +107,14 @@ def export(
         raise ConfigError(
             "--format: stablehlo cannot begin every translation with the token of a language; use ctranslate2"
         )
-    programs = Programs(model, batch_size, source_length)
-    sources = jax.ShapeDtypeStruct((batch_size, source_length), jnp.int32)
-    beams = jax.ShapeDtypeStruct((batch_size, programs.decoding.beam_width), jnp.int32)
-    leaves = tuple(jax.tree.leaves(programs.cache))
-    (rows,) = jax_export.symbolic_shape("b")
-    any_rows = jax.ShapeDtypeStruct((rows, source_length), jnp.int32)
+    programs = Programs(model, source_length)
+    sources = programs.sources
+    beams = jax.ShapeDtypeStruct((sources.shape[0], programs.decoding.beam_width), jnp.int32)
     for function, arguments in (
-        (programs.encode, (any_rows,)),
+        (programs.encode, (sources,)),
         (programs.start, (sources,)),
-        (programs.step, (beams, leaves)),
-        (programs.search, (sources,)),
+        (programs.step, (beams, tuple(jax.tree.leaves(programs.cache)))),
+        (programs.search, (jax.ShapeDtypeStruct((batch_size, source_length), jnp.int32),)),
     ):
         (folder / f"{function.__name__}.bin").write_bytes(_serialized(function, model, arguments))
     np.savez(folder / PARAMETERS, **model.named)  # type: ignore[arg-type]  # names are paths

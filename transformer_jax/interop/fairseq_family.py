@@ -1,4 +1,4 @@
-"""Encoder-decoders whose parameters are named as in fairseq, turned into a model of this package."""
+"""An encoder-decoder with the parameter names of fairseq (fairseq, Marian, M2M-100) as a model of this package."""
 
 import re
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, ExperimentConfig, TransformerConfig
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.interop.fairseq_names import fairseq_name, reordered_width
 from transformer_jax.interop.imported_model import ImportedModel
 from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, table_names
-from transformer_jax.interop.public_names import public_name, reordered_width
 from transformer_jax.interop.vocabulary_order import MISSING_LOGIT, VocabularyOrder
 from transformer_jax.training.parameter_names import some_of
 
@@ -88,7 +88,7 @@ def _with_model(config: ExperimentConfig, **settings: object) -> ExperimentConfi
 
 
 def _layers(names: list[str], state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    theirs = {name: public_name(name) for name in names}
+    theirs = {name: fairseq_name(name) for name in names}
     missing = sorted(set(theirs.values()) - set(state))
     if missing:
         raise DataError(f"tensors are missing: {some_of(missing)}")

@@ -1,4 +1,4 @@
-"""Names and layout of parameters in fairseq and in the models of transformers that follow it (Marian, M2M-100, FSMT)."""
+"""Names and layout of parameters in fairseq, and in the models of transformers that follow it (Marian, M2M-100, FSMT)."""
 
 import re
 
@@ -26,7 +26,7 @@ WIDTH_LAST = re.compile(r"(table|attention/(query|key|value)|(wide|gate)_kernel)
 WIDTH_FIRST = re.compile(r"(attention/output|narrow_kernel|narrow_bias|output_bias|norm/(scale|bias))$")
 
 
-def public_name(name: str) -> str:
+def fairseq_name(name: str) -> str:
     """``encoder_layers_0/self_attention/query`` is ``encoder.layers.0.self_attn.q_proj.weight``; for parameters of layers."""
     for pattern, replacement in PARTS:
         name = re.sub(pattern, replacement, name)
@@ -34,7 +34,7 @@ def public_name(name: str) -> str:
 
 
 def halves(d_model: int) -> np.ndarray:
-    """The order that turns sinusoids of sine and cosine by turns into sines followed by cosines: 0, 2, 4 ... 1, 3, 5 ..."""
+    """The order 0, 2, 4 ... 1, 3, 5 ..., which turns interleaved sines and cosines into sines followed by cosines."""
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
