@@ -41,6 +41,14 @@ class Embedding(nn.Module):
         """The two factors of ``logits``."""
         return hidden, self.table
 
+    def rows(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B C D"]:
+        """Rows of the matrix as they are, for ``logits_among``."""
+        return self.lookup(self.table, token_ids)
+
+    def logits_among(self, hidden: Float[Array, "B L D"], rows: Float[Array, "B C D"]) -> Float[Array, "B L C"]:
+        """Hidden states times some rows of the matrix, float32."""
+        return contract("BLD,BCD->BLC", hidden, rows, self.precision.wide)
+
 
 class ZeroPaddingEmbedding(Embedding):
     """An embedding in which padding is zero and stays zero."""
@@ -75,3 +83,11 @@ class BiasedProjection(nn.Module):
         hidden, table = self.embedding.factors(hidden)
         ones = jnp.ones((*hidden.shape[:2], 1), hidden.dtype)
         return jnp.concatenate([hidden, ones], -1), jnp.concatenate([table, self.logits_bias[:, None]], -1)
+
+    def rows(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B C E"]:
+        """Rows of the matrix, each followed by its bias, for ``logits_among``."""
+        return jnp.concatenate([self.embedding.rows(token_ids), self.logits_bias[token_ids][:, :, None]], -1)
+
+    def logits_among(self, hidden: Float[Array, "B L D"], rows: Float[Array, "B C E"]) -> Float[Array, "B L C"]:
+        """Hidden states times some rows of the matrix plus their biases, float32."""
+        return self.embedding.logits_among(hidden, rows[:, :, :-1]) + rows[:, None, :, -1]
