@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
-from transformer_jax.config import ConfigError, DataError, RnnConfig, TransformerConfig
+from transformer_jax.config import ConfigError, DataError, RnnConfig
 from transformer_jax.decoding import beam_search
 from transformer_jax.decoding.shortlist import (
     Shortlist,
@@ -19,6 +19,7 @@ from transformer_jax.decoding.shortlist import (
     save_shortlist,
     step_among,
 )
+from transformer_jax.layers.embedding import BiasedProjection, Embedding
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params
 from transformer_jax.tasks.translation.translator import init_cache
@@ -49,43 +50,43 @@ def test_a_search_among_candidates_is_one_where_nothing_else_is_possible(lookup_
 
     def step(token_ids, cache, output):
         logits, after = lookup_model.step(token_ids, cache)
-        return jnp.take_along_axis(logits, output[:, None, :, 0].astype(int), axis=2), after
+        return jnp.take_along_axis(logits, output[:, :1].astype(int), axis=2), after
 
-    @functools.partial(jax.jit, static_argnames="columns")
-    def among(rows, columns):
-        cache = cache_among(lookup_model.make_cache(tables, 3, 7), rows, rows[:, :, None].astype(jnp.float32))
+    @jax.jit
+    def among(rows):
+        cache = cache_among(lookup_model.make_cache(tables, 3, 7), rows, rows[:, None].astype(jnp.float32))
         return beam_search(step_among(step), cache, **options)
 
-    for columns in (10, 64):
-        found = among(jnp.asarray(as_rows(candidates, 3, columns)), columns)
-        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
-        for ids, own, of_plain in zip(np.asarray(found.ids), candidates, expected.ids, strict=True):
-            np.testing.assert_array_equal(own[ids], of_plain)
+    found = among(jnp.asarray(as_rows(candidates, 3, 64)))
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+    for ids, own, of_plain in zip(np.asarray(found.ids), candidates, expected.ids, strict=True):
+        np.testing.assert_array_equal(own[ids], of_plain)
     assert (np.asarray(expected.lengths) > 1).any()
 
 
-SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
-
-
-@pytest.mark.parametrize(
-    "config",
-    [TransformerConfig(**SIZES), RnnConfig(d_embedding=8, d_hidden=8, d_attention=8)],
-    ids=lambda each: each.kind,
-)
-def test_logits_among_tokens_are_theirs_among_all(config):
-    model = build_model(config, 17, 17)
+def test_logits_among_tokens_are_theirs_among_all():
+    model = build_model(RnnConfig(d_embedding=8, d_hidden=8, d_attention=8), 17, 17)
     candidates, ids = jnp.array([[2, 9, 16], [2, 4, 0]]), jnp.array([[1, 5], [6, 7]])
 
     @jax.jit
     def both_logits(key):
         params = init_params(model, key)
         cache = init_cache(model, 2, params, jnp.array([[5, 6, 2], [7, 2, 0]], jnp.int32), 4)
-        rows = call(model, params, "output_rows", candidates)
+        columns = call(model, params, "output_columns", candidates)
         logits, _ = call(model, params, "decode_step", ids, cache)
-        return logits, call(model, params, "decode_step", ids, cache, rows)[0]
+        return logits, call(model, params, "decode_step", ids, cache, columns)[0]
 
     logits, among = both_logits(jax.random.key(0))
     np.testing.assert_allclose(among, jnp.take_along_axis(logits, candidates[:, None], axis=2), rtol=1e-5, atol=1e-6)
+
+
+def test_biases_are_added_to_the_logits_of_their_tokens():
+    projection = BiasedProjection(Embedding(5, 3))
+    hidden, ids = jnp.array([[[1.0, 2.0, -1.0]]]), jnp.array([[4, 2]])
+    params = projection.init(jax.random.key(0), hidden, method="logits")["params"] | {"logits_bias": jnp.arange(5.0)}
+    every = call(projection, params, "logits", hidden)
+    among = call(projection, params, "logits_among", hidden, call(projection, params, "columns", ids))
+    np.testing.assert_allclose(among, every[:, :, np.array([4, 2])], rtol=1e-5)
 
 
 def test_a_file_serves_its_tokenizers_alone_and_damage_is_named(tmp_path):

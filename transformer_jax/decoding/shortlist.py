@@ -20,8 +20,8 @@ from transformer_jax.sequence_types import DecodeCache
 
 FIRST_COLUMNS = PAD_ID, BOS_ID, EOS_ID
 
-StepAmong = Callable[[Int[Array, "B W"], DecodeCache, Float[Array, "B C E"]], tuple[Float[Array, "B W C"], DecodeCache]]
-"""A step whose logits are those of some tokens, given by their rows of the output matrix."""
+StepAmong = Callable[[Int[Array, "B W"], DecodeCache, Float[Array, "B E C"]], tuple[Float[Array, "B W C"], DecodeCache]]
+"""A step whose logits are those of some tokens, given by their output columns."""
 
 
 class Shortlist(NamedTuple):
@@ -86,8 +86,8 @@ def as_rows(candidates: Sequence[np.ndarray], num_rows: int, columns: int) -> np
     return rows
 
 
-def cache_among(cache: DecodeCache, candidates: Int[Array, "B C"], output: Float[Array, "B C E"]) -> DecodeCache:
-    """The cache for ``step_among``: the candidates of each sentence and their rows of the output matrix."""
+def cache_among(cache: DecodeCache, candidates: Int[Array, "B C"], output: Float[Array, "B E C"]) -> DecodeCache:
+    """The cache for ``step_among``: the candidates of each sentence and their output columns."""
     return cache._replace(per_sentence=(cache.per_sentence, candidates, output))
 
 

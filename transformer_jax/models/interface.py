@@ -44,11 +44,11 @@ class SequenceModel(Protocol):
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits of the next token after ``token_ids``, and the state after them; starts from ``BOS_ID``."""
 
-    # With a shortlist ``decode_step`` takes rows of the output matrix and gives logits [B, W, C] of their tokens alone. An
-    # ensemble, which has no one such matrix, lacks this.
+    # With a shortlist ``decode_step`` takes output columns and gives logits [B, W, C] of their tokens alone. An ensemble, which
+    # has no one projection, lacks this.
 
-    def output_rows(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B C E"]:
-        """The rows of the output matrix of these tokens."""
+    def output_columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B E C"]:
+        """What the projection to logits has for these tokens."""
 
 
 def call(model: Module, params: PyTree, method: str, *arguments: Any, **options: Any) -> Any:

@@ -185,14 +185,14 @@ class RnnSeq2Seq(nn.Module):
         prepared, state = self._begin(memory, beams=beam_width)
         return DecodeCache(RnnPerBeam(state, jnp.zeros((), jnp.int32)), prepared)
 
-    def output_rows(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B C E"]:
-        """The rows of the output matrix of these tokens."""
-        return self.projection.rows(token_ids)
+    def output_columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B E C"]:
+        """What the projection to logits has for these tokens."""
+        return self.projection.columns(token_ids)
 
     def decode_step(
-        self, token_ids: Int[Array, "B W"], cache: DecodeCache, rows: Float[Array, "B C E"] | None = None
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache, columns: Float[Array, "B E C"] | None = None
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits after one more token in each beam, of all tokens or of those whose ``output_rows`` are given."""
+        """Logits after one more token in each beam, of all tokens or of those whose ``output_columns`` are given."""
         beams: RnnPerBeam = cache.per_beam
         positions = jnp.full(token_ids.shape, beams.length)
         places = Places(self.target_embedding.embed(token_ids), positions)
@@ -200,7 +200,7 @@ class RnnSeq2Seq(nn.Module):
         state, left = self.decoder.advance(self.decoder.read(places), positions, beams.state, prepared, train=False)
         written = self.decoder.write(places, left, prepared, train=False)
         hidden = written.output
-        logits = self.projection.logits(hidden) if rows is None else self.projection.logits_among(hidden, rows)
+        logits = self.projection.logits(hidden) if columns is None else self.projection.logits_among(hidden, columns)
         return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:

@@ -60,7 +60,7 @@ def functions_among(model: Module, init_cache: InitCache) -> tuple[InitCache, St
 
     def init_among(params: PyTree, inputs: tuple[Array, Int[Array, "B C"]], room: int) -> DecodeCache:
         source_ids, candidates = inputs
-        output = call(model, params, "output_rows", candidates)
+        output = call(model, params, "output_columns", candidates)
         return cache_among(init_cache(params, source_ids, room), candidates, output)
 
     return init_among, lambda params: step_among(partial(call, model, params, "decode_step"))
