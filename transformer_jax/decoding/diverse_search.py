@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float, Int
-from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.beam_search import (
     Alive,
     BeamState,
@@ -22,7 +21,7 @@ from transformer_jax.decoding.beam_search import (
     where_sentences,
 )
 from transformer_jax.decoding.continuations import normalizers_of
-from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
+from transformer_jax.decoding.search_kind import SearchKind
 from transformer_jax.sequence_types import DecodeCache
 
 
@@ -122,14 +121,6 @@ def best_of_groups(state: DiverseState, rules: DiverseRules) -> Hypotheses:
 
 
 DIVERSE_SEARCH = SearchKind(start_diverse_search, search_next_of_groups, best_of_groups)
-
-
-def search_by(config: DecodingConfig, num_results: int) -> tuple[SearchKind, Rules | DiverseRules]:
-    """Beam search as the settings ask for it, diverse or not, and its rules."""
-    rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
-    if config.diverse_groups == 1:
-        return BEAM_SEARCH, rules
-    return DIVERSE_SEARCH, DiverseRules(rules, config.diverse_groups, config.diversity)
 
 
 def advance_groups(state: DiverseState, logits: Float[Array, "B W V"], rules: DiverseRules) -> DiverseState:

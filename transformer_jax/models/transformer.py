@@ -101,10 +101,14 @@ class Transformer(nn.Module):
         per_beam = PerBeam(jnp.zeros((rows, beam_width, count), bool), jnp.zeros((), jnp.int32))
         return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments), slots)
 
+    def output_columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B E C"]:
+        """What the projection to logits has for these tokens."""
+        return self.projection.columns(token_ids)
+
     def decode_step(
-        self, token_ids: Int[Array, "B W"], cache: DecodeCache
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache, columns: Float[Array, "B E C"] | None = None
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits after one more token in each beam."""
+        """Logits after one more token in each beam, of all tokens or of those whose ``output_columns`` are given."""
         beams, sentences = cache.per_beam, cache.per_sentence
         beam_width = token_ids.shape[1]
         max_length, first = beams.visible.shape[2] // beam_width, beams.length * beam_width
@@ -118,7 +122,8 @@ class Transformer(nn.Module):
         for layer, own, source in zip(self.decoder_layers, cache.slots, sentences.cross_attention, strict=True):
             hidden, own = layer.step(hidden, own, first, source, visible, cross_mask)
             slots.append(own)
-        logits = self.projection.logits(self.decoder_norm(hidden))
+        hidden = self.decoder_norm(hidden)
+        logits = self.projection.logits(hidden) if columns is None else self.projection.logits_among(hidden, columns)
         return logits, DecodeCache(PerBeam(visible, beams.length + 1), sentences, tuple(slots))
 
     def _embed(

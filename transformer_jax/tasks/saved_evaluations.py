@@ -59,9 +59,14 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
     The settings of decoding in which ``used`` differs from those of the run, ``trained``, are part of it.
     """
     changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith("decoding.")]
-    changed = "".join(f"-{key.removeprefix('decoding.')}={value}" for key, value in changes)
+    changed = "".join(f"-{key.removeprefix('decoding.')}={_short(str(value))}" for key, value in changes)
     average = "" if averaged == 1 else f"-average{averaged}"
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"
+
+
+def _short(value: str) -> str:
+    """The value of a setting in a name: of a path the last part and a digest of the whole."""
+    return f"{Path(value).name}~{digest([value])[:8]}" if "/" in value else value
 
 
 def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:

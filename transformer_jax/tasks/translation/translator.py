@@ -14,14 +14,15 @@ from transformer_jax.config.widths import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses
-from transformer_jax.decoding.diverse_search import search_by
 from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.attention_choice import device_of
+from transformer_jax.tasks.translation.lexical_shortlist import search_among, shortlist_for
+from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, rows_in_place, whole_over_fsdp
+from transformer_jax.training.sharding import put_rows, row_groups, whole_over_fsdp
 
 # More rows are no faster on a CPU, and wait longer for the last of them: one number of rows needs the fewest programs.
 MOST_ROWS = {"cpu": FEWEST_ROWS}
@@ -43,12 +44,16 @@ class Translator:
     def __init__(
         self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh, longest: int | None = None
     ) -> None:
-        """``longest``: the most positions of a sequence that the model has; None: as many as asked for."""
+        """``longest``: the most positions of a sequence that the model has; None: as many as asked for.
+
+        Raises as ``load_shortlist`` does where the settings name one.
+        """
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
         self._model = model
         self._longest = longest
+        self._shortlist = shortlist_for(config, tokenizers)
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(
@@ -84,8 +89,13 @@ class Translator:
         """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
         params = whole_over_fsdp(params, self._mesh)
-        batches = self.batches(sources, self.prefix_ids(prefix))
-        for found, hypotheses in self._search_for(num_results).search(params, batches):
+        search, prefix_ids = self._search_for(num_results), self.prefix_ids(prefix)
+        batches = self.batches(sources, prefix_ids)
+        searched = search.search(params, batches)
+        if self._shortlist is not None:
+            candidates = [self._shortlist.candidates(source, prefix_ids) for source in sources]
+            searched = search_among(search, params, batches, candidates, partial(put_rows, mesh=self._mesh))
+        for found, hypotheses in searched:
             for place, index in enumerate(found):
                 results[index] = self._texts(hypotheses, place)
         return results
@@ -122,16 +132,8 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            kind, rules = search_by(self._config, num_results)
-            self._searches[num_results] = SegmentedSearch(
-                partial(init_cache, self._model, self._config.beam_width),
-                lambda params: partial(call, self._model, params, "decode_step"),
-                rules,
-                kind=kind,
-                row_multiple=row_groups(self._mesh),
-                place=rows_in_place(self._mesh),
-                whole=everywhere(self._mesh),
-            )
+            init = partial(init_cache, self._model, self._config.beam_width)
+            self._searches[num_results] = search_for(self._model, self._config, self._mesh, num_results, init)
         return self._searches[num_results]
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:

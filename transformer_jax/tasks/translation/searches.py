@@ -1,0 +1,49 @@
+"""The search that the settings ask for: plain or diverse, in the whole vocabulary or among candidates."""
+
+from functools import partial
+
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.beam_search import Rules, StepFunction
+from transformer_jax.decoding.diverse_search import DIVERSE_SEARCH, DiverseRules
+from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
+from transformer_jax.decoding.segmented_search import InitCache, SegmentedSearch, Step
+from transformer_jax.models.interface import Module, call
+from transformer_jax.tasks.translation.lexical_shortlist import functions_among
+from transformer_jax.training.sharding import everywhere, row_groups, rows_in_place
+
+
+def search_for(
+    model: Module, config: DecodingConfig, mesh: Mesh, num_results: int, init_cache: InitCache
+) -> SegmentedSearch:
+    """A search for so many results; ``init_cache`` is that of the model, from source ids.
+
+    With a shortlist it is for ``search_among``.
+    """
+    kind, rules = kind_by(config, num_results)
+    step: Step = partial(_step, model)
+    if config.shortlist:
+        init_cache, step = functions_among(model, init_cache)
+    return SegmentedSearch(
+        init_cache,
+        step,
+        rules,
+        kind=kind,
+        row_multiple=row_groups(mesh),
+        place=rows_in_place(mesh),
+        whole=everywhere(mesh),
+    )
+
+
+def _step(model: Module, params: PyTree) -> StepFunction:
+    return partial(call, model, params, "decode_step")
+
+
+def kind_by(config: DecodingConfig, num_results: int) -> tuple[SearchKind, Rules | DiverseRules]:
+    """Plain or diverse beam search, and its rules."""
+    rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
+    if config.diverse_groups == 1:
+        return BEAM_SEARCH, rules
+    return DIVERSE_SEARCH, DiverseRules(rules, config.diverse_groups, config.diversity)
