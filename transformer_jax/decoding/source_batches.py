@@ -35,8 +35,8 @@ def source_batches(
     The rows are a power of two times ``row_multiple``, the number of devices that share them; a device has at most
     ``most_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths are
     rounded up in growing steps, of up to four times what is needed where less than ``FEWEST_BATCHES`` are left, free rows are
-    filled with shorter sentences, and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has when
-    sentences leave it.
+    filled with shorter sentences, and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has
+    when sentences leave it.
 
     For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
     ``[5, 2, 0, ...]``.
