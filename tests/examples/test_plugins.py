@@ -1,7 +1,9 @@
 """The examples of docs/extending.md: what they add works like what the package has."""
 
+import ast
 import json
 import re
+import shlex
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from jitted_model import JittedModel
 
 import transformer_jax
 from transformer_jax.__main__ import main
+from transformer_jax.commands.flag_parsing import parse_flags, resolve_config
+from transformer_jax.commands.registry import load_command
 from transformer_jax.config import (
     ConfigError,
     DataConfig,
@@ -173,6 +177,37 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
         load_run_config(tmp_path)
 
 
+def test_settings_of_a_task_are_explained_and_read(tmp_path):
+    (tmp_path / "ranking.py").write_text(RANKING)
+    load_plugin(str(tmp_path / "ranking.py"))
+    assert from_dict({"task": "ranking", "decoding": {"candidates": 3}}).decoding.candidates == 3
+    assert explained("decoding.candidates").text().split("\n") == [
+        "decoding.candidates  (int)",
+        "  Translations to rank.",
+        "  default: 5",
+        "  read by: ranking",
+    ]
+    with pytest.raises(ConfigError, match=r"decoding\.candidates: not a setting of task=translation"):
+        from_dict({"decoding": {"candidates": 3}})
+
+
+RANKING = """
+from dataclasses import dataclass, field
+import transformer_jax
+from transformer_jax.config import DecodingConfig
+from transformer_jax.config.tasks import TASKS
+from transformer_jax.tasks import registry
+
+@dataclass(frozen=True)
+class RankingConfig(DecodingConfig):
+    candidates: int = field(default=5, metadata={"meaning": "Translations to rank."})
+
+@transformer_jax.register("task", "ranking")
+def ranking():
+    return registry.NewTask(TASKS["translation"]._replace(decoding=RankingConfig), registry.TASKS["translation"])
+"""
+
+
 @pytest.mark.slow
 def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
     run, plugin = str(tmp_path / "run"), f"--plugin={ROOT / 'examples' / 'classification.py'}"
@@ -208,6 +243,13 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
     assert main(command) == 0
     assert "model.attention          = cosine" in capsys.readouterr().out
     assert set(registered("attention")) == {"cosine", "shaw", "alibi", "rotary"}
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_command_that_an_example_gives_states_possible_settings(file):
+    words = shlex.split(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).partition("transformer-jax ")[2])
+    assert words[:2] == ["train", f"--plugin=examples/{file.name}"]
+    resolve_config(parse_flags(load_command("train").define_flags, words[2:]))
 
 
 def test_the_page_shows_the_examples_whole():
