@@ -13,4 +13,4 @@ ENTRYPOINT ["transformer-jax"]
 CMD ["quickstart"]
 
 FROM cpu AS cuda
-RUN python -m pip install --no-cache-dir "jax[cuda13]"
+RUN python -m pip install --no-cache-dir --constraint /opt/transformer_jax/requirements/py312.txt "jax[cuda13]"

@@ -47,8 +47,9 @@ types: setup
 check: lint types test-all
 
 docs: setup
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5'
-	$(BIN)/python -m mkdocs build --strict
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7'
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
+	@cp build/site/README.html build/site/index.html
 
 setup: $(STAMP)
 

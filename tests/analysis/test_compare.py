@@ -164,4 +164,5 @@ def test_identical_translations_are_called_so(make_run, save_translations, tmp_p
     assert compare([run / "evaluation-test-7.txt" for run in runs], tmp_path / "out") == 0
     printed = capsys.readouterr().out
     assert "The translations are identical." in printed
+    assert "is better" not in printed
     assert "chance" not in printed

@@ -34,8 +34,8 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes.update(attrs)
-        self._is_in_cell = tag in ("td", "th")
-        if self._is_in_cell:
+        self._is_in_cell = tag in ("td", "th") or (tag == "wbr" and self._is_in_cell)
+        if tag in ("td", "th"):
             self.cells.append("")
 
     def handle_endtag(self, tag: str) -> None:
@@ -105,3 +105,11 @@ def test_settings_stand_where_there_is_room():
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1+cmd", "@SUM(A1)", "\t=1"])
 def test_text_in_csv_is_no_formula(text):
     assert list(csv.reader(io.StringIO(to_csv(["a"], [[text], [-1.5]]), newline=""))) == [["a"], [f"'{text}"], ["-1.5"]]
+
+
+def test_long_names_break_between_their_words_and_numbers_do_not():
+    table = Table(("run", "beam_width=1.txt"), (("a.b", "0.5"), ("1.5", "c.d")), of_text=frozenset({0}))
+    html = to_html(Document("t", (Section("s", (table,)),)))
+    assert "beam_<wbr>width=<wbr>1.txt" in html
+    assert "a.<wbr>b" in html
+    assert all(f">{cell}<" in html for cell in ("0.5", "1.5", "c.d"))

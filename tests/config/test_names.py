@@ -3,6 +3,8 @@ from transformer_jax.config.names import natural_order, nearest
 
 def test_the_nearest_name_is_found_if_one_is_near():
     assert nearest("trian", ["train", "translate"]) == "train"
+    assert nearest("val", ["train", "validation"]) == "validation"
+    assert nearest("tr", ["train", "translate"]) is None
     assert nearest("xyz", ["train", "translate"]) is None
     assert nearest("trian", (name for name in ())) is None
 

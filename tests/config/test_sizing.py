@@ -3,7 +3,19 @@
 import pytest
 
 from transformer_jax.config import ConfigError, resolve
-from transformer_jax.config.sizing import FEWEST_EPOCHS, MOST_EPOCHS, SIZES, Corpus, plan_of, seconds_of
+from transformer_jax.config.sizing import (
+    EFFICIENCY,
+    FEWEST_EPOCHS,
+    FEWEST_VALIDATIONS,
+    FIRST_VALIDATION,
+    MOST_EPOCHS,
+    MOST_VALIDATIONS,
+    SIZES,
+    VALIDATION,
+    Corpus,
+    plan_of,
+    seconds_of,
+)
 
 FLOPS = 2e11
 
@@ -35,6 +47,20 @@ def test_every_plan_is_a_run():
         overrides = [(key, str(value)) for key, value in plan.settings().items()]
         config = resolve("text", [("data.train", "a.en,a.de"), *overrides])
         assert config.training.num_updates == plan.updates >= 20
+
+
+def test_validations_take_a_twentieth_of_the_time_and_the_last_one_ends_the_run():
+    for pairs, seconds in ((10_000, 90), (29_000, 200), (29_000, 600), (29_000, 3600), (300_000, 10**5)):
+        plan = plan_of(Corpus(pairs, 12), seconds, FLOPS)
+        settings = plan.settings()
+        updates, every = settings["training.num_updates"], settings["training.evaluate_every"]
+        number = updates // every + (updates % every > 0)
+        assert number <= plan.validations
+        assert updates % every == 0 or updates % every > every / 2
+        spent = FIRST_VALIDATION + plan.validations * VALIDATION * plan.size.parameters
+        assert plan.validations == FEWEST_VALIDATIONS or spent <= 0.05 * plan.seconds * EFFICIENCY * FLOPS
+    assert plan.validations == MOST_VALIDATIONS
+    assert plan_of(Corpus(10_000, 12), 75, FLOPS).validations == FEWEST_VALIDATIONS
 
 
 def test_a_budget_is_a_number_with_a_unit():

@@ -136,6 +136,8 @@ def test_missing_folder_split_and_language_say_what_there_is(tmp_path):
     write(tmp_path / "val.en.gz", "a\n")
     with pytest.raises(DataError, match="no split 'valid'.*splits found: train, val; did you mean 'val'"):
         TextCorpus(str(tmp_path), "en", "de").pairs("valid")
+    with pytest.raises(DataError, match=r"no split 'validation'.*set --config\.data\.validation_split=val$"):
+        TextCorpus(str(tmp_path), "en", "de").pairs("validation")
     with pytest.raises(DataError, match=r"no file train\.dk \(or \.gz\); languages found: de, en"):
         TextCorpus(str(tmp_path), "en", "dk").pairs("train")
     write(tmp_path / "train.deu", "A\n")

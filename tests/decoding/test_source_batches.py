@@ -43,6 +43,18 @@ def test_one_sentence_is_one_row():
     assert list(source_batches([], batch_tokens=4096)) == []
 
 
+def test_a_few_short_sentences_keep_the_width_of_the_longer_ones_before_them():
+    mixed = [[9] * 40] * 8 + [[9] * 10] * 16
+    shapes = [batch.ids.shape for batch in source_batches(mixed, batch_tokens=4096, most_rows=8)]
+    assert shapes == [(8, 64)] * 3
+    # Many are worth a program of their own, and so are those of less than a quarter.
+    shapes = [batch.ids.shape for batch in source_batches(mixed + [[9] * 10] * 16, batch_tokens=4096, most_rows=8)]
+    assert shapes == [(8, 64)] + [(8, 16)] * 4
+    longer = [[9] * 100] * 8 + [[9] * 10] * 16
+    shapes = [batch.ids.shape for batch in source_batches(longer, batch_tokens=4096, most_rows=8)]
+    assert shapes == [(8, 128)] + [(8, 16)] * 2
+
+
 def test_widths_hold_their_sentences():
     assert all(length <= padded_width(length) <= max(length * 2, 16) for length in range(500))
     assert sorted({padded_width(length) for length in range(130)}) == [16, 32, 64, 96, 128, 192]

@@ -1,5 +1,9 @@
 """The examples of docs/extending.md: what they add works like what the package has."""
 
+import ast
+import json
+import re
+import shlex
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +13,10 @@ import numpy as np
 import pytest
 from jitted_model import JittedModel
 
+import transformer_jax
 from transformer_jax.__main__ import main
+from transformer_jax.commands.flag_parsing import parse_flags, resolve_config
+from transformer_jax.commands.registry import load_command
 from transformer_jax.config import (
     ConfigError,
     DataConfig,
@@ -19,15 +26,20 @@ from transformer_jax.config import (
     RnnConfig,
     TransformerConfig,
     from_dict,
+    from_json,
     hyperparameters_of,
+    load_run_config,
+    to_json,
 )
+from transformer_jax.config import plugins as plugins_module
 from transformer_jax.config.explain import explained
-from transformer_jax.config.plugins import load_plugin, register, registered
+from transformer_jax.config.plugins import EXTENSIONS, load_plugin, register, registered
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
 from transformer_jax.runs.trackers import open_trackers
-from transformer_jax.sequence_types import Tokens
+from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.tasks.registry import build_task, new_tokenizers
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
@@ -40,8 +52,12 @@ TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32
 
 @pytest.fixture(scope="module", autouse=True)
 def plugins():
+    before = {kind: registered(kind) for kind in EXTENSIONS}
     for file in EXAMPLES:
         load_plugin(str(file))
+    yield
+    for kind, own in before.items():
+        plugins_module._REGISTERED[kind] = own
 
 
 @pytest.mark.parametrize("name", ["cosine", "shaw", "alibi", "rotary"])
@@ -123,6 +139,92 @@ def test_an_optimizer():
     np.testing.assert_allclose(updates, [-0.5, 0.5])
 
 
+LABELED = {
+    "task": "classification",
+    "data": {"generated_pairs": 40},
+    "tokenizer": {"kind": "word", "joint": False},
+    "model": {**SMALL, "tying": "none"},
+}
+
+
+def test_a_task_learns_and_counts_only_labels(tmp_path):
+    values = LABELED | {"data": {**LABELED["data"], "cache_directory": str(tmp_path)}}
+    config, mesh = from_dict(values), make_mesh(MeshConfig(data=2), jax.devices()[:2])
+    task = build_task(config, new_tokenizers(config), mesh)
+    batch = Batch(SOURCE, TARGET)
+    params = jax.jit(task.init_params)(jax.random.key(0))
+    loss = jax.jit(lambda params, batch: task.objective.unsmoothed_loss(params, batch).loss)
+    others = Tokens.from_ids(np.array([[5, 9, 2, 0, 0], [8, 4, 4, 4, 2]], np.int32))
+    assert float(loss(params, batch)) == float(loss(params, Batch(SOURCE, others))), "only the first word is the label"
+    gradient = jax.jit(jax.grad(lambda params: loss(params, batch)))(params)
+    better = jax.tree.map(lambda value, slope: value - 0.1 * slope, params, gradient)
+    assert float(loss(better, batch)) < float(loss(params, batch)) - 0.01
+    found = task.evaluate(params, "validation", limit=8)
+    assert found.num_examples == 8
+    assert found.metrics["accuracy"] * 8 == round(found.metrics["accuracy"] * 8)
+
+
+def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
+    config = from_dict(LABELED)
+    assert (config.selection.key, config.selection.direction) == ("validation/accuracy", "maximize")
+    assert from_json(to_json(config)) == config
+    with pytest.raises(ConfigError, match=r"tokenizer\.kind: labels are words"):
+        from_dict(LABELED | {"tokenizer": {"kind": "bpe", "joint": False}})
+    with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not transformer"):
+        from_dict(LABELED | {"model": {"kind": "rnn"}})
+    (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
+    with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification; .* --plugin=FILE\.py; run\.json"):
+        load_run_config(tmp_path)
+    with pytest.raises(ConfigError, match=r'may add it: transformer_jax\.load_plugin\("FILE\.py"\); run\.json'):
+        transformer_jax.load(tmp_path)
+
+
+def test_settings_of_a_task_are_explained_and_read(tmp_path):
+    (tmp_path / "ranking.py").write_text(RANKING)
+    load_plugin(str(tmp_path / "ranking.py"))
+    assert from_dict({"task": "ranking", "decoding": {"candidates": 3}}).decoding.candidates == 3
+    assert explained("decoding.candidates").text().split("\n") == [
+        "decoding.candidates  (int)",
+        "  Translations to rank.",
+        "  default: 5",
+        "  read by: ranking",
+    ]
+    with pytest.raises(ConfigError, match=r"decoding\.candidates: not a setting of task=translation"):
+        from_dict({"decoding": {"candidates": 3}})
+
+
+RANKING = """
+from dataclasses import dataclass, field
+import transformer_jax
+from transformer_jax.config import DecodingConfig
+from transformer_jax.config.tasks import TASKS
+from transformer_jax.tasks import registry
+
+@dataclass(frozen=True)
+class RankingConfig(DecodingConfig):
+    candidates: int = field(default=5, metadata={"meaning": "Translations to rank."})
+
+@transformer_jax.register("task", "ranking")
+def ranking():
+    return registry.NewTask(TASKS["translation"]._replace(decoding=RankingConfig), registry.TASKS["translation"])
+"""
+
+
+@pytest.mark.slow
+def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
+    run, plugin = str(tmp_path / "run"), f"--plugin={ROOT / 'examples' / 'classification.py'}"
+    settings = {"task": "classification", "tokenizer.kind": "word", "tokenizer.joint": False, "model.tying": "none"}
+    settings |= {"data.generated_pairs": 400, "training.num_updates": 8, "training.evaluate_every": 4, "mesh.data": 8}
+    settings |= {"optimizer.warmup_updates": 2}
+    flags = [f"--config.{key}={value}" for key, value in settings.items()]
+    assert main(["train", plugin, "--config=quickstart", run, *flags]) == 0
+    assert main(["evaluate", plugin, run]) == 0
+    assert main(["report", plugin, run, f"--output={tmp_path / 'report'}"]) == 0
+    assert re.search(r"accuracy +0\.\d{4}", capsys.readouterr().out)
+    assert transformer_jax.load(run).evaluate("validation", limit=8).num_examples == 8
+    assert json.loads((tmp_path / "run" / "run.json").read_text())[0]["plugins"][-1].endswith("classification.py")
+
+
 def test_a_tracker(tmp_path):
     config = from_dict({"training": {"trackers": "jsonl,csv"}})
     (tracker,) = open_trackers(tmp_path, config, 0)
@@ -143,6 +245,13 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
     assert main(command) == 0
     assert "model.attention          = cosine" in capsys.readouterr().out
     assert set(registered("attention")) == {"cosine", "shaw", "alibi", "rotary"}
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_command_that_an_example_gives_states_possible_settings(file):
+    words = shlex.split(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).partition("transformer-jax ")[2])
+    assert words[:2] == ["train", f"--plugin=examples/{file.name}"]
+    resolve_config(parse_flags(load_command("train").define_flags, words[2:]))
 
 
 def test_the_page_shows_the_examples_whole():

@@ -103,6 +103,17 @@ def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
         jsonschema.validate(task["resources"], schemas.get_resources_schema())
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_train_job_fits_the_models_of_kubeflow_where_they_are_installed():
+    models = pytest.importorskip("kubeflow_trainer_api.models")
+    manifest = yaml.safe_load(train_job_manifest(TrainJobSettings(**JOB), training()))
+    # A field that the API does not know is dropped, as an API server prunes it.
+    assert models.TrainerV1alpha1TrainJob.from_dict(manifest).to_dict() == manifest
+    unknown = {**manifest, "spec": {**manifest["spec"], "podTemplate": {}}}
+    assert models.TrainerV1alpha1TrainJob.from_dict(unknown).to_dict() != unknown
+
+
 def test_its_shell_says_who_is_who():
     task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
     script = task["run"].replace("transformer-jax", "echo $JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID")

@@ -23,5 +23,5 @@ def test_search_stays_within_the_positions_of_the_model_and_rows_stay_few(tmp_pa
         assert batch.inputs.shape == (32, 64) and batch.names.tolist() == list(range(32))
         # EOS is counted on neither side.
         assert (batch.most, batch.limits[0], batch.limits[1]) == (most, min(41 + 4, most), 2 + 4)
-        assert [each.inputs.shape for each in others] == [(32, 16), (32, 16), (8, 16)]
+        assert [each.inputs.shape for each in others] == [(32, 64), (32, 64), (8, 64)]
         assert np.concatenate([each.names for each in others]).tolist() == [*range(32, 100), *4 * [-1]]

@@ -22,7 +22,7 @@ def comparison_report(comparison: Comparison, examples: int) -> Document:
     settings = differing_settings([side.trained for side in sides])
     sections = (
         scores_section(comparison),
-        *(examples_section(comparison, examples, sign) for sign in (1, -1)),
+        *examples_sections(comparison, examples),
         Section("Settings that differ", (settings_table(names, settings) if settings else "None.",)),
         Section("Translations", (Table(("run", "made by"), described, of_text=frozenset({0, 1})),)),
     )
@@ -30,21 +30,32 @@ def comparison_report(comparison: Comparison, examples: int) -> Document:
 
 
 def scores_section(comparison: Comparison) -> Section:
-    """The table of both metrics, with the verdict."""
+    """The table of both metrics, their signatures, the verdict."""
     rows = []
     for each in comparison.scores:
         estimates = _written(each.first), _written(each.second), _written(each.difference, "+")
-        rows.append((each.metric, *estimates, f"{each.p_value:.3f}", each.signature))
-    headings = ("", *comparison.names, "difference", "p", "signature")
-    table = Table(headings, tuple(rows), of_text=frozenset({0, 5}))
-    are_identical = all(sentence.first == sentence.second for sentence in comparison.sentences)
+        rows.append((each.metric, *estimates, f"{each.p_value:.3f}"))
+    headings = ("", *comparison.names, "difference", "p")
+    table = Table(headings, tuple(rows), of_text=frozenset({0}))
+    signatures = "; ".join(f"{each.metric} {each.signature}" for each in comparison.scores)
     verdicts = " ".join(_verdict(comparison.names, each) for each in comparison.scores)
-    if are_identical:
-        return Section("Scores", (table, "The translations are identical."))
-    return Section("Scores", (table, verdicts, MEANING))
+    if _are_identical(comparison):
+        return Section("Scores", (table, signatures, "The translations are identical."))
+    return Section("Scores", (table, signatures, verdicts, MEANING))
 
 
-def examples_section(comparison: Comparison, count: int, sign: int) -> Section:
+def examples_sections(comparison: Comparison, count: int) -> tuple[Section, ...]:
+    """The sentences most in favor of the second, and of the first; nothing where all translations are the same."""
+    if _are_identical(comparison):
+        return ()
+    return tuple(_examples_section(comparison, count, sign) for sign in (1, -1))
+
+
+def _are_identical(comparison: Comparison) -> bool:
+    return all(sentence.first == sentence.second for sentence in comparison.sentences)
+
+
+def _examples_section(comparison: Comparison, count: int, sign: int) -> Section:
     """The sentences most in favor of the second (``sign`` 1) or the first (-1)."""
     name = comparison.names[sign > 0]
     favorable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)

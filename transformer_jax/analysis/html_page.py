@@ -1,6 +1,7 @@
 """A report as one HTML file that needs nothing else: pictures inside, no script, nothing from the network."""
 
 import base64
+import re
 from html import escape
 from pathlib import Path
 
@@ -30,7 +31,6 @@ img { max-width: 100%; height: auto; }
   table { font-size: .72rem; }
   th, td { padding: .25rem .3rem; white-space: normal; }
   td.text { min-width: 4rem; }
-  th { overflow-wrap: anywhere; }
 }
 """
 
@@ -60,10 +60,16 @@ def _block(block: str | Table | Picture) -> str:
 
 def _row(table: Table, cells: tuple[str, ...], tag: str) -> str:
     kinds = [' class="text"' if table.is_text(column) else "" for column in range(len(cells))]
-    written = [
-        _link(cell) if tag == "td" and number in table.linked else escape(cell) for number, cell in enumerate(cells)
-    ]
+    written = [_cell(table, cell, number, tag) for number, cell in enumerate(cells)]
     return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in zip(kinds, written, strict=True))}</tr>"
+
+
+def _cell(table: Table, cell: str, number: int, tag: str) -> str:
+    """Escaped; names such as ``beam_width=1.txt``, above and at the left, may be broken between their words."""
+    if tag == "td" and number in table.linked:
+        return _link(cell)
+    is_name = tag == "th" or number == 0
+    return re.sub(r"(?<=[^\W\d])([_=./])(?=\w)", r"\1<wbr>", escape(cell)) if is_name else escape(cell)
 
 
 def _link(cell: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from transformer_jax.checkpoints.format import is_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.runtime.atomic_files import remove_partial, require_local, write_whole
 from transformer_jax.runtime.lease import leased
 
@@ -155,6 +156,7 @@ class RunDirectory:
             {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "command": sys.argv,
+                "plugins": loaded_plugins(),
                 "git_commit": _git_commit(),
                 "host": platform.node(),
                 "python": platform.python_version(),

@@ -57,7 +57,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.analysis.comparison import compare_sides
     from transformer_jax.analysis.comparison_report import (
         comparison_report,
-        examples_section,
+        examples_sections,
         scores_csv,
         scores_section,
         sentences_csv,
@@ -78,8 +78,8 @@ def run(values: flags.FlagValues) -> int:
     comparison = compare_sides((names[0], names[1]), sides, values.resamples, values.seed)
     tables = {"compare.csv": scores_csv(comparison), "compare-sentences.csv": sentences_csv(comparison)}
     written = write_report(output, "compare", comparison_report(comparison, values.examples), tables)
-    for sign in (1, -1) if values.examples else ():
-        print(section_text(examples_section(comparison, values.examples, sign)) + "\n")
+    for section in examples_sections(comparison, values.examples) if values.examples else ():
+        print(section_text(section) + "\n")
     print(section_text(scores_section(comparison)))
     print("\n" + "\n".join(f"  {path}" for path in written))
     return 0

@@ -2,7 +2,7 @@
 
 import re
 
-from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.errors import ConfigError, PluginNeeded
 from transformer_jax.config.plugins import is_registered, registered
 
 # Counts are 32-bit integers on the device; beyond the others no memory suffices.
@@ -20,9 +20,10 @@ def require_choice(key: str, value: str, choices: tuple[str, ...], kind: str = "
     """Raises ConfigError unless ``value`` is one of ``choices``, or a plugin has registered it as one of this ``kind``."""
     if value in choices or (kind and is_registered(kind, value)):
         return
-    names = (*choices, *registered(kind)) if kind else choices
-    plugin = "; a plugin may add it: --plugin=FILE.py" if kind else ""
-    raise ConfigError(f"{key}: {value!r} is not one of {', '.join(names)}{plugin}")
+    problem = f"{key}: {value!r} is not one of {', '.join((*choices, *(registered(kind) if kind else ())))}"
+    if kind:
+        raise PluginNeeded(f"{problem}; a plugin may add it: --plugin=FILE.py")
+    raise ConfigError(problem)
 
 
 def require_positive(block: str, settings: object, *names: str) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from transformer_jax.config.checks import require_choice
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.keys import Block, fields_of, is_block, join_key, leaf_keys, unknown_key
-from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, kinds_of
 
-KEYS_OF_ALL_KINDS = frozenset(key for key, _ in leaf_keys())
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
 
 
@@ -24,8 +24,7 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
         ConfigError: an unknown key, a value of the wrong type, or settings that exclude each other.
     """
     task = values.get("task", DEFAULT_TASK)
-    if task not in TASKS:
-        raise ConfigError(f"task: {task!r} is not one of {', '.join(TASKS)}")
+    require_choice("task", task, tuple(OWN_TASKS), "task")
     return _block_from(ExperimentConfig, {name: {} for name in BLOCKS_OF_TASKS} | dict(values), "", task)
 
 
@@ -59,7 +58,7 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
     for name, value in values.items():
         key = join_key(path, str(name))
         if name not in kinds:
-            raise _not_of_this_kind(chosen, key, task) if key in KEYS_OF_ALL_KINDS else unknown_key(key)
+            raise _not_of_this_kind(chosen, key, task) if key in dict(leaf_keys()) else unknown_key(key)
         kind = kinds[name]
         arguments[name] = _block_from(kind, value, key, task) if is_block(kind) else _checked(kind, value, key)
     return chosen(**arguments)  # type: ignore[operator]

@@ -52,6 +52,11 @@ class DataConfig:
         train, validation, test = (_absolute_files(text) for text in (self.train, self.validation, self.test))
         return replace(self, directory=directory, train=train, validation=validation, test=test)
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether examples are pairs of sentences, not documents."""
+        return True
+
     def only_reading(self) -> "DataConfig":
         """The same for using a trained model: a data set that its run names is not downloaded."""
         return replace(self, download=False)

@@ -10,7 +10,7 @@ from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.metric import Metric
 from transformer_jax.config.model import TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
-from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
 
 TaskBlock = Any
 """A settings dataclass that ``TASKS[task]`` names."""
@@ -33,7 +33,7 @@ class ExperimentConfig:
     mesh: MeshConfig = field(default_factory=MeshConfig)
 
     def __post_init__(self) -> None:
-        require_choice("task", self.task, tuple(TASKS))
+        require_choice("task", self.task, tuple(OWN_TASKS), "task")
         require(0 <= self.seed < 2**32, "seed", f"{self.seed} must be at least 0 and below 2^32")
         for name in BLOCKS_OF_TASKS:
             block, kinds = getattr(self, name), kinds_of(self.task, name).values()

@@ -53,10 +53,8 @@ class Explained(NamedTuple):
 
 def explained(key: str) -> Explained:
     """The explanation of the setting ``key``; raises ConfigError, with the nearest one, when there is none."""
-    kind = type_of(key)
-    return Explained(
-        current_key(key), MEANINGS.get(current_key(key), ""), kind.__name__, tuple(_readers(current_key(key)))
-    )
+    kind, key = type_of(key), current_key(key)
+    return Explained(key, MEANINGS.get(key) or _meaning_in_plugin(key), kind.__name__, tuple(_readers(key)))
 
 
 def all_explained() -> list[Explained]:
@@ -81,6 +79,14 @@ def _readers(key: str) -> Iterator[Reader]:
                 yield Reader(reader, _default(settings, name), _choices(settings, key))
 
 
+def _meaning_in_plugin(key: str) -> str:
+    """The ``meaning`` in the metadata of a field of a task that a plugin adds."""
+    path, _, name = key.rpartition(".")
+    blocks = [block for task in TASKS for block in kinds_of(task, path).values()] if path in BLOCKS_OF_TASKS else []
+    found = [field.metadata.get("meaning", "") for block in blocks for field in fields(block) if field.name == name]
+    return next(filter(None, found), "")
+
+
 def _default(block: type, name: str) -> Any:
     return next(field.default for field in fields(block) if field.name == name)
 
@@ -88,6 +94,9 @@ def _default(block: type, name: str) -> Any:
 def _choices(block: type, key: str) -> tuple[str, ...]:
     """The choices with which a settings dataclass, or one that it extends, checks ``key`` by ``require_choice``."""
     for settings in block.__mro__[:-1]:
+        # The module of a plugin's file is gone.
+        if settings.__module__ not in sys.modules:
+            continue
         for node in ast.walk(_parsed(settings.__module__)):
             if not (isinstance(node, ast.ClassDef) and node.name == settings.__name__):
                 continue

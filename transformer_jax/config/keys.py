@@ -10,15 +10,20 @@ from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.names import nearest
 from transformer_jax.config.renamed import current_key
-from transformer_jax.config.tasks import BLOCKS_OF_TASKS, any_kind_of
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, TASKS, any_kind_of
 
 Block = type | UnionType
 """A settings dataclass, or where a block may be of several kinds the union of theirs; then all their fields count."""
 
 
-@cache
 def fields_of(block: Block) -> MappingProxyType[str, Any]:
     """The field names with their types, in the order of the declaration."""
+    return _fields_of(block, tuple(TASKS))
+
+
+@cache
+def _fields_of(block: Block, tasks: tuple[str, ...]) -> MappingProxyType[str, Any]:
+    del tasks  # A plugin that adds one may add fields.
     fields: dict[str, Any] = {}
     for kind in get_args(block) or (block,):
         fields |= get_type_hints(kind)

@@ -54,6 +54,11 @@ class TextDataConfig:
         problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
         require(-1 <= self.seed < 2**32, "data.seed", problem)
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether examples are pairs of sentences, not documents."""
+        return False
+
     def only_reading(self) -> "TextDataConfig":
         """The same: text is never downloaded."""
         return self

@@ -6,8 +6,15 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most like ``name``, for "did you mean"; None where none is at least ``cutoff`` alike (0 to 1)."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+    """The known name most like ``name``, for "did you mean"; None where none is at least ``cutoff`` alike (0 to 1).
+
+    One that alone begins so is meant: ``val`` for ``validation``.
+    """
+    known = list(known)
+    longer = [each for each in known if name and each.startswith(name)]
+    if len(longer) == 1:
+        return longer[0]
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:

@@ -1,10 +1,11 @@
-"""Registry of what users add without editing the package: attentions, positions, data sources, optimizers, trackers.
+"""Registry of what users add without editing the package: attentions, positions, data sources, tasks, optimizers, trackers.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; it registers what it has when it is run. Nothing of a plugin is kept in a run.
+group ``transformer_jax.plugins``; it registers what it has when it is run. A run keeps the names of
+its files, never code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,14 +19,17 @@ EXTENSIONS = {
     "rnn_attention": "model.attention of recurrent models: settings -> RnnAttention",
     "positions": "model.positions: settings -> module of positions",
     "data_source": "data.source of translation: settings, seed -> Corpus",
+    "task": "task: nothing -> NewTask",
     "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
-KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions")
+KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "task")
 ENTRY_POINTS = "transformer_jax.plugins"
 
 Registered = TypeVar("Registered")
+Entry = TypeVar("Entry")
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
+_LOADED: list[str] = []
 
 
 def register(kind: str, name: str) -> Callable[[Registered], Registered]:
@@ -55,12 +59,36 @@ def is_registered(kind: str, name: str) -> bool:
     return name in _REGISTERED[kind]
 
 
+class WithRegistered(Mapping[str, Entry]):
+    """A table of the package and, as ``made`` makes them, the things of a kind that plugins add, those of later too."""
+
+    def __init__(self, own: Mapping[str, Entry], kind: str, made: Callable[[Any], Entry]) -> None:
+        self._own, self._kind, self._made = own, kind, made
+
+    def __getitem__(self, name: str) -> Entry:
+        if name in self._own or not is_registered(self._kind, name):
+            return self._own[name]
+        return self._made(_REGISTERED[self._kind][name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._own, *_REGISTERED[self._kind]))
+
+    def __len__(self) -> int:
+        return len(self._own) + len(_REGISTERED[self._kind])
+
+
 def load_plugin(file: str) -> None:
     """Runs a Python file that registers something; raises ConfigError when there is none, or it fails."""
     path = Path(file).expanduser()
     if not path.is_file():
         raise ConfigError(f"--plugin: {path} is not a file")
     names_in_file(path)
+    _LOADED.append(str(path.absolute()))
+
+
+def loaded_plugins() -> list[str]:
+    """The files that were loaded, each once."""
+    return list(dict.fromkeys(_LOADED))
 
 
 @cache

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from transformer_jax.config.conversion import difference, from_dict, to_dict
 from transformer_jax.config.data import DataConfig
-from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.errors import ConfigError, PluginNeeded
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.optimization import MeshConfig
@@ -65,6 +65,8 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
         raise ConfigError(f"{file}: {reason}; give the directory of a run") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
+    except PluginNeeded as error:
+        raise ConfigError(f"{file}: {error}; run.json beside it names those of its training") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     except ValueError as error:

@@ -9,8 +9,9 @@ from transformer_jax.config.errors import ConfigError
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates as a part of that of
 # small matrix products, and at that speed the floating-point operations of start-up and compilation and, for each parameter,
-# of a validation; what validations may take of the time, and what they, batches and checkpoints leave of it for updates.
-EFFICIENCY, START_UP, VALIDATION = 0.55, 6e12, 1e5
+# of a validation, and those of compiling the first; what validations may take of the time, and what they, batches and
+# checkpoints leave of it for updates.
+EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
 FEWEST_EPOCHS, MOST_EPOCHS, FEWEST_UPDATES = 5, 40, 20
 TOKENS_PER_WORD = 1.4
@@ -78,7 +79,8 @@ class Plan(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """The settings that follow, by dotted key."""
-        size, every = self.size, max(self.updates // self.validations, min(self.updates, FEWEST_BETWEEN))
+        # Rounded up: a last validation a few updates after another would tell nothing new.
+        size, every = self.size, max(-(-self.updates // self.validations), min(self.updates, FEWEST_BETWEEN))
         return {
             "tokenizer.vocabulary_size": size.vocabulary,
             "batching.tokens_per_update": size.tokens_per_update,
@@ -157,7 +159,7 @@ def _planned(size: Size, corpus: Corpus, budget_seconds: float, speed: float) ->
 
 def _plan(size: Size, updates: int, corpus: Corpus, speed: float) -> Plan:
     seconds = _seconds(size, updates, speed)
-    affordable = int(SHARE_OF_VALIDATIONS * seconds * speed / (VALIDATION * size.parameters))
+    affordable = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
     validations = min(max(affordable, FEWEST_VALIDATIONS), MOST_VALIDATIONS)
     return Plan(size, updates, seconds, updates * size.tokens_per_update / corpus.tokens, validations)
 

@@ -16,6 +16,7 @@ from transformer_jax.config.language_model import (
 )
 from transformer_jax.config.metric import Metric
 from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.plugins import WithRegistered
 from transformer_jax.config.rnn import RnnConfig
 from transformer_jax.config.translation import check_translation
 from transformer_jax.config.word_vectors import (
@@ -57,7 +58,7 @@ LOSSES = (
     Metric("perplexity", "minimize", digits=3, is_independent_of_tokenizer=False),
 )
 
-TASKS = {
+OWN_TASKS = {
     "translation": TaskBlocks(
         DataConfig,
         BatchingConfig,
@@ -95,6 +96,7 @@ TASKS = {
         check_word_vectors,
     ),
 }
+TASKS: Mapping[str, TaskBlocks] = WithRegistered(OWN_TASKS, "task", lambda new: new().blocks)
 DEFAULT_TASK = "translation"
 BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 

@@ -16,7 +16,7 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
     parallel text, or many documents.
     """
     name = config.data.split_name(split)
-    if config.task != "translation":
+    if not config.data.has_pairs:
         found = open_documents(config.data, config.data_seed).documents(name)
         next(islice(found, CHECKED_DOCUMENTS if is_whole else 1, None), None)
         return

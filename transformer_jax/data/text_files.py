@@ -186,7 +186,8 @@ class TextCorpus:
             listed = ", ".join(splits[:20]) or f"none, only {', '.join(names[:20]) or 'an empty folder'}"
             wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
             is_role = split in ("train", "validation", "test")
-            remedy = f"; where it has another name, set --config.data.{split}_split=NAME" if is_role else ""
+            name = next((each for each in splits if split.startswith(each)), "NAME")
+            remedy = f"; where it has another name, set --config.data.{split}_split={name}" if is_role else ""
             hint = did_you_mean(split, splits) + remedy
             return f"{folder}: no split {split!r}; expected {wanted}; splits found: {listed}{hint}"
         sides = {"source_language": self.source_language, "target_language": self.target_language}

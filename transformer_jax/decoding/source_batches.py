@@ -8,8 +8,9 @@ import numpy as np
 from transformer_jax.array_types import PAD_ID
 from transformer_jax.config.widths import padded_width
 
-# Each number of rows is a program to compile, which has to be worth it.
+# Each number of rows, and each width, is a program to compile, which has to be worth it.
 SHRINK = 4
+FEWEST_BATCHES = 4
 
 
 class SourceBatch(NamedTuple):
@@ -33,17 +34,20 @@ def source_batches(
 
     The rows are a power of two times ``row_multiple``, the number of devices that share them; a device has at most
     ``most_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths are
-    rounded up in growing steps, free rows are filled with shorter sentences, and only the last batch has fewer rows, a quarter
-    of them, a sixteenth ..., as search has when sentences leave it.
+    rounded up in growing steps, of up to four times what is needed where less than ``FEWEST_BATCHES`` are left, free rows are
+    filled with shorter sentences, and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has
+    when sentences leave it.
 
     For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
     ``[5, 2, 0, ...]``.
     """
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index]), index))
-    start = 0
+    start = width = 0
     while start < len(order):
-        width = padded_width(len(sources[order[start]]))
         left = -(-(len(order) - start) // row_multiple)
+        needed = padded_width(len(sources[order[start]]))
+        is_few = left < FEWEST_BATCHES * rows_of_full_batch(max(width, 1), batch_tokens, most_rows=most_rows)
+        width = width if is_few and needed <= width <= SHRINK * needed else needed
         full = rows_of_full_batch(width, batch_tokens, most_rows=most_rows)
         rows = row_multiple * fewest_rows(left, full)
         indices = order[start : start + rows]

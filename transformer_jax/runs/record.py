@@ -26,7 +26,8 @@ from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import StepMetrics
 
-DRY_RUN_EXAMPLES = 8
+# A batch of CPUs: its programs are those of validations too.
+DRY_RUN_EXAMPLES = 32
 
 
 Say = Callable[[str], None]
@@ -105,8 +106,9 @@ class RunRecord:
         state = self._run.initial.state()
         done = "saving done"
         if self.config.training.evaluate_every:
+            examples = min(DRY_RUN_EXAMPLES, self.config.training.validation_sentences or DRY_RUN_EXAMPLES)
             with self._interruption.cutting_short():
-                evaluation = self.task.evaluate(state.params, "validation", limit=DRY_RUN_EXAMPLES)
+                evaluation = self.task.evaluate(state.params, "validation", limit=examples)
             done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"
         self._save(state, None)
         self._checkpoints.wait()

@@ -17,9 +17,6 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.sweeps.ranges import Choice, Range, Value
 
 Direction = Literal["maximize", "minimize"]
-METRICS: dict[str, Direction] = {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}
-"""Metrics that a run reports at every validation, and which direction is better."""
-
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
 PRUNERS = ("none", "median", "successive_halving", "hyperband")
 ROW, SEED = "row", "seed"
@@ -34,8 +31,8 @@ class Sweep:
     given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the one
     that selects checkpoints). The ``pruner`` stops a trial early whose metric is worse than others' at the same update.
 
-    ``METRICS`` has the direction of each metric. Keys are those of ``--config.KEY``. Raises
-    ConfigError when an option is not one of those there are, or two exclude each other; see also ``check``.
+    Keys are those of ``--config.KEY``. Raises ConfigError when an option is not one of those there are, or two exclude each
+    other; see also ``check``.
     """
 
     config: str
@@ -52,7 +49,7 @@ class Sweep:
         if not self.metric:
             object.__setattr__(self, "metric", _selection_key(self.config, self.overrides))
         for name, value, choices in (
-            ("metric", self.metric, tuple(METRICS)),
+            ("metric", self.metric, tuple(_directions())),
             ("sampler", self.sampler, SAMPLERS),
             ("pruner", self.pruner, PRUNERS),
         ):
@@ -85,7 +82,7 @@ class Sweep:
     @property
     def direction(self) -> Direction:
         """``maximize`` or ``minimize``."""
-        return METRICS[self.metric]
+        return _directions()[self.metric]
 
     def points(self) -> list[dict[str, Value]]:
         """The point of each trial: complete where trials are listed, else empty, which leaves it to the sampler.
@@ -160,6 +157,11 @@ def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
         return resolve(recipe, [(key, str(value)) for key, value in overrides.items()]).selection.key
     except ConfigError:
         return ExperimentConfig().selection.key
+
+
+def _directions() -> dict[str, Direction]:
+    """The metrics that runs of any task report at every validation, and which direction is better."""
+    return {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}
 
 
 def _metrics_of(task: str) -> list[str]:

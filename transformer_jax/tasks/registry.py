@@ -1,6 +1,6 @@
 """Registry of the tasks: how each is built from the settings of a run, and how its tokenizers are trained."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
@@ -8,6 +8,8 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.plugins import WithRegistered
+from transformer_jax.config.tasks import TaskBlocks
 from transformer_jax.config.widths import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
@@ -54,6 +56,13 @@ class TaskBuilder(NamedTuple):
     update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
 
 
+class NewTask(NamedTuple):
+    """What a function that a plugin registers as a task returns: its settings and its constructors."""
+
+    blocks: TaskBlocks
+    builder: TaskBuilder
+
+
 def _new_translation_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     corpus = open_corpus(config.data, config.data_seed)
     return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
@@ -90,11 +99,12 @@ def _refuse_preflight(rows: int, width: int) -> PyTree:
     )
 
 
-def _refuse_decoding(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+def refuse_decoding(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+    """The ``decoding`` of a task that generates nothing; raises ConfigError."""
     raise ConfigError(f"--program: {config.task} decodes nothing; leave it out")
 
 
-TASKS: dict[str, TaskBuilder] = {
+OWN_TASKS: dict[str, TaskBuilder] = {
     "translation": TaskBuilder(
         build=TranslationTask,
         open_source=open_corpus,
@@ -133,7 +143,7 @@ TASKS: dict[str, TaskBuilder] = {
         require_split=_require_documents,
         batch_shape=_refuse_preflight,
         longest_row=lambda config: config.batching.row_length,
-        decoding=_refuse_decoding,
+        decoding=refuse_decoding,
         next_commands=(
             "evaluate --workdir={workdir} --split=validation",
             "vectors neighbors WORD --workdir={workdir}",
@@ -142,6 +152,8 @@ TASKS: dict[str, TaskBuilder] = {
         update_rule=lambda objective: objective.rule(),
     ),
 }
+
+TASKS: Mapping[str, TaskBuilder] = WithRegistered(OWN_TASKS, "task", lambda new: new().builder)
 
 
 def build_task(config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> Task:

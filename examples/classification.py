@@ -1,0 +1,116 @@
+"""Classification of text: the mean of the states of a Transformer's encoder, and a projection to the labels.
+
+The label of a pair is the first word of its target: of the generated text a German article; of your own, say,
+
+transformer-jax train --plugin=examples/classification.py --config=quickstart --config.task=classification \
+    --config.data.source=text --config.data.train=reviews.tsv --config.data.held_out=500 --config.tokenizer.kind=word \
+    --config.tokenizer.joint=False --config.model.tying=none --workdir=runs/reviews
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+import transformer_jax
+from transformer_jax.config import TransformerConfig
+from transformer_jax.config.checks import require
+from transformer_jax.config.metric import Metric
+from transformer_jax.config.tasks import LOSSES, TASKS
+from transformer_jax.data.evaluation_batches import scoring_batches
+from transformer_jax.data.token_store import open_token_store
+from transformer_jax.models.build import build_model
+from transformer_jax.models.interface import init_params
+from transformer_jax.tasks import registry
+from transformer_jax.tasks.measured_split import MeasuredSplit
+from transformer_jax.tasks.trained_task import opens
+from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+
+
+class Classifier(nn.Module):
+    """Logits [B, 1, C] of the labels of the sources; the targets are not read."""
+
+    transformer: nn.Module
+    labels: int
+
+    @nn.compact
+    def __call__(self, source, target, *, train):
+        memory = self.transformer.encode(source, train=train)
+        is_token = (memory.segments != 0)[:, :, None]
+        mean = (memory.hidden * is_token).sum(1, keepdims=True) / jnp.maximum(is_token.sum(1, keepdims=True), 1)
+        return nn.Dense(self.labels)(mean.astype(jnp.float32))
+
+
+class Objective:
+    """Cross entropy of the labels, which are the first words of the targets."""
+
+    def __init__(self, config, words, labels):
+        self.model, self.words, self.labels = config.model, words, labels
+
+    def training_model(self, rates=None):
+        return Classifier(build_model(self.model, self.words, self.labels, rates=rates), self.labels)
+
+    def init_params(self, key):
+        return init_params(self.training_model(), key)
+
+    def loss(self, params, batch, key, hyperparameters):
+        model = self.training_model(hyperparameters.rates)
+        logits = model.apply({"params": params}, *batch, train=True, rngs={"dropout": key})
+        return sums(logits, batch, hyperparameters.label_smoothing)
+
+    def unsmoothed_loss(self, params, batch):
+        return sums(self.training_model().apply({"params": params}, *batch, train=False), batch, None)
+
+
+def sums(logits, batch, smoothing):
+    is_example = (batch.target.segments[:, :1] != 0).astype(jnp.float32)
+    return label_smoothed_cross_entropy(logits, batch.target.ids[:, :1], is_example, smoothing)
+
+
+class Classification(TranslationTask):
+    """Reads and batches pairs as a translation does."""
+
+    def __init__(self, config, tokenizers, mesh):
+        super().__init__(config, tokenizers, mesh)
+        self.objective = Objective(config, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
+        self.measured = jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(mesh))
+
+    def evaluate(self, params, split, *, limit=0):
+        data, mesh = self.config.data, self._mesh
+        name, total = data.split_name(split), LossSums.zero()
+        store = open_token_store(self.corpus, name, self.tokenizers, data, is_training=False)
+        for batch in scoring_batches(store, 4096, row_groups(mesh), limit=limit):
+            total += self.measured(params, put_rows(batch, mesh))
+        loss, accuracy = float(total.nll / total.tokens), float(total.correct / total.tokens)
+        return MeasuredSplit(name, {"accuracy": accuracy, "loss": loss}, int(total.tokens))
+
+
+def check(data, tokenizer, batching, model, decoding):
+    TASKS["translation"].check(data, tokenizer, batching, model, decoding)
+    require(
+        tokenizer.kind == "word" and not tokenizer.joint,
+        "tokenizer.kind",
+        "labels are words; use word, and joint=False",
+    )
+    require(batching.kind == "buckets", "batching.kind", "a row has one label; use buckets")
+
+
+@transformer_jax.register("task", "classification")
+def classification():
+    """The settings and constructors of translation, but for these."""
+    blocks = TASKS["translation"]._replace(
+        model={"transformer": TransformerConfig},
+        selection=Metric("accuracy", "maximize"),
+        others=LOSSES[:1],
+        check=check,
+    )
+    builder = registry.TASKS["translation"]._replace(
+        build=Classification,
+        objective=lambda config, size, mesh: Objective(config, size, size),
+        open_trained=opens(Classification),
+        decoding=registry.refuse_decoding,
+        next_commands=("evaluate --workdir={workdir} --split=test",),
+        commands_of_trained=(),
+    )
+    return registry.NewTask(blocks, builder)
