@@ -41,6 +41,7 @@ def skip_gram_hs(config: ConfigDict) -> None:
     """Mikolov et al. 2013a: hierarchical softmax."""
     skip_gram(config)
     config.model.output = "hierarchical_softmax"
+    config.batching.update(rows=16, row_length=128)
 
 
 def cbow(config: ConfigDict) -> None:
@@ -53,6 +54,7 @@ def cbow_hs(config: ConfigDict) -> None:
     """Mikolov et al. 2013a, with hierarchical softmax."""
     cbow(config)
     config.model.output = "hierarchical_softmax"
+    config.batching.update(rows=32, row_length=64)
 
 
 def glove(config: ConfigDict) -> None:
