@@ -36,8 +36,8 @@ def draw(results: list[dict], path: Path) -> None:
     scores = {name: (words, [each[name] for each in results]) for name in SCORES}
     seconds = {"_": (words, [each["cpu_seconds"] for each in results])}
     panels = [
-        LinePanel("quality after one epoch", scores, "words in a block", "accuracy, Spearman x 100", x_scale="log"),
-        LinePanel("processor time of an epoch", seconds, "words in a block", "CPU seconds", x_scale="log"),
+        LinePanel("quality after one epoch", scores, "words in a block", "accuracy, Spearman x 100"),
+        LinePanel("processor time of an epoch", seconds, "words in a block", "CPU seconds"),
     ]
     draw_panels(panels, path)
 
