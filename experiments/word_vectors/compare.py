@@ -4,7 +4,7 @@
         --output=runs/word_vectors
 
 Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and gensim's in turn,
-timed without reading the text and without compiling; the median. Quality: a run of ``--epochs`` each.
+timed without reading the text, imports and compiling; the median. Quality: a run of ``--epochs`` each.
 Writes results.json and table.md.
 """
 
@@ -36,6 +36,7 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
     import jax
 
     from transformer_jax.config import hyperparameters_of
+    from transformer_jax.data.tensorflow_runtime import start_tensorflow
     from transformer_jax.runs.shared_programs import TrainingProgram
     from transformer_jax.tasks.registry import build_task, new_tokenizers
     from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
@@ -52,6 +53,7 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
         put_hyperparameters(hyperparameters_of(config), mesh),
     )
     step = program.update.lower(put_batch(next(planned.batches(0)), mesh)).compile()
+    start_tensorflow()
     started, cpu_started, before = time.perf_counter(), time.process_time(), None
     for batch, _ in zip(planned.batches(0), range(updates), strict=False):
         state, metrics = step(state, put_batch(batch, mesh), hyperparameters)
@@ -108,6 +110,10 @@ def measured(words: float, seconds: float, cpu: float) -> dict:
 
 def one(arguments: argparse.Namespace) -> None:
     """One run of one side; prints a line of JSON."""
+    from transformer_jax.runtime.allocator import keep_freed_memory
+
+    # As every command does.
+    keep_freed_memory()
     side, name = arguments.one.split(":")
     folder = Path(arguments.output)
     if side == "ours":
