@@ -4,7 +4,7 @@
         --output=runs/word_vectors
 
 Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and gensim's in turn,
-timed without reading the text and without compiling; the median. Quality: a run of ``--epochs`` each.
+timed without reading the text, imports and compiling; the median. Quality: a run of ``--epochs`` each.
 Writes results.json and table.md.
 """
 
@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 MODELS = ("skip_gram", "cbow", "skip_gram_hs", "cbow_hs")
@@ -22,35 +23,37 @@ RECIPE = "configs/word_vectors.py"
 WORKERS = 2
 
 
-def settings(name: str, data: str, updates: int):
-    """The recipe of a model, for this text."""
+def settings(name: str, data: str, updates: int, others: Sequence[tuple[str, str]] = ()):
+    """The recipe of a model, for this text, with other settings changed too."""
     from transformer_jax.config import apply_overrides, from_dict, load_recipe
 
-    changed = [("data.file", data), ("training.num_updates", str(updates)), ("mesh.data", "1")]
+    changed = [("data.file", data), ("training.num_updates", str(updates)), ("mesh.data", "1"), *others]
     return from_dict(apply_overrides(load_recipe(f"{RECIPE}:{name}"), changed))
 
 
-def ours(name: str, data: str, epochs: int) -> dict:
+def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = ()) -> dict:
     """Words a second and CPU seconds of our loop's data and step, and the vectors."""
     import jax
 
     from transformer_jax.config import hyperparameters_of
+    from transformer_jax.data.tensorflow_runtime import start_tensorflow
     from transformer_jax.runs.shared_programs import TrainingProgram
     from transformer_jax.tasks.registry import build_task, new_tokenizers
     from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 
-    config = settings(name, data, 10)
+    config = settings(name, data, 10, others)
     mesh, tokenizers = make_mesh(config.mesh, jax.devices()[:1]), new_tokenizers(config)
     planned = TrainingProgram(build_task(config, tokenizers, mesh), mesh).training_data
     updates = round(epochs * planned.blocks.updates_per_epoch)
-    config = settings(name, data, updates)
+    config = settings(name, data, updates, others)
     program = TrainingProgram(build_task(config, tokenizers, mesh), mesh)
     state, hyperparameters = (
         program.update.initial_state(config.seed),
         put_hyperparameters(hyperparameters_of(config), mesh),
     )
     step = program.update.lower(put_batch(next(planned.batches(0)), mesh)).compile()
+    start_tensorflow()
     started, cpu_started, before = time.perf_counter(), time.process_time(), None
     for batch, _ in zip(planned.batches(0), range(updates), strict=False):
         state, metrics = step(state, put_batch(batch, mesh), hyperparameters)
@@ -63,7 +66,7 @@ def ours(name: str, data: str, epochs: int) -> dict:
     return measured(words * epochs, seconds, cpu) | {"vectors": vectors_of(state.params, config, tokenizers.source)}
 
 
-def gensim(name: str, data: str, epochs: int, folder: Path) -> dict:
+def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
     """The same of gensim with as many workers as cores, on the same words of the same split."""
     from gensim.models import Word2Vec
 
@@ -88,7 +91,7 @@ def gensim(name: str, data: str, epochs: int, folder: Path) -> dict:
         alpha=config.optimizer.learning_rate,
         workers=WORKERS,
         epochs=epochs,
-        seed=1,
+        seed=seed,
     )
     trained.build_vocab(corpus_file=str(text))
     words = trained.corpus_total_words
@@ -107,12 +110,16 @@ def measured(words: float, seconds: float, cpu: float) -> dict:
 
 def one(arguments: argparse.Namespace) -> None:
     """One run of one side; prints a line of JSON."""
+    from transformer_jax.runtime.allocator import keep_freed_memory
+
+    # As every command does.
+    keep_freed_memory()
     side, name = arguments.one.split(":")
     folder = Path(arguments.output)
     if side == "ours":
-        found = ours(name, arguments.data, arguments.epochs)
+        found = ours(name, arguments.data, arguments.epochs, [("seed", str(arguments.seed))])
     else:
-        found = gensim(name, arguments.data, arguments.epochs, folder)
+        found = gensim(name, arguments.data, arguments.epochs, folder, arguments.seed)
     vectors = found.pop("vectors")
     if arguments.test_sets:
         from transformer_jax.word_vectors.evaluation import evaluate_vectors
@@ -172,7 +179,8 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one", default="", help="for the runs that this script starts: side:model")
+    parser.add_argument("--one", default="", help="a single run, of ours or gensim's: side:model")
+    parser.add_argument("--seed", type=int, default=0, help="of a single run")
     arguments = parser.parse_args()
     Path(arguments.output).mkdir(parents=True, exist_ok=True)
     if arguments.one:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tasks.word_vectors_settings import word_vectors_config
 
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
@@ -137,3 +138,16 @@ def test_for_a_tpu_that_is_not_here(tmp_path):
     assert program["mesh"] == {"data": 2, "fsdp": 2, "tensor": 1}
     assert program["traffic"] > 0
     assert {each["kind"] for each in program["collectives"]} >= {"all-gather", "all-reduce"}
+
+
+def test_the_products_of_word_vectors_are_those_of_rows_and_their_words(tmp_path):
+    topology, config = Topology("cpu:1", jax.devices()[:1], None), word_vectors_config(tmp_path)
+    program = compile_program(config, topology)
+    # The vocabulary of the settings, of 10,000 words, fills up to a multiple of 64.
+    assert (program.rows, program.width, program.parameters) == (32, 8, 2 * 10_048 * 8)
+    # Scores and the two gradients; of a row of 8 words with 2 more on each side, and 4 negatives.
+    assert program.model_flops == 3 * 2 * 32 * 8 * (8 + 2 * 2 + 4) * 8
+    assert program.traffic_kinds["rows of the tables"] > 0
+    tree = replace(config, model=replace(config.model, output="hierarchical_softmax"))
+    with pytest.raises(ConfigError, match=r"model.output: .* depends on the text"):
+        compile_program(tree, topology)

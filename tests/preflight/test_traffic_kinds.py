@@ -57,6 +57,8 @@ def test_each_byte_is_of_one_kind():
         ),
         (f"{LOSS}/dynamic_update_slice", "logits and loss"),
         ("jit(train_step)/reduce_sum", "optimizer"),
+        ("jit(train_step)/while/body/transpose(jvp(row_loss))/rtd,rjd->rtj/dot_general", "scores of pairs"),
+        ("jit(train_step)/while/body/scatter-add", "rows of the tables"),
         ("jit(step)/Transformer.decode_step/self_attention_residual/dynamic_update_slice", "attention"),
         ("jit(step)/jit(take_along_axis)/gather", "search"),
         ("", "other"),

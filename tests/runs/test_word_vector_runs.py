@@ -14,8 +14,10 @@ from transformer_jax.tasks.word_vectors.trained import vectors_of_run
 
 
 @pytest.fixture(scope="module")
-def config(cache):
-    return word_vectors_config(cache, training={"keep_last": 9})
+def config(cache, tmp_path_factory):
+    sets = tmp_path_factory.mktemp("sets")
+    (sets / "pairs.txt").write_text("man woman 9\nman runs 1\nwoman sees 2\n")
+    return word_vectors_config(cache, data={"test_sets": str(sets)}, training={"keep_last": 9})
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +66,5 @@ def test_its_vectors_are_read_by_the_commands_of_vectors(whole, capsys):
     vectors = vectors_of_run(whole, "last")
     assert vectors.words[0] == "the"
     assert vectors.matrix.shape == (len(vectors.words), 8)
+    assert main(["vectors", "evaluate", f"--workdir={whole}"]) == 0
+    assert "pairs" in capsys.readouterr().out

@@ -7,8 +7,12 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID, PAD_ID
 from transformer_jax.config import Word2vecConfig
-from transformer_jax.tasks.word_vectors.huffman import RowPaths, huffman_tree
-from transformer_jax.tasks.word_vectors.word2vec import OBJECTIVES, TextBlock, TreeBlock, pair_mask
+from transformer_jax.tasks.word_vectors.hierarchical_softmax import TreeBlock
+from transformer_jax.tasks.word_vectors.huffman import huffman_tree
+from transformer_jax.tasks.word_vectors.objective import OBJECTIVES
+from transformer_jax.tasks.word_vectors.row_paths import RowPaths
+from transformer_jax.tasks.word_vectors.windows import pair_mask
+from transformer_jax.tasks.word_vectors.word2vec import TextBlock
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
 # Two rows of five centers, with two words more on each side; a document ends in the first, the second is padded.
@@ -17,7 +21,8 @@ REACH = np.array([[1, 2, 2, 1, 2], [2, 1, 2, 1, 1]], np.int32)
 DRAWN = np.array([[4, 9, 9, 6], [5, 7, 4, 8]], np.int32)
 CENTERS = WORDS[:, WINDOW:-WINDOW]
 TREE = huffman_tree(np.array([0, 0, 0, 0, 9, 5, 3, 2, 1, 1]))
-TOP_NODES = 2
+# Rows of words with long paths have short pieces: two words each of the five in a row.
+PATHS = RowPaths(TREE, np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1]), CENTERS.shape[1], top=1, piece=2)
 
 
 def pairs_by_hand():
@@ -61,8 +66,7 @@ def naive(kind, output, table, outputs):
 def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, output):
     objective = OBJECTIVES[kind, output](Word2vecConfig(kind, output, D, WINDOW, NEGATIVES, SHARED))
     is_tree = output == "hierarchical_softmax"
-    paths = RowPaths(TREE, np.bincount(CENTERS[CENTERS > EOS_ID], minlength=10), CENTERS.shape[1], TOP_NODES)
-    block = TreeBlock(WORDS, REACH, *paths.of(CENTERS)) if is_tree else TextBlock(WORDS, REACH, DRAWN)
+    block = TreeBlock(WORDS, REACH, *PATHS.of(CENTERS)) if is_tree else TextBlock(WORDS, REACH, DRAWN)
     tables = [jax.random.normal(jax.random.key(seed), (10, D)) for seed in (1, 2)]
 
     def blocked(table, outputs):
@@ -83,3 +87,18 @@ def test_a_window_ends_where_its_document_ends():
     assert {tuple(map(int, place)) for place in np.argwhere(mask)} == set(pairs_by_hand())
     assert mask[0, 0].nonzero()[0].tolist() == [1]
     assert not mask[0, 1].any()
+
+
+def test_pieces_of_paths_have_all_nodes_below_the_heaviest_and_the_words_that_they_are_about():
+    top, nodes, places, turns, spans = PATHS.of(CENTERS)
+    assert spans.shape[2] == 2
+    for row, words in enumerate(CENTERS):
+        found = [[] for _ in words]
+        for piece in range(nodes.shape[1]):
+            for node, place, turn in zip(nodes[row, piece], places[row, piece], turns[row, piece], strict=True):
+                if turn:
+                    assert place in spans[row, piece]
+                    found[place].append((node, turn))
+        for place, word in enumerate(words):
+            path = [(n, t) for n, t in zip(TREE.nodes[word], TREE.turns[word], strict=True) if t]
+            assert [(0, t) for t in top[row, place] if t] + found[place] == path

@@ -73,7 +73,7 @@ BROKEN_TEXT = [
     ("2 1\na 1\nb 1e39\n", "line 3: a number is not finite"),
     ("a 1 2\nb 1 2\na 3 4\n", "line 3: 'a' was on line 1 already"),
     ("3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
-    ("1 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 1"),
+    ("1 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 1; correct line 1"),
     ("0 2\n", "line 1: 0 words of dimension 2; both must be above 0"),
     ("a 1 2\n\nb 1 2\n", "line 2: the line is empty"),
     ("a\nb\n", "line 1: 'a' has no numbers"),

@@ -60,7 +60,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
     meaning = "take only the first words of the file or the tokenizer, usually the most frequent; 0: all"
     flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
-    flags.DEFINE_list("test_sets", [], "evaluate: files, or folders of files", flag_values=values)
+    flags.DEFINE_list(
+        "test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)", flag_values=values
+    )
     flags.DEFINE_string("json", None, "evaluate: also write the report into this file", flag_values=values)
     flags.DEFINE_integer("count", 10, "neighbors, analogy: how many", flag_values=values, lower_bound=1)
     flags.DEFINE_string("output", None, "convert, map, picture: where to write", flag_values=values)
@@ -99,6 +101,15 @@ def vectors_of_run(workdir: str, checkpoint: str) -> "WordVectors":
     return restored_vectors(workdir, checkpoint)
 
 
+def _chosen_sets(values: flags.FlagValues) -> list[str]:
+    """--test_sets, else those that the run of --workdir is scored on."""
+    if values.test_sets or not values.workdir:
+        return values.test_sets
+    from transformer_jax.tasks.word_vectors.trained import test_sets_of_run
+
+    return test_sets_of_run(values.workdir)
+
+
 def _load(values: flags.FlagValues) -> "WordVectors":
     """The vectors of --vectors or --workdir, the first --limit of them."""
     if bool(values.vectors) == bool(values.workdir):
@@ -116,14 +127,13 @@ def _load(values: flags.FlagValues) -> "WordVectors":
 
 def _evaluate(values: flags.FlagValues, words: list[str]) -> None:
     del words
-    if not values.test_sets:
+    if not (names := _chosen_sets(values)):
         raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
     from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.word_vectors.evaluation import evaluate_vectors
     from transformer_jax.word_vectors.test_sets import read_test_sets
 
-    test_sets = read_test_sets(values.test_sets)
-    report = evaluate_vectors(_load(values), test_sets)
+    report = evaluate_vectors(_load(values), read_test_sets(names))
     print(report.table())
     if values.json:
         write_whole(Path(values.json).expanduser(), json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")

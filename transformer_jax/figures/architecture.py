@@ -67,7 +67,7 @@ def architecture(config: ExperimentConfig) -> Architecture:
         raise ConfigError("config: word_vectors has no layers to draw; give a recipe of another task")
     objective = objective_of(config, make_mesh(config.mesh))
     params = jax.eval_shape(objective.init_params, jax.random.key(0))
-    batch = TASKS[config.task].batch_shape(ROWS, TARGET)
+    batch = TASKS[config.task].batch_shape(config, ROWS, TARGET)
     inputs = (_wide(batch[0], SOURCE), batch[1]) if config.task == "translation" else (batch,)
     nodes = _merged(module_calls(objective.model, params, *inputs).inner, _leaves(params))
     sides: tuple[list[Node], list[Node]] = ([], [])

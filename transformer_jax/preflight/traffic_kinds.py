@@ -11,6 +11,7 @@ OTHER = "other"
 # The first pattern that is found in the name of an instruction (its scopes, its primitive at the end) decides. A fusion has the
 # name of the last operation in it.
 KINDS: tuple[tuple[str, str], ...] = (
+    ("scores of pairs", r"row_loss"),
     ("embeddings", r"_embed/|embed/|sum_dropout"),
     ("attention", r"attention_residual/dynamic_update_slice$"),
     ("norms, residuals, dropout", r"/norm/|_dropout/|_residual/[a-z_]+$"),
@@ -19,6 +20,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("attention", r"attention"),
     ("logits and loss", r"jvp\(\)|jvp\(jit|logits"),
     ("norms, residuals, dropout", r"jvp\("),
+    ("rows of the tables", r"^jit\(train_step\)/while/body/.*(gather|scatter)"),
     ("optimizer", r"^jit\(train_step\)/|^state\."),
     ("search", r"^jit\((start|step|<lambda>)\)/"),
 )

@@ -25,7 +25,7 @@ from transformer_jax.tasks.translation.decoding_program import decoding_program 
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
-from transformer_jax.tasks.word_vectors.objective import WordVectorObjective
+from transformer_jax.tasks.word_vectors.objective import WordVectorObjective, block_shape
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
 from transformer_jax.tasks.word_vectors.trained import open_word_vectors
 from transformer_jax.training.step import UpdateRule
@@ -48,7 +48,7 @@ class TaskBuilder(NamedTuple):
     objective: Callable[[ExperimentConfig, int, Mesh], Any]
     open_trained: Callable[[Sequence[ChosenRun], int], Trained]
     require_split: Callable[[ExperimentConfig, str], None]
-    batch_shape: Callable[[int, int], PyTree]
+    batch_shape: Callable[[ExperimentConfig, int, int], PyTree]
     longest_row: Callable[[ExperimentConfig], int]
     next_commands: tuple[str, ...]
     commands_of_trained: tuple[str, ...]
@@ -93,12 +93,6 @@ def _decode_sentences(config: ExperimentConfig, objective: Any, length: int, row
     return decode_sentences(objective.model, config.decoding, width, row_multiple)
 
 
-def _refuse_preflight(rows: int, width: int) -> PyTree:
-    raise ConfigError(
-        "task: preflight does not know the blocks of word_vectors; a run of a few updates shows what they cost"
-    )
-
-
 def refuse_decoding(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
     """The ``decoding`` of a task that generates nothing; raises ConfigError."""
     raise ConfigError(f"--program: {config.task} decodes nothing; leave it out")
@@ -112,7 +106,7 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         objective=lambda config, size, mesh: TranslationObjective(config, size, size, mesh),
         open_trained=open_ensemble,
         require_split=_require_pairs,
-        batch_shape=lambda rows, width: batch_shape(rows, width, width),
+        batch_shape=lambda config, rows, width: batch_shape(rows, width, width),
         longest_row=_longest_pair,
         decoding=_decode_sentences,
         next_commands=("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
@@ -125,7 +119,7 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         objective=LanguageModelObjective,
         open_trained=open_single_language_model,
         require_split=_require_documents,
-        batch_shape=lambda rows, width: batch_shape(rows, width, width).target,
+        batch_shape=lambda config, rows, width: batch_shape(rows, width, width).target,
         longest_row=lambda config: config.batching.context_length,
         decoding=_decode_prompts,
         next_commands=(
@@ -141,7 +135,7 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         objective=WordVectorObjective,
         open_trained=open_word_vectors,
         require_split=_require_documents,
-        batch_shape=_refuse_preflight,
+        batch_shape=block_shape,
         longest_row=lambda config: config.batching.row_length,
         decoding=refuse_decoding,
         next_commands=(

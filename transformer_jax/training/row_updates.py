@@ -48,11 +48,14 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -
     init, apply = ROW_RULES[config.optimizer.name]
     blocks_per_update = config.batching.blocks_per_update
 
-    def step(state: TrainState, batch: PyTree, hyperparameters: Hyperparameters) -> tuple[TrainState, StepMetrics]:
+    def train_step(
+        state: TrainState, batch: PyTree, hyperparameters: Hyperparameters
+    ) -> tuple[TrainState, StepMetrics]:
         rate = make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model)(state.step + 1)
 
         def sums_of(rows: Mapping[str, Array], block: PyTree) -> tuple[Array, LossSums]:
-            sums = loss(rows, block)
+            with jax.named_scope("row_loss"):
+                sums = loss(rows, block)
             return sums.loss, sums
 
         def take_block(carry: tuple, block: PyTree) -> tuple[tuple, None]:
@@ -73,7 +76,7 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -
         metrics = StepMetrics(sums, jnp.sqrt(squares) / jnp.maximum(sums.tokens, 1.0), finite)
         return TrainState(state.step + 1, params, memory, state.key_data), metrics
 
-    return UpdateRule(init, step)
+    return UpdateRule(init, train_step)
 
 
 def _by_table(found: Mapping[str, Lookup], gradients: Mapping[str, Array]) -> dict[TablePath, tuple[Array, Array]]:

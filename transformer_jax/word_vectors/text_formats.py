@@ -37,7 +37,8 @@ def read_text(path: Path, has_header: bool) -> WordVectors:
         if earlier != number:
             raise DataError(f"{path}, line {number}: {word!r} was on line {earlier:,} already; a word has one vector")
     if num_words is not None and len(index) != num_words:
-        raise DataError(f"{path}: {len(index):,} words, but line 1 says {num_words:,}; the file may be cut short")
+        cause = "the file may be cut short" if len(index) < num_words else "correct line 1"
+        raise DataError(f"{path}: {len(index):,} words, but line 1 says {num_words:,}; {cause}")
     if dimension is None or not index:
         raise DataError(f"{path}: no vectors; expected a word and its numbers on each line")
     matrix = np.frombuffer(values, np.float32).reshape(-1, dimension)

@@ -24,49 +24,6 @@ class HuffmanTree(NamedTuple):
         return np.count_nonzero(self.turns, axis=1)
 
 
-class RowPaths:
-    """The paths of rows of words as arrays of one shape: the ``top`` heaviest nodes as a table, the other nodes as lists.
-
-    A list has room for what rows of ``length`` words have but for one in 30,000, whose last nodes are left out (4 standard
-    deviations); ``counts`` are those of the words in the rows.
-    """
-
-    def __init__(self, tree: HuffmanTree, counts: np.ndarray, length: int, top: int) -> None:
-        words = len(counts)
-        is_top = (tree.nodes < top) & (tree.turns != 0)
-        self._top = np.zeros((words, top), np.int8)
-        np.put_along_axis(self._top, np.where(is_top, tree.nodes, 0), 0, axis=1)
-        rows, depths = np.nonzero(is_top)
-        self._top[rows, tree.nodes[rows, depths]] = tree.turns[rows, depths]
-        is_below = (tree.nodes >= top) & (tree.turns != 0)
-        self._nodes, self._turns = tree.nodes[is_below], tree.turns[is_below]
-        self._lengths = np.count_nonzero(is_below, axis=1)
-        self._starts = np.cumsum(self._lengths) - self._lengths
-        share = counts / counts.sum()
-        mean = float(share @ self._lengths)
-        deviation = float(share @ (self._lengths - mean) ** 2) ** 0.5
-        self.room = max(int(np.ceil(length * mean + 4 * deviation * length**0.5)), 1)
-
-    def of(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """``top``, ``nodes``, ``places`` and ``turns`` of a TreeBlock for words [R, T]."""
-        rows, length = words.shape
-        lengths = self._lengths[words]
-        flat = lengths.ravel()
-        ends = np.cumsum(flat)
-        entries = np.arange(ends[-1])
-        word = np.repeat(np.arange(flat.size), flat)
-        found = self._starts[words].ravel()[word] + entries - (ends - flat)[word]
-        row = word // length
-        slots = entries - np.concatenate([[0], ends[length - 1 :: length][:-1]])[row]
-        fits = slots < self.room
-        arrays = []
-        for values, dtype in ((self._nodes[found], np.int32), (word % length, np.int32), (self._turns[found], np.int8)):
-            array = np.zeros((rows, self.room), dtype)
-            array[row[fits], slots[fits]] = values[fits]
-            arrays.append(array)
-        return self._top[words], *arrays
-
-
 def huffman_tree(counts: np.ndarray) -> HuffmanTree:
     """The tree in which the mean length of the way to a word is the least; of equal weights the earlier joins first."""
     words = np.flatnonzero(counts)

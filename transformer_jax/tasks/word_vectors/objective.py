@@ -1,19 +1,52 @@
 """What learns word vectors: parameters, the rows that a block reads, and its loss; all of the task that needs no data."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
-from transformer_jax.tasks.word_vectors.glove import Glove, init_glove
-from transformer_jax.tasks.word_vectors.word2vec import OBJECTIVES, init_tables
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, Word2vecConfig
+from transformer_jax.tasks.word_vectors.glove import Glove, PairBlock, init_glove
+from transformer_jax.tasks.word_vectors.hierarchical_softmax import CbowTree, SkipGramTree
+from transformer_jax.tasks.word_vectors.word2vec import CbowNegative, SkipGramNegative, TextBlock, init_tables
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.row_updates import ROW_RULES, Lookup, row_update_rule
 from transformer_jax.training.step import UpdateRule
 
+Word2vec = SkipGramNegative | CbowNegative | SkipGramTree | CbowTree
+
+OBJECTIVES: dict[tuple[str, str], Callable[[Word2vecConfig], Word2vec]] = {
+    ("skip_gram", "negative_sampling"): SkipGramNegative,
+    ("cbow", "negative_sampling"): CbowNegative,
+    ("skip_gram", "hierarchical_softmax"): SkipGramTree,
+    ("cbow", "hierarchical_softmax"): CbowTree,
+}
+"""By ``model.kind`` and ``model.output``."""
+
 ROW_MULTIPLE = 64
 """The tables have a multiple of so many rows, so that devices can share them."""
+
+
+def block_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
+    """The shape of a batch of so many rows, before there is text.
+
+    Raises ConfigError for hierarchical softmax: how many nodes its paths have depends on the text.
+    """
+    model = config.model
+
+    def of(width: int) -> Array:
+        return jnp.zeros((rows, width), jnp.int32)
+
+    if model.kind == "glove":
+        return jax.eval_shape(lambda: PairBlock(of(length), of(length), of(length).astype(jnp.float32)))
+    if model.output == "hierarchical_softmax":
+        raise ConfigError(
+            "model.output: how long the paths of hierarchical_softmax are depends on the text, which preflight does not read; "
+            "a run of a few updates shows what they cost"
+        )
+    return jax.eval_shape(lambda: TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives)))
 
 
 class WordVectorObjective:

@@ -11,15 +11,17 @@ from transformer_jax.config.word_vectors import SPANS_IN_UPDATE
 from transformer_jax.data.batch_plan import random_order
 from transformer_jax.data.document_store import DocumentStore
 from transformer_jax.tasks.word_vectors.frequencies import keep_probabilities, negative_table, random_bits
-from transformer_jax.tasks.word_vectors.huffman import RowPaths, huffman_tree
-from transformer_jax.tasks.word_vectors.word2vec import TextBlock, TreeBlock
+from transformer_jax.tasks.word_vectors.hierarchical_softmax import TreeBlock
+from transformer_jax.tasks.word_vectors.huffman import huffman_tree
+from transformer_jax.tasks.word_vectors.row_paths import RowPaths
+from transformer_jax.tasks.word_vectors.word2vec import TextBlock
 
 LONGEST_SPAN = 512
 MARGIN_OF_DEVIATIONS = 4.0
 
 SPANS_AT_ONCE = 4096
 
-TOP_NODES = 64
+TOP_NODES = 32
 
 KEEPING, WINDOWS, NEGATIVES = range(3)
 """The streams of random numbers of an update."""
