@@ -32,6 +32,11 @@ def as_kernels(matrices: Mapping[str, np.ndarray], sizes: HeadSizes) -> dict[str
     return {name: np.ascontiguousarray(_as_kernel(name, matrix, sizes)) for name, matrix in matrices.items()}
 
 
+def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes that parameters of these shapes have as matrices."""
+    return {name: _as_matrix(name, np.broadcast_to(False, shape)).shape for name, shape in shapes.items()}
+
+
 def tables(matrices: Mapping[str, np.ndarray], config: TransformerConfig) -> list[np.ndarray]:
     """Source table, target table and projection [V, D]; one that is shared is the same array."""
     return [matrices[name] for name in table_names(config)]
