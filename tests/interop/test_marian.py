@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
     (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 1}))
     assert "unexpected tensors: encoder.layers.1" in problem()
     (folder / "config.json").write_text(json.dumps(changed | {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}))
-    assert "model: decoder.layers.0.fc1.bias has shape (24,), expected (32,)" in problem()
+    assert "model: decoder.layers.0.fc2.weight has shape (16, 24), expected (16, 32)" in problem()
     (folder / "config.json").write_text(json.dumps(changed | {"d_model": 32}))
     assert "the source table has shape (399, 16), but the model has width 32" in problem()
     del changed["d_model"]
