@@ -1,6 +1,5 @@
 """An encoder-decoder with the parameter names of fairseq (fairseq, Marian, M2M-100) as a model of this package."""
 
-import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,11 +10,10 @@ from transformer_jax.config import DataError, ExperimentConfig, TransformerConfi
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.interop.fairseq_names import fairseq_name, reordered_width
 from transformer_jax.interop.imported_model import ImportedModel, require_same_shapes
-from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, matrix_shapes, table_names
+from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, matrix_shapes, table_names, without_zero_biases
 from transformer_jax.interop.vocabulary_order import MISSING_LOGIT, VocabularyOrder
 
 SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
-ATTENTION_BIAS = re.compile(r"attention/(query|key|value|output)_bias$")
 
 
 class Tables(NamedTuple):
@@ -70,11 +68,10 @@ def imported_translation(
     named = as_kernels(matrices, HeadSizes(model.num_heads, model.head_key_size, model.head_value_size))
     if has_bias:
         named["projection/logits_bias"] = bias
-    biases = [name for name in named if ATTENTION_BIAS.search(name)]
-    if not any(np.any(named[name]) for name in biases):
-        named = {name: leaf for name, leaf in named.items() if name not in biases}
+    kept = without_zero_biases(named)
+    if len(kept) < len(named):
         config = _with_model(config, attention="multi_head")
-    return ImportedModel(config, tokenizers, named)
+    return ImportedModel(config, tokenizers, kept)
 
 
 def _require_size(name: str, table: np.ndarray, order: VocabularyOrder, width: int) -> None:

@@ -14,7 +14,7 @@ from transformer_jax.interop.gpt2_export import FEED_FORWARD, MODEL_TYPE, NORMS,
 from transformer_jax.interop.imported_model import ImportedModel, require_same_names, require_same_shapes
 from transformer_jax.interop.json_object import read_object, value_of
 from transformer_jax.interop.marian_reader import FEED_FORWARDS
-from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, matrix_shapes
+from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, matrix_shapes, without_zero_biases
 from transformer_jax.interop.weight_files import read_weights
 
 SIZES = {"d_model": "n_embd", "num_heads": "n_head", "num_layers": "n_layer", "max_positions": "n_positions"}
@@ -58,10 +58,9 @@ def read(folder: Path) -> ImportedModel:
     is_tied = theirs.get("tie_word_embeddings", True)
     if is_tied:
         state.pop("lm_head.weight", None)
-    matrices = _matrices(state, model["num_layers"], is_tied, folder)
-    biases = [name for name in matrices if re.search(r"attention/\w+_bias$", name)]
-    if not any(np.any(matrices[name]) for name in biases):
-        matrices = {name: leaf for name, leaf in matrices.items() if name not in biases}
+    biased = _matrices(state, model["num_layers"], is_tied, folder)
+    matrices = without_zero_biases(biased)
+    if len(matrices) < len(biased):
         model["attention"] = "multi_head"
     width = model["d_model"] // model["num_heads"]
     length = min(LONGEST_ROW, model["max_positions"])
