@@ -100,6 +100,15 @@ def test_an_imported_run_translates_tokenized_text(theirs, tmp_path):
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 2
 
 
+def test_settings_of_newer_checkpoints_are_found(theirs, tmp_path):
+    write_checkpoint(tmp_path, theirs)
+    expected = fairseq_reader.read(tmp_path)
+    languages = {name: SETTINGS[name] for name in ("source_lang", "target_lang")}
+    model = Namespace(**SETTINGS | dict.fromkeys(languages))
+    write_checkpoint(tmp_path, theirs, args=None, cfg={"model": model, "task": languages})
+    assert fairseq_reader.read(tmp_path).config == expected.config
+
+
 def test_words_are_found_in_the_dictionary(theirs, tmp_path):
     write_checkpoint(tmp_path, theirs)
     tokenizer = fairseq_reader.read(tmp_path).tokenizers.source
@@ -125,8 +134,14 @@ def test_what_cannot_be_read_is_named(theirs, tmp_path):
     write_checkpoint(tmp_path, theirs, args=None)
     with pytest.raises(DataError, match="no settings"):
         fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, args=None, cfg={"model": None})
+    with pytest.raises(DataError, match="no settings"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, settings={"encoder_embed_dim": 32, "decoder_embed_dim": 32})
+    with pytest.raises(DataError, match=r"table has shape \(34, 16\), but the model has width 32"):
+        fairseq_reader.read(tmp_path)
     write_checkpoint(tmp_path, theirs, settings={"source_lang": None})
-    with pytest.raises(DataError, match=r"model.pt: args: source_lang=None is not of type str"):
+    with pytest.raises(DataError, match=r"model.pt: settings: source_lang=None is not of type str"):
         fairseq_reader.read(tmp_path)
     write_checkpoint(tmp_path, theirs, model={"encoder.embed_tokens.weight": 3})
     with pytest.raises(DataError, match=r"'encoder.embed_tokens.weight' is no dense tensor but a int"):

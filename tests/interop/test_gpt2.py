@@ -76,6 +76,10 @@ def test_what_gpt2_lacks_is_named(tmp_path):
         with pytest.raises(ConfigError, match=rf"model.{next(iter(settings))}: .* GPT-2"):
             exported(tmp_path, **settings)
     exported(tmp_path)
+    described = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(described.replace('"n_embd": 16', '"n_embd": 32'))
+    with pytest.raises(DataError, match=r"has shape \(16,\), expected \(32,\)"):
+        hugging_face_reader.read(tmp_path)
     (tmp_path / "tokenizer").rename(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="GPT-2's own .vocab.json, merges.txt. has no counterpart here"):
         hugging_face_reader.read(tmp_path)

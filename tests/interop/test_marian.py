@@ -120,6 +120,10 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
     assert "tensors are missing: encoder.layers.2" in problem()
     (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 1}))
     assert "unexpected tensors: encoder.layers.1" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}))
+    assert "model: decoder.layers.0.fc2.weight has shape (16, 24), expected (16, 32)" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"d_model": 32}))
+    assert "the source table has shape (399, 16), but the model has width 32" in problem()
     del changed["d_model"]
     (folder / "config.json").write_text(json.dumps(changed))
     assert "config.json: has no d_model" in problem()

@@ -55,7 +55,7 @@ def test_steps_compute_the_same(model, folder):
     found = compare(model, open_counterpart(folder, model), [*TEXTS, "the dog " * 40])
     assert found.holds, found.rows()
     # The text that is too long was left out.
-    assert found.sentences == 3
+    assert (found.sentences, found.left_out) == (3, 1)
     assert found.checks == (("hidden states", 3, 3), ("beam search", 3, 3))
 
 

@@ -42,12 +42,12 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(f"--input: {source} does not exist")
     if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ConfigError(f"--workdir: {workdir} is there already; give a new folder")
-    from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
-
-    require_writable(workdir.parent, "--workdir")
     languages = {name: values[name].value for name in LANGUAGES if values[name].value is not None}
     if languages and values.format != "huggingface":
         raise ConfigError(f"--{next(iter(languages))}: not an option of --format={values.format}; leave it out")
+    from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
+
+    require_writable(workdir.parent, "--workdir")
     found = module(FORMATS[values.format].reader).read(source, **languages)
     config = resolve_config(values, base=found.config)
     for key, before, _ in difference(found.config, config):

@@ -1,4 +1,4 @@
-"""The archive format: parameters in safetensors, settings, tokenizers, and a manifest that says whether all is whole.
+"""The archive format: parameters in safetensors, settings, tokenizers, and a manifest by which damage is found.
 
 ``model.safetensors`` has the parameters by path, as this package keeps them; ``golden.safetensors`` the token ids of a few
 sentences and their logits, so that another implementation can be checked; ``manifest.json`` names, shapes, types and digests.

@@ -51,14 +51,14 @@ def read_files(folder: Path) -> ImportedModel:
         if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             problem = "is not what the manifest describes" if file.is_file() else "is missing"
             raise DataError(f"{file}: {problem}; copy the archive again")
-    for file, key in ((MODEL, "tensors"), (GOLDEN, "golden")):
-        named = read_tensors(folder / file)
-        require_same_names(set(named), set(manifest[key]), folder / file)
-        for name, found in described(named).items():
+    named, golden = (read_tensors(folder / file) for file in (MODEL, GOLDEN))
+    for file, tensors, key in ((MODEL, named, "tensors"), (GOLDEN, golden, "golden")):
+        require_same_names(set(tensors), set(manifest[key]), folder / file)
+        for name, found in described(tensors).items():
             if found != manifest[key][name]:
                 raise DataError(f"{folder / file}: {name} is not what {MANIFEST} describes; copy the archive again")
     config, tokenizers = load_run_config(folder / CONFIG), load_tokenizers(folder / TOKENIZER)
-    return ImportedModel(config, tokenizers, read_tensors(folder / MODEL))
+    return ImportedModel(config, tokenizers, named)
 
 
 def golden_checks(folder: Path, model: OpenedModel) -> list[Check]:

@@ -1,7 +1,5 @@
 """An encoder-decoder with the parameter names of fairseq (fairseq, Marian, M2M-100) as a model of this package."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,13 +9,11 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, ExperimentConfig, TransformerConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.interop.fairseq_names import fairseq_name, reordered_width
-from transformer_jax.interop.imported_model import ImportedModel
-from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, table_names
+from transformer_jax.interop.imported_model import ImportedModel, require_same_shapes
+from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, matrix_shapes, table_names, without_zero_biases
 from transformer_jax.interop.vocabulary_order import MISSING_LOGIT, VocabularyOrder
-from transformer_jax.training.parameter_names import some_of
 
 SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
-ATTENTION_BIAS = re.compile(r"attention/(query|key|value|output)_bias$")
 
 
 class Tables(NamedTuple):
@@ -48,11 +44,11 @@ def imported_translation(
     """The model of ``config``, whose attention is biased, from a ``state`` that has its layers and nothing else.
 
     ``width_order``: the order in which theirs has the width of this package. Biases of attention, or of the logits, that are
-    all zero are left out of the model. Raises DataError that names missing or unexpected tensors.
+    all zero are left out of the model. Raises DataError that names tensors that are missing, unexpected or of another shape.
     """
     source_order, target_order = orders
     for name, table, order in zip(Tables._fields, tables, (source_order, *[target_order] * 3), strict=True):
-        _require_size(name, table, order)
+        _require_size(name, table, order, config.model.d_model)
     bias = target_order.rows(tables.bias, MISSING_LOGIT)
     # An id that is BOS and EOS here is written as EOS alone.
     bias[target_order.repeated] = MISSING_LOGIT
@@ -60,8 +56,10 @@ def imported_translation(
     config = _with_model(config, logits_bias=has_bias)
     model: TransformerConfig = config.model
     found = ImportedModel(config, tokenizers, {})
-    names = [name for name in found.shapes() if name.startswith(("encoder_", "decoder_"))]
-    matrices = _layers(names, state)
+    shapes = {name: shape for name, shape in found.shapes().items() if name.startswith(("encoder_", "decoder_"))}
+    expected = {fairseq_name(name): shape for name, shape in matrix_shapes(shapes).items()}
+    require_same_shapes(state, expected, "model")
+    matrices = {name: state[fairseq_name(name)] for name in shapes}
     ours = zip(table_names(model), (source_order, target_order, target_order), tables, strict=False)
     for name, order, table in reversed(list(ours)):
         matrices[name] = order.rows(table)
@@ -70,29 +68,19 @@ def imported_translation(
     named = as_kernels(matrices, HeadSizes(model.num_heads, model.head_key_size, model.head_value_size))
     if has_bias:
         named["projection/logits_bias"] = bias
-    biases = [name for name in named if ATTENTION_BIAS.search(name)]
-    if not any(np.any(named[name]) for name in biases):
-        named = {name: leaf for name, leaf in named.items() if name not in biases}
+    kept = without_zero_biases(named)
+    if len(kept) < len(named):
         config = _with_model(config, attention="multi_head")
-    return ImportedModel(config, tokenizers, named)
+    return ImportedModel(config, tokenizers, kept)
 
 
-def _require_size(name: str, table: np.ndarray, order: VocabularyOrder) -> None:
+def _require_size(name: str, table: np.ndarray, order: VocabularyOrder, width: int) -> None:
     expected = order.size_there
     if len(table) != expected:
         raise DataError(f"the {name} table has {len(table):,} rows for a vocabulary of {expected:,} pieces")
+    if table.shape[1:] not in ((), (width,)):
+        raise DataError(f"the {name} table has shape {table.shape}, but the model has width {width}")
 
 
 def _with_model(config: ExperimentConfig, **settings: object) -> ExperimentConfig:
     return replace(config, model=replace(config.model, **settings))
-
-
-def _layers(names: list[str], state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    theirs = {name: fairseq_name(name) for name in names}
-    missing = sorted(set(theirs.values()) - set(state))
-    if missing:
-        raise DataError(f"tensors are missing: {some_of(missing)}")
-    unexpected = sorted(set(state) - set(theirs.values()))
-    if unexpected:
-        raise DataError(f"unexpected tensors: {some_of(unexpected)}")
-    return {name: state[their_name] for name, their_name in theirs.items()}

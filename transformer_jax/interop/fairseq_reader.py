@@ -2,6 +2,7 @@
 
 import re
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from transformer_jax.interop.vocabulary_order import VocabularyOrder, vocabulary
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 SPECIAL_IDS = {"pad": 1, "start": 2, "eos": 2, "unk": 3}
 ACTIVATIONS = {"relu": "relu", "gelu": "exact_gelu", "gelu_fast": "gelu", "gelu_accurate": "gelu", "swish": "silu"}
-# What a model here does not have, and the value that it must have.
+# Settings that no model here has, and the only value of each that can be read.
 ABSENT = {
     "encoder_learned_pos": False,
     "decoder_learned_pos": False,
@@ -51,10 +52,8 @@ def read(path: Path) -> ImportedModel:
     content = load_tensors_only(file)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise DataError(f"{file}: not a checkpoint of fairseq: no model in it")
-    theirs = content.get("args")
-    if not isinstance(theirs, Namespace):
-        raise DataError(f"{file}: no settings (args) in it, which checkpoints of fairseq before 1.0 have")
     try:
+        theirs = settings_of(content)
         state = current_names(as_arrays(content["model"], "model"))
         model = model_settings(theirs)
         languages = {f"{side}_language": _setting(theirs, f"{side}_lang", str) for side in ("source", "target")}
@@ -73,6 +72,18 @@ def read(path: Path) -> ImportedModel:
         return imported_translation(config, tokenizers, state, tables, orders)
     except DataError as error:
         raise DataError(f"{file}: {error}") from None
+
+
+def settings_of(content: Mapping[str, Any]) -> Namespace:
+    """The settings of model and languages: ``args``, or in the ``cfg`` of newer checkpoints those of model and task."""
+    if isinstance(args := content.get("args"), Namespace):
+        return args
+    cfg = content.get("cfg")
+    parts = [cfg.get(name) for name in ("model", "task")] if isinstance(cfg, dict) else []
+    model, task = (vars(part) if isinstance(part, Namespace) else part for part in parts or (None, None))
+    if not isinstance(model, dict) or not isinstance(task, dict):
+        raise DataError("no settings in it: neither args nor cfg, with model and task")
+    return Namespace(**model | {name: task.get(name) for name in ("source_lang", "target_lang")})
 
 
 def model_settings(theirs: Namespace) -> dict[str, Any]:
@@ -105,7 +116,7 @@ def model_settings(theirs: Namespace) -> dict[str, Any]:
 
 
 def _setting(theirs: Namespace, name: str, kind: type[Value]) -> Value:
-    return value_of(vars(theirs), name, kind, "args")
+    return value_of(vars(theirs), name, kind, "settings")
 
 
 def current_names(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

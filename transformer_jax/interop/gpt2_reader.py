@@ -11,15 +11,14 @@ from transformer_jax.array_types import BOS_ID, EOS_ID
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.interop.gpt2_export import FEED_FORWARD, MODEL_TYPE, NORMS, QUERIES_KEYS_VALUES, TOKENIZER
-from transformer_jax.interop.imported_model import ImportedModel
+from transformer_jax.interop.imported_model import ImportedModel, require_same_names, require_same_shapes
 from transformer_jax.interop.json_object import read_object, value_of
 from transformer_jax.interop.marian_reader import FEED_FORWARDS
-from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels
+from transformer_jax.interop.matrix_layout import HeadSizes, as_kernels, matrix_shapes, without_zero_biases
 from transformer_jax.interop.weight_files import read_weights
-from transformer_jax.training.parameter_names import some_of
 
 SIZES = {"d_model": "n_embd", "num_heads": "n_head", "num_layers": "n_layer", "max_positions": "n_positions"}
-# What no model here has otherwise.
+# The only value of each setting that can be read.
 NEEDED = {
     "model_type": MODEL_TYPE,
     "scale_attn_weights": True,
@@ -59,10 +58,9 @@ def read(folder: Path) -> ImportedModel:
     is_tied = theirs.get("tie_word_embeddings", True)
     if is_tied:
         state.pop("lm_head.weight", None)
-    matrices = _matrices(state, model["num_layers"], is_tied, folder)
-    biases = [name for name in matrices if re.search(r"attention/\w+_bias$", name)]
-    if not any(np.any(matrices[name]) for name in biases):
-        matrices = {name: leaf for name, leaf in matrices.items() if name not in biases}
+    biased = _matrices(state, model["num_layers"], is_tied, folder)
+    matrices = without_zero_biases(biased)
+    if len(matrices) < len(biased):
         model["attention"] = "multi_head"
     width = model["d_model"] // model["num_heads"]
     length = min(LONGEST_ROW, model["max_positions"])
@@ -75,6 +73,7 @@ def read(folder: Path) -> ImportedModel:
             "decoding": {"max_new_tokens": min(100, length)},
         }
     )
+    require_same_shapes(matrices, matrix_shapes(ImportedModel(config, tokenizers, {}).shapes()), folder)
     return ImportedModel(config, tokenizers, as_kernels(matrices, HeadSizes(model["num_heads"], width, width)))
 
 
@@ -112,17 +111,14 @@ def _matrices(state: dict[str, np.ndarray], num_layers: int, is_tied: bool, fold
             name = "attn.c_proj" if part == "output" else "attn.c_attn"
             names[f"{ours}self_attention/{part}"] = f"{theirs}{name}.weight"
             names[f"{ours}self_attention/{part}_bias"] = f"{theirs}{name}.bias"
-    missing, unexpected = set(names.values()) - set(state), set(state) - set(names.values())
-    if missing or unexpected:
-        problem = "tensors are missing" if missing else "unexpected tensors"
-        raise DataError(f"{folder}: {problem}: {some_of(sorted(missing or unexpected))}")
+    require_same_names(set(state), set(names.values()), folder)
     return {ours: _part(ours, state[theirs]) for ours, theirs in names.items()}
 
 
 def _part(name: str, leaf: np.ndarray) -> np.ndarray:
     """A parameter as [out, in]: of queries, keys and values side by side those of ``name``."""
     if found := re.search(r"attention/(query|key|value)(_bias)?$", name):
-        leaf = np.split(leaf, 3, axis=-1)[QUERIES_KEYS_VALUES.index(found[1])]
+        leaf = np.array_split(leaf, 3, axis=-1)[QUERIES_KEYS_VALUES.index(found[1])]
     return leaf.T if leaf.ndim == 2 and not name.endswith("table") else leaf
 
 

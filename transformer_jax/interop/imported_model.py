@@ -83,7 +83,8 @@ class ImportedModel:
 
     def params(self) -> Any:
         """The parameters as a tree; raises DataError, naming them, when they do not fit the settings."""
-        tree, expected = self._abstract(), self.shapes()
+        tree = self._abstract()
+        expected = {name: leaf.shape for name, leaf in named_leaves(tree).items()}
         require_same_shapes(self.named, expected, "the model")
         for name in expected:
             if not np.all(np.isfinite(self.named[name])):

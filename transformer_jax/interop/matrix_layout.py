@@ -11,6 +11,7 @@ from transformer_jax.config import TransformerConfig
 HEADS_IN = re.compile(r"attention/(query|key|value)$")
 HEADS_OUT = re.compile(r"attention/output$")
 BIAS_IN = re.compile(r"attention/(query|key|value)_bias$")
+ATTENTION_BIAS = re.compile(r"attention/(query|key|value|output)_bias$")
 KERNEL = re.compile(r"_kernel$")
 
 
@@ -30,6 +31,18 @@ def as_matrices(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def as_kernels(matrices: Mapping[str, np.ndarray], sizes: HeadSizes) -> dict[str, np.ndarray]:
     """The inverse of ``as_matrices`` for heads of these sizes; bit for bit."""
     return {name: np.ascontiguousarray(_as_kernel(name, matrix, sizes)) for name, matrix in matrices.items()}
+
+
+def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes that parameters of these shapes have as matrices."""
+    return {name: _as_matrix(name, np.broadcast_to(False, shape)).shape for name, shape in shapes.items()}
+
+
+def without_zero_biases(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parameters by path, without the biases of attention where all of these are zero."""
+    biases = {name for name in named if ATTENTION_BIAS.search(name)}
+    left_out = set() if any(np.any(named[name]) for name in biases) else biases
+    return {name: leaf for name, leaf in named.items() if name not in left_out}
 
 
 def tables(matrices: Mapping[str, np.ndarray], config: TransformerConfig) -> list[np.ndarray]:

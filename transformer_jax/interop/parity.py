@@ -36,7 +36,7 @@ class Divergence(NamedTuple):
 class Comparison(NamedTuple):
     """How far the outputs of both are apart, over ``sentences`` and their target ``tokens``, and where greedy decoding differs.
 
-    ``divergences``: None for a language model, of which nothing is decoded.
+    ``divergences``: None for a language model, of which nothing is decoded. ``left_out``: texts too long for the counterpart.
     """
 
     counterpart: str
@@ -49,6 +49,7 @@ class Comparison(NamedTuple):
     mean: float
     divergences: tuple[Divergence, ...] | None
     checks: tuple[Check, ...]
+    left_out: int = 0
 
     @property
     def holds(self) -> bool:
@@ -71,6 +72,8 @@ class Comparison(NamedTuple):
             ("largest difference", f"{self.largest:.2g}", f"of a {compared}; at most {self.tolerance.largest:g}"),
             ("mean difference", f"{self.mean:.2g}", f"at most {self.tolerance.mean:g}"),
         ]
+        if self.left_out:
+            rows.insert(2, ("left out", f"{self.left_out:,}", "longer than the other model takes"))
         if self.divergences is not None:
             equal = self.sentences - len(self.divergences)
             near = f"and {self.agreeing - equal} that differ at a near tie"
@@ -84,6 +87,7 @@ class Comparison(NamedTuple):
 
 def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
     """Compares both on the greedy translations, by ``model``, of ``texts``; of a language model, on the texts themselves."""
+    given = len(texts)
     texts, examples = _short_enough(model, counterpart, texts)
     largest, total, count = 0.0, 0.0, 0
     for start in range(0, len(examples), ROWS_AT_ONCE):
@@ -106,6 +110,7 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
         total / max(count, 1),
         _divergences(model, counterpart, examples) if model.translates else None,
         tuple(counterpart.checks(model, texts, examples)),
+        given - len(examples),
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of named arrays in the format safetensors (https://github.com/huggingface/safetensors): no code can hide in them."""
+"""Files of named arrays in the format safetensors (https://github.com/huggingface/safetensors), which cannot hold code."""
 
 from collections.abc import Mapping
 from pathlib import Path

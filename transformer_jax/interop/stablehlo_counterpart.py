@@ -53,7 +53,7 @@ class Counterpart:
                 _program(folder / f"{name}.bin") for name in PROGRAMS
             )
             with np.load(folder / PARAMETERS) as stored:
-                self._named = dict(stored)
+                self._named = jax.device_put(dict(stored))
         # A damaged file can raise anything.
         except Exception as error:
             raise DataError(f"{folder}: not whole programs that export wrote: {str(error)[:200]}") from None

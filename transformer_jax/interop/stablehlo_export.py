@@ -28,7 +28,7 @@ from transformer_jax.training.sharding import path_of
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 PROGRAMS = ("encode", "start", "step", "search")
-# Settings of decoding that the programs have taken up.
+# Settings of decoding that are compiled into the programs.
 SEARCH = ("beam_width", "length_penalty", "stop", "max_extra_tokens")
 DESCRIPTION, PARAMETERS, TOKENIZER = "stablehlo.json", "parameters.npz", "tokenizer"
 Named = dict[str, Array]

@@ -1,4 +1,4 @@
-"""Weights as PyTorch stores them, read without running what a pickle might say."""
+"""Weights as PyTorch stores them, read without running code from a pickle."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,8 @@
 """Vocabularies of other toolkits in the order of this package: PAD, BOS, EOS and UNK first."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,8 @@ NOWHERE = -1
 MISSING_LOGIT = -1e9
 
 
-class VocabularyOrder(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class VocabularyOrder:
     """``theirs``: for every id here the id there, ``NOWHERE`` for one that they lack."""
 
     theirs: np.ndarray
@@ -27,7 +29,7 @@ class VocabularyOrder(NamedTuple):
         """Whether every id here is one there, and another one for each."""
         return bool(np.all(self.theirs != NOWHERE)) and not len(self.repeated)
 
-    @property
+    @cached_property
     def repeated(self) -> np.ndarray:
         """Ids here whose id there also has a later one here."""
         last = {int(there): i for i, there in enumerate(self.theirs)}
@@ -46,8 +48,7 @@ class VocabularyOrder(NamedTuple):
 
     def to_ours(self, ids: Sequence[int]) -> list[int]:
         """Ids here; one that has none here is UNK."""
-        here = {int(there): here for here, there in enumerate(self.theirs) if there != NOWHERE}
-        return [here.get(int(i), UNK_ID) for i in ids]
+        return [self._ours.get(int(i), UNK_ID) for i in ids]
 
     def logits(self, theirs: np.ndarray) -> np.ndarray:
         """Their logits [..., V] in the order of this package; an id that they lack, or that comes again, is never chosen."""
@@ -55,6 +56,11 @@ class VocabularyOrder(NamedTuple):
         ours = filled[..., self.theirs]
         ours[..., self.repeated] = MISSING_LOGIT
         return ours
+
+    @cached_property
+    def _ours(self) -> dict[int, int]:
+        """Ids here by ids there."""
+        return {int(there): here for here, there in enumerate(self.theirs) if there != NOWHERE}
 
 
 def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> VocabularyOrder:
