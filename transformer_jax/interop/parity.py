@@ -132,7 +132,7 @@ def _short_enough(
     model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
 ) -> tuple[list[str], list[Example]]:
     """The texts that the counterpart can read and whose targets it can score; raises DataError when there is none."""
-    longest = counterpart.longest_source
+    given, longest = len(texts), counterpart.longest_source
     if longest is not None:
         encoded = model.tokenizers.source.encode_batch(texts)
         texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
@@ -142,6 +142,8 @@ def _short_enough(
         for text, example in zip(texts, model.examples(texts), strict=True)
         if len(example.target) <= most
     ]
+    if not given:
+        raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
     if not fitting:
         raise DataError(f"{counterpart.name}: no text, or translation, of at most {min(longest or most, most)} tokens")
     return [text for text, _ in fitting], [example for _, example in fitting]
