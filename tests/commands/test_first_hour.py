@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands import evaluate
 from transformer_jax.commands.flag_parsing import parse_flags
 from transformer_jax.commands.run_flags import define_run_flags
 from transformer_jax.commands.translate import define_flags
@@ -21,6 +22,9 @@ def test_the_first_argument_is_the_run():
     for arguments in (["runs/a", "runs/b"], ["--workdir=runs/a", "runs/b"], ["--workdir", "runs/a", "runs/b"]):
         with pytest.raises(ConfigError, match="unexpected argument 'runs/b'"):
             parse_flags(define_run_flags, arguments)
+    for arguments in (["runs/a", "--references", "one", "two"], ["--references=one", "two", "--workdir=runs/a"]):
+        values = parse_flags(evaluate.define_flags, [*arguments, "--examples", "0"])
+        assert (values.workdir, values.references, values.examples) == ("runs/a", ["one", "two"], 0)
 
 
 def test_any_text_is_scored_against_several_references(run, tmp_path, capsys):

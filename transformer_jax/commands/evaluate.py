@@ -50,7 +50,7 @@ def define_flags(values: flags.FlagValues) -> None:
     meaning = "train, validation, test, or a name that the data has; for --watch validation if not given"
     flags.DEFINE_string("split", "test", meaning, flag_values=values)
     flags.DEFINE_string("source", None, "file to translate instead of a split, plain or .gz", flag_values=values)
-    meaning = "file of translations of --source, line by line; give the flag once for each of several references"
+    meaning = "files of translations of --source, line by line: one for each of several references"
     flags.DEFINE_multi_string("references", [], meaning, flag_values=values)
     flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
     flags.DEFINE_string("output", None, "folder for the results (default: the run directory)", flag_values=values)

@@ -119,18 +119,21 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
     """The arguments as absl knows them.
 
     ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
-    ``--n-best`` is another way to write ``--n_best``. What follows ``--`` is kept unchanged.
+    ``--n-best`` is another way to write ``--n_best``. The first argument that is no flag is the run where --workdir is not given;
+    ``--references A B`` gives a flag that may be repeated several values. What follows ``--`` is kept unchanged.
     """
     remaining = iter(arguments)
-    is_value, takes_run = False, WORKDIR_FLAG in values and ARGUMENTS_FLAG not in values
+    has_run = any(argument.partition("=")[0] == f"--{WORKDIR_FLAG}" for argument in arguments)
+    is_value, takes_run = False, WORKDIR_FLAG in values and ARGUMENTS_FLAG not in values and not has_run
+    repeated = ""
     for argument in remaining:
         if argument == SEPARATOR:
             yield argument
             yield from remaining
             return
         if is_value or not argument.startswith("-"):
-            # The first argument that is no flag, nor the value of one, is the run.
-            yield f"--{WORKDIR_FLAG}={argument}" if takes_run and not is_value else argument
+            flag = "" if is_value else WORKDIR_FLAG if takes_run else repeated
+            yield f"--{flag}={argument}" if flag else argument
             takes_run, is_value = takes_run and is_value, False
             continue
         name, equals, text = argument.partition("=")
@@ -139,10 +142,10 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
         if not name.startswith("-") or not (negated or dashless.startswith("config.")):
             flag = _current_flag(dashless.replace("-", "_"), values)
             is_value = not equals and flag in values and not values[flag].boolean
-            takes_run = takes_run and flag != WORKDIR_FLAG
+            repeated = flag if flag in values and isinstance(values[flag], flags.MultiFlag) else ""
             yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument
             continue
-        key = dashless.partition(".")[2]
+        key, repeated = dashless.partition(".")[2], ""
         if OVERRIDE_FLAG not in values:
             raise ConfigError(f"{name}: this command takes no settings; --help lists its flags")
         if negated and (equals or type_of(key) is not bool):
