@@ -119,7 +119,7 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
     """The arguments as absl knows them.
 
     ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
-    ``--n-best`` is another way to write ``--n_best``. The first argument that is no flag is the run where --workdir is not given;
+    ``--n-best`` is another way to write ``--n_best``. The first argument that is no flag is the run unless --workdir is given;
     ``--references A B`` gives a flag that may be repeated several values. What follows ``--`` is kept unchanged.
     """
     remaining = iter(arguments)

@@ -14,8 +14,8 @@ from transformer_jax.interop.json_object import read_object
 from transformer_jax.interop.opened_model import Example, OpenedModel
 
 # Of a token's log-probability, as rounding of the weights explains it: a trained model had 0.13 and 0.010 with int8, one of
-# base size 0.04 and 0.022; the first 0.004 and 0.0006 with float16. With int8 the largest of thousands of tokens has a long tail:
-# there the mean decides. Sources without EOS, or another norm epsilon, are beyond.
+# base size 0.04 and 0.022; the first 0.004 and 0.0006 with float16. The largest of many tokens is far out with int8: there
+# the mean decides. Sources without EOS, or another norm epsilon, are beyond.
 TOLERANCES = {
     "float32": Tolerance(1e-4, 1e-5),
     "float16": Tolerance(1e-2, 2e-3, greedy=0.9),
