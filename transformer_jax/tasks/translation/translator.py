@@ -24,8 +24,10 @@ from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.training.sharding import put_rows, row_groups, whole_over_fsdp
 
-# More rows are no faster on a CPU, and wait longer for the last of them: one number of rows needs the fewest programs.
-MOST_ROWS = {"cpu": FEWEST_ROWS}
+# More beams in all are no faster on a CPU, and wait longer for the last of them.
+MOST_BEAMS = {"cpu": 5 * FEWEST_ROWS}
+# Of so many sentences at most, programs for more than the fewest rows take longer than they save.
+FEW_SENTENCES = 512
 # Shorter sources have a state as for so many tokens, since a program for each of their widths takes longer than it saves.
 FEWEST_SOURCE_COLUMNS = 64
 
@@ -103,7 +105,9 @@ class Translator:
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
         """All sources, named by their places; those of one kind follow each other; their inputs are ids [B, S]."""
         extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
-        most_rows = MOST_ROWS.get(device_of(self._mesh).platform)
+        most_rows = MOST_BEAMS.get(device_of(self._mesh).platform)
+        if most_rows is not None:
+            most_rows = FEWEST_ROWS if len(sources) <= FEW_SENTENCES else max(most_rows // self._config.beam_width, 1)
         for indices, ids in source_batches(
             sources, batch_tokens=self._config.batch_tokens, row_multiple=groups, most_rows=most_rows
         ):
