@@ -15,6 +15,7 @@ from jitted_model import JittedModel
 
 import transformer_jax
 from transformer_jax.__main__ import main
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.flag_parsing import parse_flags, resolve_config
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import (
@@ -37,6 +38,7 @@ from transformer_jax.config.plugins import EXTENSIONS, load_plugin, register, re
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
+from transformer_jax.runs.outcome import Outcome, summary
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.registry import build_task, new_tokenizers
@@ -52,12 +54,13 @@ TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32
 
 @pytest.fixture(scope="module", autouse=True)
 def plugins():
-    before = {kind: registered(kind) for kind in EXTENSIONS}
+    before, loaded = {kind: registered(kind) for kind in EXTENSIONS}, len(plugins_module._LOADED)
     for file in EXAMPLES:
         load_plugin(str(file))
     yield
     for kind, own in before.items():
         plugins_module._REGISTERED[kind] = own
+    del plugins_module._LOADED[loaded:]
 
 
 @pytest.mark.parametrize("name", ["cosine", "shaw", "alibi", "rotary"])
@@ -179,6 +182,13 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
         transformer_jax.load(tmp_path)
 
 
+def test_commands_to_try_next_load_the_plugins_again(tmp_path):
+    said = summary(Outcome(8, "finished", 0.5, ""), RunDirectory(tmp_path / "my run"), from_dict(LABELED), 60.0)
+    (command,) = re.findall(r"transformer-jax (.*)", said)
+    loaded = [f"--plugin={file}" for file in EXAMPLES]
+    assert shlex.split(command) == ["evaluate", f"--workdir={tmp_path / 'my run'}", *loaded, "--split=test"]
+
+
 def test_settings_of_a_task_are_explained_and_read(tmp_path):
     (tmp_path / "ranking.py").write_text(RANKING)
     load_plugin(str(tmp_path / "ranking.py"))
@@ -221,8 +231,14 @@ def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
     assert main(["evaluate", plugin, run]) == 0
     assert main(["report", plugin, run, f"--output={tmp_path / 'report'}"]) == 0
     assert re.search(r"accuracy +0\.\d{4}", capsys.readouterr().out)
+    assert main(["figure", "architecture", plugin, f"--workdir={run}", f"--output={tmp_path / 'model.svg'}"]) == 2
+    assert main(["export", plugin, run, "--format=stablehlo", f"--output={tmp_path / 'exported'}"]) == 2
+    refusals = capsys.readouterr().err
+    assert "no layers of task=classification are drawn" in refusals
+    assert "is a run of task=classification; give one of translation or language_model" in refusals
     assert transformer_jax.load(run).evaluate("validation", limit=8).num_examples == 8
-    assert json.loads((tmp_path / "run" / "run.json").read_text())[0]["plugins"][-1].endswith("classification.py")
+    (start,) = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert str(ROOT / "examples" / "classification.py") in start["plugins"]
 
 
 def test_a_tracker(tmp_path):

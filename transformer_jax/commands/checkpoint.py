@@ -20,6 +20,7 @@ The best is that with the best validation score (BLEU, or what the task selects 
 found where it measured none.
 """
 
+import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
 from transformer_jax.config import ConfigError, difference, load_run_config
 from transformer_jax.config.names import nearest
+from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runtime.program_name import program_name
 
 
@@ -129,7 +131,7 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     written = write_average(source, steps, values.output)
     print(f"the mean of checkpoints {', '.join(map(str, steps))} of {source.path}; run directory {written.path}")
-    print(f"  {program_name()} evaluate --workdir={written.path} --split=test")
+    print(f"  {program_name()} evaluate --workdir={shlex.quote(str(written.path))}{plugin_flags()} --split=test")
 
 
 def _prune(values: flags.FlagValues, runs: list[str]) -> None:

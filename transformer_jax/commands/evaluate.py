@@ -35,6 +35,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runtime.program_name import program_name
 
 if TYPE_CHECKING:
@@ -109,8 +110,9 @@ def run(values: flags.FlagValues) -> int:
     if found.outputs is not None:
         print(f"  translations {stem}.txt")
     together_with = f" --ensemble={','.join(scored.ensemble)}" if scored.ensemble else ""
+    workdir = f"{shlex.quote(values.workdir)}{plugin_flags()}"
     for command in TASKS[config.task].commands_of_trained:
-        print(f"  {program_name()} {command.format(workdir=shlex.quote(values.workdir))}{together_with}")
+        print(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")
     return 0
 
 

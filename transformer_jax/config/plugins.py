@@ -1,10 +1,10 @@
 """Registry of what users add without editing the package: attentions, positions, data sources, tasks, optimizers, trackers.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; it registers what it has when it is run. A run keeps the names of
-its files, never code.
+group ``transformer_jax.plugins``; it registers what it has when it is run. A run keeps the names of its files, never code.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import metadata
@@ -60,7 +60,7 @@ def is_registered(kind: str, name: str) -> bool:
 
 
 class WithRegistered(Mapping[str, Entry]):
-    """A table of the package and, as ``made`` makes them, the things of a kind that plugins add, those of later too."""
+    """A table of the package, and what plugins register of one kind, before or after; ``made`` turns that into entries."""
 
     def __init__(self, own: Mapping[str, Entry], kind: str, made: Callable[[Any], Entry]) -> None:
         self._own, self._kind, self._made = own, kind, made
@@ -89,6 +89,11 @@ def load_plugin(file: str) -> None:
 def loaded_plugins() -> list[str]:
     """The files that were loaded, each once."""
     return list(dict.fromkeys(_LOADED))
+
+
+def plugin_flags() -> str:
+    """The flags that load them again, each after a space, for a command that is printed."""
+    return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())
 
 
 @cache

@@ -66,7 +66,7 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
     except PluginNeeded as error:
-        raise ConfigError(f"{file}: {error}; run.json beside it names those of its training") from None
+        raise ConfigError(f"{file}: {error}; run.json beside it names the plugins that it was trained with") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     except ValueError as error:

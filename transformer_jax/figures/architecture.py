@@ -63,8 +63,10 @@ class Node(NamedTuple):
 def architecture(config: ExperimentConfig) -> Architecture:
     """The blocks of the model of ``config``, with a vocabulary as large as its settings allow; nothing is computed."""
     config = resolve_compute_dtype(config, lambda: "float32")
-    if config.task == "word_vectors":
-        raise ConfigError("config: word_vectors has no layers to draw; give a recipe of another task")
+    if config.task not in ("translation", "language_model"):
+        raise ConfigError(
+            f"config: no layers of task={config.task} are drawn; give one of translation or language_model"
+        )
     objective = objective_of(config, make_mesh(config.mesh))
     params = jax.eval_shape(objective.init_params, jax.random.key(0))
     batch = TASKS[config.task].batch_shape(config, ROWS, TARGET)

@@ -135,7 +135,9 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
     run = RunDirectory(workdir)
     run.require_run()
     if config.task not in ("translation", "language_model"):
-        raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; for its vectors use vectors convert")
+        is_table = config.task == "word_vectors"
+        remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
+        raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
     saved = replace(load_run_config(run.path), decoding=config.decoding)
     config = in_float32(config)
     trained: Any = TASKS[config.task].open_trained([ChosenRun(str(workdir), config, checkpoint)], average)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.registry import TASKS
 
@@ -38,7 +39,8 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         "patience": f"stopped: validation {selection.label} no longer improved",
         "stopped": "stopped after a validation, as asked",
     }[outcome.reason]
-    commands = (each.format(workdir=shlex.quote(str(run.path))) for each in TASKS[config.task].next_commands)
+    workdir = f"{shlex.quote(str(run.path))}{plugin_flags()}"
+    commands = (each.format(workdir=workdir) for each in TASKS[config.task].next_commands)
     if not _has_test_split(config):
         commands = (each.replace("--split=test", "--split=validation") for each in commands)
     lines = [

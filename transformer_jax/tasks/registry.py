@@ -57,7 +57,7 @@ class TaskBuilder(NamedTuple):
 
 
 class NewTask(NamedTuple):
-    """What a function that a plugin registers as a task returns: its settings and its constructors."""
+    """A task of a plugin: settings and constructors; the function that is registered returns it."""
 
     blocks: TaskBlocks
     builder: TaskBuilder
