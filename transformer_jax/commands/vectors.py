@@ -31,7 +31,7 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, load_run_config
 from transformer_jax.config.names import nearest
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def run(values: flags.FlagValues) -> int:
             raise ConfigError(f"--{flag}: vectors {name} does not take it; it takes {takes}")
     if "output" in action.flags and not values.output:
         raise ConfigError("--output: is required; say where to write")
+    _require_source(values)
     action.do(values, words)
     return 0
 
@@ -101,19 +102,30 @@ def vectors_of_run(workdir: str, checkpoint: str) -> "WordVectors":
     return restored_vectors(workdir, checkpoint)
 
 
+def _require_source(values: flags.FlagValues) -> None:
+    """Raises ConfigError, before JAX starts, unless there is one source: a file, or a run of word vectors."""
+    if bool(values.vectors) == bool(values.workdir):
+        raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")
+    if values.vectors:
+        return
+    from transformer_jax.checkpoints.run_directory import RunDirectory
+
+    RunDirectory(values.workdir).require_run()
+    task = load_run_config(values.workdir).task
+    if task != "word_vectors":
+        raise ConfigError(f"--workdir: {values.workdir} is a run of task={task}; vectors are of task=word_vectors")
+
+
 def _chosen_sets(values: flags.FlagValues) -> list[str]:
     """--test_sets, else those that the run of --workdir is scored on."""
     if values.test_sets or not values.workdir:
         return values.test_sets
-    from transformer_jax.tasks.word_vectors.trained import test_sets_of_run
-
-    return test_sets_of_run(values.workdir)
+    of_run = load_run_config(values.workdir).data.test_sets
+    return [of_run] if of_run else []
 
 
 def _load(values: flags.FlagValues) -> "WordVectors":
     """The vectors of --vectors or --workdir, the first --limit of them."""
-    if bool(values.vectors) == bool(values.workdir):
-        raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")
     if values.workdir:
         if values.format:
             raise ConfigError("--format: is for --vectors; a run knows its own")

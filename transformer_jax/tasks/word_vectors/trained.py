@@ -90,14 +90,6 @@ def open_word_vectors(chosen: Sequence[ChosenRun], average: int = 1) -> TrainedW
     return open_trained_word_vectors(first.workdir, first.config, checkpoint=first.checkpoint, average=average)
 
 
-def test_sets_of_run(workdir: str | Path) -> list[str]:
-    """The test sets that a run of word vectors is scored on; none for another run."""
-    run = RunDirectory(workdir)
-    run.require_run()
-    config = load_run_config(run.path)
-    return [config.data.test_sets] if config.task == "word_vectors" and config.data.test_sets else []
-
-
 def vectors_of_run(workdir: str | Path, checkpoint: str = "best") -> WordVectors:
     """The vectors of a checkpoint of a run; raises what ``open_trained_word_vectors`` does."""
     run = RunDirectory(workdir)
