@@ -6,8 +6,7 @@
 
 Files are plain or .gz, two of one language each with a sentence a line, or one .tsv. What is set by hand stays. The budget is
 an estimate for the CPU, printed before work starts; an accelerator is faster. Validations decode 96 sentences (full batches on
-a CPU) greedily, two to eight times, so that they take about a twentieth of the time. Not yet run on a corpus of millions of
-pairs.
+a CPU) greedily, two to eight times, as a twentieth of the time allows. Not yet run on a corpus of millions of pairs.
 """
 
 from ml_collections import ConfigDict
