@@ -60,7 +60,7 @@ def is_registered(kind: str, name: str) -> bool:
 
 
 class WithRegistered(Mapping[str, Entry]):
-    """A table of the package, and what plugins register of one kind, before or after; ``made`` turns that into entries."""
+    """A table of the package, then what plugins register of one kind under other names; ``made`` turns that into entries."""
 
     def __init__(self, own: Mapping[str, Entry], kind: str, made: Callable[[Any], Entry]) -> None:
         self._own, self._kind, self._made = own, kind, made
@@ -71,10 +71,11 @@ class WithRegistered(Mapping[str, Entry]):
         return self._made(_REGISTERED[self._kind][name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._own, *_REGISTERED[self._kind]))
+        load_installed_plugins()
+        return iter(dict.fromkeys((*self._own, *_REGISTERED[self._kind])))
 
     def __len__(self) -> int:
-        return len(self._own) + len(_REGISTERED[self._kind])
+        return sum(1 for _ in self)
 
 
 def load_plugin(file: str) -> None:
