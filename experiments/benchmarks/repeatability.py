@@ -12,15 +12,13 @@ import json
 import tempfile
 from pathlib import Path
 
-from step_cost import random_batch, recipe_here
+from step_cost import random_batch, recipe_here, update_of
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import hyperparameters_of
 from transformer_jax.preflight.program import batch_size
-from transformer_jax.tasks.registry import objective_of
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.update import Update
 
 
 def main() -> None:
@@ -34,8 +32,7 @@ def main() -> None:
 
     config = recipe_here(arguments.recipe, overrides)
     mesh = make_mesh(config.mesh, jax.devices()[:1])
-    objective = objective_of(config, mesh)
-    update = Update(config, objective.loss, objective.init_params, mesh)
+    update = update_of(config, mesh)
     batch = put_batch(random_batch(config, *batch_size(config)), mesh)
     step, hyperparameters = update.lower(batch).compile(), put_hyperparameters(hyperparameters_of(config), mesh)
 

@@ -10,12 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
     from transformer_jax.array_types import PyTree
     from transformer_jax.config import ExperimentConfig
     from transformer_jax.training.step import LossFunction
+    from transformer_jax.training.update import Update
 
 GIB = 2**30
 BASE = Path(__file__).resolve().parents[2] / "configs" / "transformer_base.py"
+
+
+def update_of(config: "ExperimentConfig", mesh: "Mesh", loss: "LossFunction | None" = None) -> "Update":
+    """The update of a recipe on these devices, with its own loss or another."""
+    from transformer_jax.tasks.registry import objective_of
+    from transformer_jax.training.update import Update
+
+    objective = objective_of(config, mesh)
+    return Update(config, loss or objective.loss, objective.init_params, mesh)
 
 
 def step_cost(
@@ -41,13 +53,10 @@ def step_cost(
     from transformer_jax.preflight.chips import Topology
     from transformer_jax.preflight.memory_traffic import memory_traffic
     from transformer_jax.preflight.program import model_flops
-    from transformer_jax.tasks.registry import objective_of
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
-    from transformer_jax.training.update import Update
 
     mesh = make_mesh(config.mesh)
-    objective = objective_of(config, mesh)
-    update = Update(config, loss or objective.loss, objective.init_params, mesh)
+    update = update_of(config, mesh, loss)
     batch = put_batch(random_batch(config, rows, length), mesh)
     started = time.perf_counter()
     shapes = update.state_shapes, batch, update.hyperparameter_shapes

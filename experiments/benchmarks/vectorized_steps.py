@@ -10,13 +10,11 @@ import json
 import statistics
 import time
 
-from step_cost import random_batch, recipe_here
+from step_cost import random_batch, recipe_here, update_of
 
 from transformer_jax.config import hyperparameters_of
 from transformer_jax.preflight.program import batch_size
-from transformer_jax.tasks.registry import objective_of
 from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training.update import Update
 from transformer_jax.training.vectorized import vectorized
 
 
@@ -31,8 +29,7 @@ def main() -> None:
 
     config = recipe_here(arguments.recipe, overrides)
     mesh = make_mesh(config.mesh, jax.devices()[:1])
-    objective = objective_of(config, mesh)
-    update = Update(config, objective.loss, objective.init_params, mesh)
+    update = update_of(config, mesh)
     rows = []
     for count in map(int, arguments.counts.split(",")):
         runs = vectorized(update, count)

@@ -65,7 +65,8 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
     assert "in updates" in outcome.time_spent
     goodput = json.loads((whole / "goodput.json").read_text())
     assert goodput["step"] == UPDATES
-    assert goodput["seconds"]["checkpoint"] >= saving + 0.5, "waiting for the last checkpoint is saving"
+    # Both are rounded to a thousandth.
+    assert goodput["seconds"]["checkpoint"] > saving + 0.49, "waiting for the last checkpoint is saving"
     assert min(goodput["seconds"][kind] for kind in ("step", "compile", "evaluation", "checkpoint")) > 0
     assert metrics_of(whole) == before
 

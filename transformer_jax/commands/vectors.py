@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments
-from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, require_task
 from transformer_jax.config import ConfigError, DataError, load_run_config
 from transformer_jax.config.names import nearest
 
@@ -106,14 +106,8 @@ def _require_source(values: flags.FlagValues) -> None:
     """Raises ConfigError, before JAX starts, unless there is one source: a file, or a run of word vectors."""
     if bool(values.vectors) == bool(values.workdir):
         raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")
-    if values.vectors:
-        return
-    from transformer_jax.checkpoints.run_directory import RunDirectory
-
-    RunDirectory(values.workdir).require_run()
-    task = load_run_config(values.workdir).task
-    if task != "word_vectors":
-        raise ConfigError(f"--workdir: {values.workdir} is a run of task={task}; vectors are of task=word_vectors")
+    if values.workdir:
+        require_task(values.workdir, "word_vectors")
 
 
 def _chosen_sets(values: flags.FlagValues) -> list[str]:

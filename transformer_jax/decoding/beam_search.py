@@ -174,12 +174,20 @@ def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules
         survived = jnp.take_along_axis(parents, survivors, axis=1)
         cache = cache._replace(per_beam=select_beams(cache.per_beam, survived))
 
-    best_attainable = alive.log_probs[:, 0] / length_penalty_divisor(state.limits, rules.length_penalty)
-    is_done = state.is_done | (best_attainable <= finished.scores[:, -1])
     num_finished = state.num_finished + jnp.sum(newly.log_probs > -jnp.inf, axis=1, dtype=jnp.int32)
-    if rules.beam_width == 1 or rules.stop == "first_beams":
-        is_done |= num_finished >= rules.beam_width
+    is_done = state.is_done | has_ended(alive, finished, num_finished, state.limits, rules)
     return BeamState(state.position + 1, state.limits, state.forced, alive, finished, num_finished, is_done, cache)
+
+
+def has_ended(
+    alive: Alive, finished: Hypotheses, num_finished: Int[Array, "B"], limits: Int[Array, "B"], rules: Rules
+) -> Bool[Array, "B"]:
+    """Whether no alive prefix can still beat the worst hypothesis kept, or ``rules`` stop at so many that have finished."""
+    best = jnp.max(alive.log_probs, axis=1)
+    is_over = best / length_penalty_divisor(limits, rules.length_penalty) <= finished.scores[:, -1]
+    if rules.beam_width == 1 or rules.stop == "first_beams":
+        is_over |= num_finished >= rules.beam_width
+    return is_over
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:

@@ -15,7 +15,7 @@ from transformer_jax.decoding.beam_search import (
     best_finished,
     expand,
     finish,
-    length_penalty_divisor,
+    has_ended,
     select_beams,
     start_search,
     where_sentences,
@@ -188,11 +188,8 @@ def _advance_group(
     alive = select_beams(candidates, survivors)
     alive = alive._replace(log_probs=jnp.where(lowered_log_probs > -jnp.inf, alive.log_probs, -jnp.inf))
 
-    best_attainable = jnp.max(alive.log_probs, axis=1) / length_penalty_divisor(state.limits, of_group.length_penalty)
-    is_done |= best_attainable <= finished.scores[:, -1]
     num_finished += jnp.sum(newly.log_probs > -jnp.inf, axis=1, dtype=jnp.int32)
-    if size == 1 or of_group.stop == "first_beams":
-        is_done |= num_finished >= size
+    is_done |= has_ended(alive, finished, num_finished, state.limits, of_group)
     penalties, parents = select_beams((penalties, parents), survivors)
     return _Group(alive, penalties, finished, num_finished[:, None], is_done[:, None], parents)
 

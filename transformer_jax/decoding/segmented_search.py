@@ -217,8 +217,9 @@ def _put_aside(join: Callable, found: Unfinished, waiting: dict[int, Unfinished]
     rows[free[:count]] = moving[:count]
     state, other_is_done = join(base.state, other.state, rows)
     base = base._replace(state=state, names=np.where(rows < 0, base.names, other.names[rows]))
-    other.names[moving[:count]] = -1
-    other = other._replace(state=other.state._replace(is_done=other_is_done))
+    has_moved = np.isin(np.arange(len(other.names)), moving[:count])
+    names = np.where(has_moved, -1, other.names)
+    other = other._replace(state=other.state._replace(is_done=other_is_done), names=names)
     is_full = base.num_left == len(base.names)
     if (rest := other if is_full else base).num_left:
         waiting[found.position] = rest

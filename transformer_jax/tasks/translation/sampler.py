@@ -15,10 +15,11 @@ from transformer_jax.decoding.sampling import SamplingRule
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.tasks.translation.searches import search_on
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.tasks.translation.translator import NOTHING, Translation, init_cache, translation_of
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, rows_in_place, whole_over_fsdp
+from transformer_jax.training.sharding import put_rows, whole_over_fsdp
 
 # Samples that share a row; each attends over the tokens of all of them.
 MOST_SAMPLES = 8
@@ -77,15 +78,8 @@ class Sampler:
         if samples not in self._searches:
             model, mesh = self._trained.model, self._trained.mesh
             rules = Rules(samples, samples, self._trained.config.decoding.length_penalty)
-            self._searches[samples] = SegmentedSearch(
-                partial(_cache_of_samples, model, samples),
-                partial(_step, model),
-                SampledRules(rules, self._rule),
-                kind=SAMPLED_SEARCH,
-                row_multiple=row_groups(mesh),
-                place=rows_in_place(mesh),
-                whole=everywhere(mesh),
-            )
+            init, sampled = partial(_cache_of_samples, model, samples), SampledRules(rules, self._rule)
+            self._searches[samples] = search_on(mesh, init, partial(_step, model), sampled, SAMPLED_SEARCH)
         return self._searches[samples]
 
 

@@ -1,6 +1,7 @@
 """The search that the settings ask for: plain or diverse, in the whole vocabulary or among candidates."""
 
 from functools import partial
+from typing import Any
 
 from jax.sharding import Mesh
 
@@ -26,6 +27,11 @@ def search_for(
     step: Step = partial(_step, model)
     if config.shortlist:
         init_cache, step = functions_among(model, init_cache)
+    return search_on(mesh, init_cache, step, rules, kind)
+
+
+def search_on(mesh: Mesh, init_cache: InitCache, step: Step, rules: Any, kind: SearchKind) -> SegmentedSearch:
+    """A search whose rows are shared by the devices of ``mesh``."""
     return SegmentedSearch(
         init_cache,
         step,

@@ -93,8 +93,9 @@ class Translator:
         params = whole_over_fsdp(params, self._mesh)
         search, prefix_ids = self._search_for(num_results), self.prefix_ids(prefix)
         batches = self.batches(sources, prefix_ids)
-        searched = search.search(params, batches)
-        if self._shortlist is not None:
+        if self._shortlist is None:
+            searched = search.search(params, batches)
+        else:
             candidates = [self._shortlist.candidates(source, prefix_ids) for source in sources]
             searched = search_among(search, params, batches, candidates, partial(put_rows, mesh=self._mesh))
         for found, hypotheses in searched:
