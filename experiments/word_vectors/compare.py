@@ -1,10 +1,11 @@
-"""Our word vectors beside gensim's, in turn on the same cores: speed, then the quality of whole runs.
+"""Our word vectors beside gensim's, and GloVe's beside its authors' program: speed in turn on the same cores, then whole runs.
 
     python experiments/word_vectors/compare.py --data=enwiki.txt.xz --test_sets=word_similarity/questions-words.txt,word_sim
         --output=runs/word_vectors
 
-Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and gensim's in turn,
-timed without reading the text, imports and compiling; the median. Quality: a run of ``--epochs`` each.
+Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and the other's in turn,
+timed without reading the text, imports and compiling; the median. Quality: a run of ``--epochs`` each. ``--models=glove`` needs
+``--glove_sources``; see glove_program.py.
 Writes results.json and table.md.
 """
 
@@ -14,11 +15,14 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 MODELS = ("skip_gram", "cbow", "skip_gram_hs", "cbow_hs")
+OTHER_SIDES = {"glove": "program"}
+"""What ours is compared with, if it is not gensim."""
 RECIPE = "configs/word_vectors.py"
 WORKERS = 2
 
@@ -43,8 +47,13 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 
     config = settings(name, data, 10, others)
+    started, cpu_started = time.perf_counter(), time.process_time()
     mesh, tokenizers = make_mesh(config.mesh, jax.devices()[:1]), new_tokenizers(config)
     planned = TrainingProgram(build_task(config, tokenizers, mesh), mesh).training_data
+    counting = {
+        "prepare_seconds": time.perf_counter() - started,
+        "prepare_cpu_seconds": time.process_time() - cpu_started,
+    }
     updates = round(epochs * planned.blocks.updates_per_epoch)
     config = settings(name, data, updates, others)
     program = TrainingProgram(build_task(config, tokenizers, mesh), mesh)
@@ -63,22 +72,34 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
     jax.block_until_ready(state)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
     words = planned.store.num_tokens - planned.store.num_documents
-    return measured(words * epochs, seconds, cpu) | {"vectors": vectors_of(state.params, config, tokenizers.source)}
+    counting |= {key: float(value) for key, value in planned.blocks.report()[0].items() if key == "pairs"}
+    return (
+        measured(words * epochs, seconds, cpu)
+        | counting
+        | {"vectors": vectors_of(state.params, config, tokenizers.source)}
+    )
 
 
-def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
-    """The same of gensim with as many workers as cores, on the same words of the same split."""
-    from gensim.models import Word2Vec
-
+def written_text(name: str, data: str, folder: Path) -> Path:
+    """The words of our training split, a document a line, for a program that reads such a file."""
     from transformer_jax.data.documents import open_documents
     from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
-    from transformer_jax.word_vectors.vectors import WordVectors
 
     text, config = folder / "train.txt", settings(name, data, 10)
     if not text.exists():
         with open(text, "w", encoding="utf-8") as file:
             for document in open_documents(config.data, config.data_seed).documents("train"):
                 file.write(" ".join(LowerWordTokenizer.split(document.text)) + "\n")
+    return text
+
+
+def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
+    """The same of gensim with as many workers as cores, on the same words of the same split."""
+    from gensim.models import Word2Vec
+
+    from transformer_jax.word_vectors.vectors import WordVectors
+
+    text, config = written_text(name, data, folder), settings(name, data, 10)
     model, is_tree = config.model, config.model.output == "hierarchical_softmax"
     trained = Word2Vec(
         vector_size=model.d_model,
@@ -103,6 +124,33 @@ def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
     }
 
 
+def program(name: str, data: str, epochs: int, folder: Path, sources: str) -> dict:
+    """The same of the program of GloVe's authors, on the same words."""
+    import glove_program
+
+    from transformer_jax.word_vectors.formats import read_vectors
+
+    text, config = written_text(name, data, folder), settings(name, data, 10)
+    words = len(text.read_bytes().split())
+    found = glove_program.train(
+        Path(sources),
+        text,
+        folder,
+        min_count=config.tokenizer.min_count,
+        window=config.model.window,
+        width=config.model.d_model,
+        x_max=config.model.x_max,
+        epochs=epochs,
+        workers=WORKERS,
+    )
+    return measured(words * epochs, found.seconds, found.cpu_seconds) | {
+        "prepare_seconds": found.counting_seconds,
+        "prepare_cpu_seconds": found.counting_cpu_seconds,
+        "pairs": float(found.pairs),
+        "vectors": read_vectors(found.vectors, "glove"),
+    }
+
+
 def measured(words: float, seconds: float, cpu: float) -> dict:
     """Raw words, before subsampling, of all epochs; wall and CPU seconds."""
     return {"words_per_second": words / seconds, "seconds": seconds, "cpu_seconds": cpu}
@@ -117,7 +165,12 @@ def one(arguments: argparse.Namespace) -> None:
     side, name = arguments.one.split(":")
     folder = Path(arguments.output)
     if side == "ours":
-        found = ours(name, arguments.data, arguments.epochs, [("seed", str(arguments.seed))])
+        with tempfile.TemporaryDirectory() as cache:
+            # Counted anew, as the program does, which remembers nothing.
+            others = [("seed", str(arguments.seed))] + [("data.cache_directory", cache)] * (name in OTHER_SIDES)
+            found = ours(name, arguments.data, arguments.epochs, others)
+    elif side == "program":
+        found = program(name, arguments.data, arguments.epochs, folder, arguments.glove_sources)
     else:
         found = gensim(name, arguments.data, arguments.epochs, folder, arguments.seed)
     vectors = found.pop("vectors")
@@ -132,16 +185,20 @@ def one(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace, side: str, name: str, epochs: int, test_sets: str) -> dict:
     """A run in a process of its own."""
     command = [sys.executable, __file__, f"--one={side}:{name}", f"--data={arguments.data}", f"--epochs={epochs}"]
-    command += [f"--output={arguments.output}", f"--test_sets={test_sets}"]
+    command += [
+        f"--output={arguments.output}",
+        f"--test_sets={test_sets}",
+        f"--glove_sources={arguments.glove_sources}",
+    ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def compare(arguments: argparse.Namespace) -> dict:
-    """All runs, ours and gensim's in turn; results are written as they come."""
+    """All runs, ours and the other's in turn; results are written as they come."""
     results: dict = {}
     for name in arguments.models.split(","):
-        speeds: dict = {"ours": [], "gensim": []}
+        speeds: dict = {"ours": [], OTHER_SIDES.get(name, "gensim"): []}
         for _ in range(arguments.repeats):
             for side, found in speeds.items():
                 found.append(run(arguments, side, name, 1, ""))
@@ -179,7 +236,8 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one", default="", help="a single run, of ours or gensim's: side:model")
+    parser.add_argument("--one", default="", help="a single run, of ours, gensim or program: side:model")
+    parser.add_argument("--glove_sources", default="", help="folder with the C sources of GloVe")
     parser.add_argument("--seed", type=int, default=0, help="of a single run")
     arguments = parser.parse_args()
     Path(arguments.output).mkdir(parents=True, exist_ok=True)
