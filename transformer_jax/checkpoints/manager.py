@@ -15,7 +15,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.damage import DigestedFolder, require_finite, require_undamaged
 from transformer_jax.checkpoints.format import CheckpointError, remove_unfinished, set_aside, stored_checkpoints
-from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_reads, problem_of, reported
+from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work, problem_of, reported
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.runtime.file_digests import WHOLE, Part
@@ -47,7 +47,7 @@ class Checkpoints:
     ) -> None:
         # Orbax logs nothing that this class does not report.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
-        ignore_abandoned_reads()
+        ignore_abandoned_work()
         self._directory = Path(directory).absolute()
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1

@@ -1,6 +1,7 @@
 """Checkpoints that cannot be written: a full disk, a folder that is gone; one sentence instead of the writer's tracebacks."""
 
 import errno
+import logging
 import shutil
 import sys
 import warnings
@@ -33,16 +34,24 @@ def is_disk_full(error: BaseException) -> bool:
     return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
 
 
-def ignore_abandoned_reads() -> None:
-    """Once a file failed, tensorstore's threads report the others to an event loop that is gone, a traceback for each."""
-    if not getattr(sys.unraisablehook, "ignores_abandoned_reads", False):
+def _is_news(record: logging.LogRecord) -> bool:
+    return "exception was never retrieved" not in record.getMessage()
+
+
+def ignore_abandoned_work() -> None:
+    """Once a file failed, the others that were being read or written fail with nobody waiting, a traceback for each.
+
+    tensorstore's threads report them to an event loop that is gone, asyncio to its log.
+    """
+    logging.getLogger("asyncio").addFilter(_is_news)
+    if not getattr(sys.unraisablehook, "ignores_abandoned_work", False):
         others = sys.unraisablehook
 
         def hook(unraisable: "sys.UnraisableHookArgs") -> None:
             if str(unraisable.exc_value) != "Event loop is closed":
                 others(unraisable)
 
-        hook.ignores_abandoned_reads = True  # type: ignore[attr-defined]
+        hook.ignores_abandoned_work = True  # type: ignore[attr-defined]
         sys.unraisablehook = hook
 
 
