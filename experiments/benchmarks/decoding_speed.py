@@ -14,8 +14,8 @@ peak memory, the median of so many after one that is not counted. ``--output`` w
 versions. Greedy: ``--config.decoding.beam_width=1``.
 
 ``--huggingface``: one more contestant, a Marian folder of ``export``, 32 sentences of like length at a time. ``--tokens=30``
-compares forced work instead, of a randomly initialized model that ends no sentence itself: only sources of the commonest length
-are read, and every hypothesis of every contestant has so many tokens.
+compares forced work instead, of a randomly initialized model: only sources of the commonest length are read, of which it ends
+no translation itself, and every hypothesis of every contestant has so many tokens.
 """
 
 import argparse
@@ -66,7 +66,8 @@ def main() -> None:
         stated.append(("decoding.max_extra_tokens", str(extra)))
         config = config_for_use(arguments.workdir, stated)
         run = open_trained_run(arguments.workdir, config, checkpoint=arguments.checkpoint)
-    contestants: dict[str, Translate] = {"ours": ours(run, arguments.tokens)}
+        lines = unended(run, lines, arguments.tokens)
+    contestants: dict[str, Translate] = {"ours": ours(run)}
     compute_types = arguments.compute_types.split(",") if arguments.ctranslate2 else []
     for each in compute_types:
         contestants[f"CTranslate2 {each}"] = theirs(run, arguments.ctranslate2, each, arguments.tokens)
@@ -98,19 +99,20 @@ def of_commonest_length(run: TrainedRun, lines: Sequence[str], tokens: int) -> t
     """The lines with the commonest number of tokens, and the extra tokens that make ``tokens`` of it, EOS included."""
     lengths = [len(ids) - 1 for ids in run.tokenizers.source.encode_batch(list(lines))]
     ((commonest, _),) = collections.Counter(lengths).most_common(1)
-    return [line for line, length in zip(lines, lengths, strict=True) if length == commonest], tokens - commonest - 1
+    return [line for line, length in zip(lines, lengths, strict=True) if length == commonest], tokens - commonest - 2
 
 
-def ours(run: TrainedRun, tokens: int) -> Translate:
-    """The search of this package; raises ValueError where a translation has other than ``tokens`` tokens, if not 0."""
+def unended(run: TrainedRun, lines: Sequence[str], tokens: int) -> list[str]:
+    """The lines whose translations have ``tokens`` tokens: the model ends none of them itself."""
+    found = run.translator.translate(run.params, lines)
+    kept = [line for line, (best, *_) in zip(lines, found, strict=True) if len(best.token_ids) == tokens]
+    print(f"{len(kept)} of {len(lines)} lines with translations of {tokens} tokens", flush=True)
+    return kept
 
-    def translate(lines: Sequence[str]) -> list[str]:
-        found = [best[0] for best in run.translator.translate(run.params, lines)]
-        if tokens and any(len(each.token_ids) != tokens for each in found):
-            raise ValueError(f"a translation has not {tokens} tokens: the model ends some itself")
-        return [each.text for each in found]
 
-    return translate
+def ours(run: TrainedRun) -> Translate:
+    """The search of this package."""
+    return lambda lines: [best.text for best, *_ in run.translator.translate(run.params, lines)]
 
 
 def in_transformers(run: TrainedRun, folder: str, tokens: int) -> Translate:
