@@ -48,6 +48,7 @@ CHANGEABLE = (
     "training.trackers",
     "training.skip_nonfinite",
     "training.hang_factor",
+    "training.deterministic",
     "data.directory",
     "data.train",
     "data.validation",

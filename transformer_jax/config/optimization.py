@@ -50,7 +50,8 @@ class TrainingConfig:
     ``decoding`` says. Of updates whose loss or gradient is not finite ``skip_nonfinite`` are skipped and counted, over the
     whole run; the next one ends it, with the tensor that was not finite.
     An update that takes ``hang_factor`` times the median, and at least a minute, ends the process with status 75, for the
-    scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never.
+    scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never. With ``deterministic`` a GPU
+    adds up in a fixed order, as CPUs and TPUs always do.
     """
 
     num_updates: int = 100_000
@@ -65,6 +66,7 @@ class TrainingConfig:
     keep_best: int = 1
     skip_nonfinite: int = 0
     hang_factor: float = 0.0
+    deterministic: bool = False
     trackers: str = "jsonl,tensorboard"
 
     @property

@@ -121,7 +121,13 @@ def interleaved(rows: Array, parts: int) -> Array:
     return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
 
 
-def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax.stages.Wrapped:
+DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
+"""Options of XLA with which a GPU adds up in a fixed order; elsewhere they change nothing."""
+
+
+def compile_train_step(
+    step: StepFunction, state: TrainState, mesh: Mesh, *, deterministic: bool = False
+) -> jax.stages.Wrapped:
     """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
 
     Shapes will do for the ``state``.
@@ -132,6 +138,7 @@ def compile_train_step(step: StepFunction, state: TrainState, mesh: Mesh) -> jax
         in_shardings=(shardings, batch_sharding(mesh), whole),
         out_shardings=(shardings, whole),
         donate_argnums=0,
+        compiler_options=DETERMINISTIC if deterministic else None,
     )
 
 

@@ -54,7 +54,8 @@ class Update:
         )
         self._parts_of_state = init_params, rule, mesh
         self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
-        self.jitted = compile_train_step(self.step, self.state_shapes, mesh)
+        self.deterministic = config.training.deterministic
+        self.jitted = compile_train_step(self.step, self.state_shapes, mesh, deterministic=self.deterministic)
 
     @cached_property
     def initial_state(self) -> Callable[[int], TrainState]:
