@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,28 @@ def test_trackio_in_its_database(monkeypatch, tmp_path):
     pytest.importorskip("trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "db"))
     assert log_twice("trackio", tmp_path).startswith(tmp_path.name)
+
+
+ON_A_FULL_DISK = """
+import pathlib, resource, sys
+from transformer_jax.runs.metrics_log import MetricsLog
+from transformer_jax.runs.trackers import TensorBoard
+folder = pathlib.Path(sys.argv[1])
+log = MetricsLog(folder / "metrics.jsonl", 0, [TensorBoard(folder, None, 0)])
+log.write(1, {"train/loss": 1.0})
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+try:
+    log.write(2, {"train/loss": 1.0})
+except OSError as error:
+    print(error.strerror)
+try:
+    log.close()
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_log_on_a_full_disk_raises_and_is_no_traceback_at_the_end_of_the_process(tmp_path):
+    command = [sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("File too large\nFile too large\n", "")

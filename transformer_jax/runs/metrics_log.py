@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,11 @@ class MetricsLog:
             tracker.sync()
 
     def close(self) -> None:
-        """Nothing is written after this."""
-        self._file.close()
-        for tracker in self._trackers:
-            tracker.close()
+        """Nothing is written after this; what cannot be closed, as on a full disk, keeps no other from it."""
+        with ExitStack() as stack:
+            for tracker in self._trackers:
+                stack.callback(tracker.close)
+            stack.callback(self._file.close)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

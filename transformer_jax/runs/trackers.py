@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,18 +34,27 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Events in the folder of the run; those of a killed run beyond ``first_update`` are purged."""
+    """Events in the folder of the run; those of a killed run beyond ``first_update`` are purged.
+
+    Written when they come: errors of the thread of ``SummaryWriter``, as on a full disk, are tracebacks that stop nothing.
+    """
 
     def __init__(self, folder: Path, config: ExperimentConfig | None, first_update: int) -> None:
         # Where PyTorch is installed, this imports it.
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
 
-        self._events = SummaryWriter(str(folder), purge_step=first_update + 1)
+        self._event, self._scalar, self._events = Event, scalar, EventsWriter(str(folder / "events"))
+        start = SessionLog(status=SessionLog.START)
+        self._events.write_event(Event(wall_time=time.time(), step=first_update + 1, session_log=start))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Adds scalars."""
+        now = time.time()
         for name, value in metrics.items():
-            self._events.add_scalar(name, value, step)
+            self._events.write_event(self._event(wall_time=now, step=step, summary=self._scalar(name, value)))
+        self._events.flush()
 
     def sync(self) -> None:
         """Flushes."""
