@@ -36,7 +36,9 @@ def small_batches_shrink_too(monkeypatch):
     monkeypatch.setattr(segmented_search, "FEWEST_ROWS", 8)
 
 
-def segmented(lookup_model, tables, limits, num_results: int, row_multiple: int = 1, batches: int = 1):
+def segmented(
+    lookup_model, tables, limits, num_results: int, row_multiple: int = 1, batches: int = 1, threads: int = 1
+):
     """The hypotheses by row, and the numbers of rows and the rooms that were searched with."""
     seen = []
 
@@ -49,6 +51,7 @@ def segmented(lookup_model, tables, limits, num_results: int, row_multiple: int 
         lambda params: step,
         Rules(WIDTH, num_results, 0.6),
         row_multiple=row_multiple,
+        threads=threads,
     )
     parts = np.split(np.arange(ROWS), batches)
     given = (SearchBatch(part, jnp.asarray(tables[part]), limits[part], MOST) for part in parts)
@@ -60,9 +63,9 @@ def segmented(lookup_model, tables, limits, num_results: int, row_multiple: int 
     return found, list(dict.fromkeys(seen))
 
 
-@pytest.mark.parametrize(("num_results", "batches"), [(1, 1), (WIDTH, 1), (1, 4)])
-def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches):
-    found, seen = segmented(lookup_model, tables, limits, num_results, batches=batches)
+@pytest.mark.parametrize(("num_results", "batches", "threads"), [(1, 1, 1), (WIDTH, 1, 1), (1, 4, 1), (1, 4, 2)])
+def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches, threads):
+    found, _ = segmented(lookup_model, tables, limits, num_results, batches=batches, threads=threads)
     assert sorted(found) == np.flatnonzero(limits).tolist()
     cache = lookup_model.make_cache(tables, WIDTH, MOST)
     options = {"max_length": MOST, "beam_width": WIDTH, "num_results": num_results, "length_penalty": 0.6}
@@ -75,6 +78,11 @@ def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_result
         assert (whole.ids[row, :, room:] == 0).all()
         for field in Hypotheses._fields[1:]:
             np.testing.assert_array_equal(getattr(hypotheses, field), getattr(whole, field)[row])
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_rows_become_fewer_and_rooms_larger(lookup_model, tables, limits, batches):
+    _, seen = segmented(lookup_model, tables, limits, 1, batches=batches)
     rows, rooms = zip(*seen, strict=True)
     assert rows[0] == ROWS // batches
     assert rows[-1] == 8

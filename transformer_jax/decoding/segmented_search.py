@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Bool, Int, PyTree
 from transformer_jax.decoding.beam_search import Hypotheses, StepFunction, search_until
+from transformer_jax.decoding.parallel_search import in_parallel
 from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.source_batches import fewest_rows
 from transformer_jax.sequence_types import DecodeCache
@@ -75,7 +77,7 @@ class SegmentedSearch:
     128, ... tokens. So a search costs what its unfinished sentences cost so far, and not what the longest of them may come to.
 
     ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows; ``whole`` is
-    the sharding of what the host reads.
+    the sharding of what the host reads. ``threads`` search batches of their own at the same time.
     """
 
     def __init__(
@@ -88,8 +90,9 @@ class SegmentedSearch:
         row_multiple: int = 1,
         place: Callable[[Array], Array] = lambda rows: rows,
         whole: PyTree = None,
+        threads: int = 1,
     ) -> None:
-        self._init_cache, self._row_multiple = init_cache, row_multiple
+        self._init_cache, self._row_multiple, self._threads = init_cache, row_multiple, threads
 
         def start(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, shapes: tuple
@@ -127,6 +130,9 @@ class SegmentedSearch:
 
         Batches of one kind follow each other.
         """
+        return in_parallel(partial(self._searched, params), batches, self._threads)
+
+    def _searched(self, params: PyTree, batches: Iterable[SearchBatch]) -> Iterator[tuple[np.ndarray, Hypotheses]]:
         for _, alike in itertools.groupby(batches, lambda batch: batch.kind):
             waiting: dict[int, Unfinished] = {}
             for batch in alike:
