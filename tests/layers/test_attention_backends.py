@@ -1,5 +1,6 @@
 """Every way to compute attention gives what the reference gives, forward and backward."""
 
+import math
 from functools import cache, partial
 
 import jax
@@ -7,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 from transformer_jax.layers.attention_backends import (
     ByLength,
@@ -17,6 +20,7 @@ from transformer_jax.layers.attention_backends import (
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.dropout import draw
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.row_blocks import RowBlockAttention
 from transformer_jax.mixed_precision import FLOAT32, POLICIES
 
 ROWS, HEADS, KEY_SIZE, VALUE_SIZE = 2, 2, 8, 6
@@ -132,6 +136,43 @@ def test_blockwise_over_a_mesh():
     split = [jax.device_put(array, jax.NamedSharding(mesh, jax.P("data", "tensor"))) for array in arrays]
     found = output_and_gradients(BlockwiseAttention(4, 4), mask, split)
     assert_equal(found, reference("packed and causal"), 1e-5)
+
+
+def row_blocks(scores: int, shape: tuple[int, int] = (1, 1)) -> RowBlockAttention:
+    devices = jax.devices()[: math.prod(shape)]
+    mesh = jax.make_mesh(shape, ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=devices)
+    return RowBlockAttention(mesh, P("data"), "tensor", scores)
+
+
+@pytest.mark.parametrize(
+    ("name", "scores"), [("packed and causal", 1), ("to packed sources", 2 * 77), ("causal", 10**6)]
+)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2)])
+def test_blocks_of_rows_over_a_mesh(name, scores, shape):
+    def with_third(rows):
+        return jnp.concatenate([rows, rows[:1]])
+
+    sides = with_third(MASKS[name].query_segments), with_third(MASKS[name].key_segments)
+    mask, arrays = SentenceMask(*sides, MASKS[name].is_causal), [*map(with_third, inputs(MASKS[name]))]
+    expected = output_and_gradients(EinsumAttention(), mask, arrays)
+    assert_equal(output_and_gradients(row_blocks(scores, shape), mask, arrays), expected, 1e-5)
+
+
+def test_blocks_of_rows_keep_no_scores_of_the_batch():
+    mask = MASKS["causal"]
+
+    def program(backend) -> str:
+        return str(jax.make_jaxpr(lambda *arrays: output_and_gradients(backend, mask, arrays))(*inputs(mask)))
+
+    of_the_batch = f"{ROWS},{HEADS},11,11]"
+    assert of_the_batch in program(EinsumAttention())
+    assert of_the_batch not in program(row_blocks(scores=1))
+
+
+def test_dropped_weights_are_those_of_the_reference():
+    mask, drops = MASKS["causal"], draw(0.4, jax.random.key(2))
+    found = output_and_gradients(row_blocks(scores=1), mask, inputs(mask), drops)
+    assert_equal(found, output_and_gradients(EinsumAttention(), mask, inputs(mask), drops), 1e-6)
 
 
 @pytest.mark.parametrize(("limit", "is_blockwise"), [(77, False), (76, True)])

@@ -4,6 +4,7 @@ Each is an object with the signature of ``AttentionBackend`` and equals ``Einsum
 query that sees nothing gets (padding) is finite and up to the backend.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -98,6 +99,15 @@ class CudnnAttention:
         return jnp.swapaxes(heads, 1, 2).astype(precision.output)
 
 
+def on_each_device(attend: Callable[..., Array], mesh: Mesh, rows: P, heads: str) -> Callable[..., Array]:
+    """``attend(query, key, value, query_segments, key_segments)`` by each device of the mesh on its own rows and heads."""
+    if mesh.size == 1:
+        return attend
+    axes = P(*rows, heads)
+    # A kernel does not say how its outputs vary over the mesh.
+    return jax.shard_map(attend, mesh=mesh, in_specs=(axes, axes, axes, rows, rows), out_specs=axes, check_vma=False)
+
+
 @dataclass(frozen=True)
 class TpuFlashAttention:
     """The flash attention kernel for TPUs that comes with JAX; it drops nothing, and keys are as wide as values.
@@ -118,11 +128,7 @@ class TpuFlashAttention:
         def attend(*operands: Array) -> Array:
             return self._on_one_device(*operands, is_causal=mask.is_causal)
 
-        if self.mesh.size > 1:
-            axes = P(*self.rows, self.heads)
-            specs = (axes, axes, axes, self.rows, self.rows)
-            # The kernel does not say how its outputs vary over the mesh.
-            attend = jax.shard_map(attend, mesh=self.mesh, in_specs=specs, out_specs=axes, check_vma=False)
+        attend = on_each_device(attend, self.mesh, self.rows, self.heads)
         operands = (each.astype(precision.compute) for each in (query, key, value))
         return attend(*operands, mask.query_segments, mask.key_segments).astype(precision.output)
 

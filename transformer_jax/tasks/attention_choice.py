@@ -15,6 +15,7 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.row_blocks import RowBlockAttention
 from transformer_jax.mixed_precision import POLICIES, POLICIES_ON_CPU, Precision
 from transformer_jax.models.build import Devices
 from transformer_jax.runtime.hardware import is_nvidia_gpu
@@ -66,6 +67,8 @@ def attention_of(
         able = [kernel for key, kernel in kernels.items() if not _obstacle(key, config, mesh)]
         if not able:
             return ByLength()
+        if able[0] is kernels["tpu_flash"]:
+            return ByLength(RowBlockAttention(mesh, BATCH_ROWS, "tensor"), able[0])
         # Measured on no GPU or TPU; counted, cuDNN moves fewer bytes from 40 positions on where it needs no mask.
         return (
             ByLength(many=able[0], limit=64 * 64)
