@@ -20,13 +20,14 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
 FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files", "runtime.file_digests"}
+STORES = {"runtime.object_stores", "runtime.mirrored_files"}
 FLOORS: dict[str, set[str]] = {
     "config": set(),
     "array_types": set(),
     "sequence_types": {"array_types"},
     "mixed_precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION,
+    "data": FOUNDATION | STORES,
     "layers": FOUNDATION | {"mixed_precision"},
     "models": FOUNDATION | {"layers", "mixed_precision"},
     "training": FOUNDATION | {"mixed_precision"},
@@ -65,6 +66,7 @@ DOORS: dict[str, set[str]] = {
     "werkzeug": {"explorer.server"},
     "threadpoolctl": {"word_vectors.projection"},
     "ctranslate2": {"interop.ctranslate2_export"},
+    "fsspec": {"runtime.object_stores"},
     "safetensors": {"interop.safetensors_file"},
     "torch": {"interop.torch_weights"},
     "transformers": {"interop.hugging_face_counterpart"},
