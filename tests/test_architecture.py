@@ -20,14 +20,13 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
 FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files", "runtime.file_digests"}
-STORES = {"runtime.object_stores", "runtime.mirrored_files"}
 FLOORS: dict[str, set[str]] = {
     "config": set(),
     "array_types": set(),
     "sequence_types": {"array_types"},
     "mixed_precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION | STORES,
+    "data": FOUNDATION | {"runtime.object_stores", "runtime.mirrored_files"},
     "layers": FOUNDATION | {"mixed_precision"},
     "models": FOUNDATION | {"layers", "mixed_precision"},
     "training": FOUNDATION | {"mixed_precision"},
@@ -73,7 +72,6 @@ DOORS: dict[str, set[str]] = {
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
-
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
