@@ -197,7 +197,9 @@ def _opened(address: str) -> tuple[Any, str]:
 
         files, root = fsspec.url_to_fs(address)
     except ImportError as error:
-        raise ConfigError(f"{address}: {reason_of(error)}; pip install 'transformer_jax[object-stores]'") from None
+        raise ConfigError(
+            f"{address}: {reason_of(error)}; give the package its extra object-stores, or pip install s3fs gcsfs"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"{address}: {reason_of(error)}; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER") from None
     return files, str(root).rstrip("/")
