@@ -26,7 +26,7 @@ FLOORS: dict[str, set[str]] = {
     "sequence_types": {"array_types"},
     "mixed_precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION,
+    "data": FOUNDATION | {"runtime.object_stores", "runtime.mirrored_files"},
     "layers": FOUNDATION | {"mixed_precision"},
     "models": FOUNDATION | {"layers", "mixed_precision"},
     "training": FOUNDATION | {"mixed_precision"},
@@ -65,13 +65,13 @@ DOORS: dict[str, set[str]] = {
     "werkzeug": {"explorer.server"},
     "threadpoolctl": {"word_vectors.projection"},
     "ctranslate2": {"interop.ctranslate2_export"},
+    "fsspec": {"runtime.object_stores"},
     "safetensors": {"interop.safetensors_file"},
     "torch": {"interop.torch_weights"},
     "transformers": {"interop.hugging_face_counterpart"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
-
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}

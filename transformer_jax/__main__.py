@@ -53,6 +53,7 @@ def run_command(arguments: list[str]) -> int:
     from transformer_jax import __version__
     from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
     from transformer_jax.commands.help import command_help, overview
+    from transformer_jax.commands.mirrored_runs import names_addresses, run_on_mirrors
     from transformer_jax.commands.registry import current_name, load_command
 
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
@@ -68,7 +69,8 @@ def run_command(arguments: list[str]) -> int:
     if any(argument in HELP_FLAGS for argument in own):
         print(command_help(name, module))
         return 0
-    return module.run(parse_flags(module.define_flags, rest))
+    values = parse_flags(module.define_flags, rest)
+    return run_on_mirrors(name, module.run, values) if names_addresses(name, values) else module.run(values)
 
 
 if __name__ == "__main__":

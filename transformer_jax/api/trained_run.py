@@ -8,6 +8,7 @@ from typing import Any, overload
 from transformer_jax.api.attention import Attention, AttentionLayer
 from transformer_jax.api.python_errors import python_errors
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.read_mirror import open_read_mirror
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import (
@@ -15,6 +16,7 @@ from transformer_jax.config import (
     ExperimentConfig,
     config_for_use,
 )
+from transformer_jax.config.addresses import is_address
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.tasks.protocol import Evaluation
@@ -128,7 +130,7 @@ def load(
     average: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> Run:
-    """A trained run, from its folder alone.
+    """A trained run, from its folder alone, or from its address in an object store.
 
     ``checkpoint``: ``best``, ``last`` or the number of an update; of the ``average`` newest up to it the mean is taken.
     ``settings``: those of decoding, devices or the place of the data, such as ``{"decoding.beam_width": 1}``.
@@ -137,7 +139,7 @@ def load(
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
     """
     with python_errors():
-        directory = RunDirectory(path)
+        directory = RunDirectory(open_read_mirror(str(path)).path if is_address(path) else path)
         directory.require_run("path")
         config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
         chosen_step(directory, str(checkpoint))

@@ -148,6 +148,7 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
             raise ConfigError(
                 f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             )
+    from transformer_jax.checkpoints.read_mirror import refresh_mirrors
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.runs.watch import seconds, watch
     from transformer_jax.runtime.atomic_files import require_writable
@@ -160,6 +161,12 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
     if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
         print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")
     start_jax(config.data.cache_directory)
-    watch(run, config, split, folder, pause=seconds(values.poll_seconds), say=partial(print, flush=True))
+    wait = seconds(values.poll_seconds)
+
+    def pause() -> None:
+        wait()
+        refresh_mirrors()
+
+    watch(run, config, split, folder, pause=pause, say=partial(print, flush=True))
     print(f"the run has ended; scores: {folder / 'metrics.jsonl'}")
     return 0

@@ -8,6 +8,9 @@ The run directory receives the resolved settings, the tokenizers, metrics (metri
 Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C)
 and SIGTERM save and end; the same command resumes.
 
+The run directory may lie in an object store, --workdir=s3://bucket/runs/a: it is downloaded before, and uploaded as the run
+goes (docs/training.md).
+
 With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another, with its
 tokenizers; update count, schedule and optimizer start from zero. --config.init.rename and --config.init.leave_out say what is
 renamed and what stays randomly initialized, --config.optimizer.freeze what is not trained; the patterns are

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from transformer_jax.config.addresses import absolute_place, unasked
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
@@ -48,7 +49,7 @@ class DataConfig:
 
     def absolute(self) -> "DataConfig":
         """The same, with the folder and the files written out in full."""
-        directory = str(Path(self.directory).expanduser().absolute()) if self.directory else ""
+        directory = absolute_place(self.directory)
         train, validation, test = (_absolute_files(text) for text in (self.train, self.validation, self.test))
         return replace(self, directory=directory, train=train, validation=validation, test=test)
 
@@ -59,7 +60,7 @@ class DataConfig:
 
     def only_reading(self) -> "DataConfig":
         """The same for using a trained model: a data set that its run names is not downloaded."""
-        return replace(self, download=False)
+        return replace(self, download=False, directory=unasked(self.directory))
 
     def files(self) -> dict[str, str]:
         """The files that are named, by the name of the split in the data."""

@@ -1,8 +1,8 @@
 """Settings of the language model: text, batches, model, generation, and the checks that involve more than one of them."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from transformer_jax.config.addresses import absolute_place, unasked
 from transformer_jax.config.checks import require, require_choice, require_positive
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.decoding import SMALLEST_TEMPERATURE, temperature_problem
@@ -60,15 +60,12 @@ class TextDataConfig:
         return False
 
     def only_reading(self) -> "TextDataConfig":
-        """The same: text is never downloaded."""
-        return self
+        """The same for using a trained model: text at an address that its run names is not downloaded."""
+        return replace(self, file=unasked(self.file), directory=unasked(self.directory))
 
     def absolute(self) -> "TextDataConfig":
         """The same, with file and folder written out in full."""
-        file, directory = (
-            str(Path(path).expanduser().absolute()) if path else "" for path in (self.file, self.directory)
-        )
-        return replace(self, file=file, directory=directory)
+        return replace(self, file=absolute_place(self.file), directory=absolute_place(self.directory))
 
     def split_name(self, split: str) -> str:
         """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.data.remote_text import local_file, local_folder
 from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
@@ -89,7 +90,7 @@ class TextFolder:
         return digest([self.documents_are, hash_file(self._file(split))])
 
     def _file(self, split: str) -> Path:
-        folder = Path(self.directory).expanduser()
+        folder = local_folder(self.directory, "data.directory")
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
         found = [folder / f"{split}{ending}" for ending in ENDINGS if is_text_file(folder / f"{split}{ending}")]
@@ -145,7 +146,7 @@ class HeldOutTail:
 
     def _file(self, split: str) -> Path:
         require_split(split, ("train", "validation"), f"data.file={self.file}")
-        path = Path(self.file).expanduser()
+        path = local_file(self.file, "data.file")
         if not is_text_file(path):
             raise DataError(f"data.file: {str(path)!r} is not a file; give a text, plain, .gz or .xz")
         return path

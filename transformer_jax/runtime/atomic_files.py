@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.addresses import is_address
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 
 
@@ -89,12 +89,8 @@ def remove_partial(path: Path) -> None:
 
 def require_local(path: str | Path, flag: str) -> None:
     """Raises ConfigError, which names ``flag``, at the address of an object store: as a path it would be a local folder."""
-    scheme = re.match(r"([a-z][a-z0-9+.-]+):/", str(path))
-    if scheme:
-        raise ConfigError(
-            f"{flag}: {path} lies in an object store ({scheme[1]}:), which is not supported; give a folder of this machine, or "
-            "mount the store"
-        )
+    if is_address(path):
+        raise ConfigError(f"{flag}: {path} lies in an object store; here only a folder of this machine will do")
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:

@@ -1,4 +1,4 @@
-"""A lock where the file system has none (some Lustre and NFS mounts): a file that its holder keeps changing.
+"""A lock where the file system has none (some Lustre and NFS mounts, object stores): a file that its holder keeps changing.
 
 Clocks of different hosts are never compared: a lease is stale when another process watched it for ``SECONDS`` and it did not
 change. Of two that take over a stale one the last to write has it, and both look again before they begin.
@@ -14,13 +14,45 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import in_background
+from transformer_jax.runtime.retries import reason_of
 
 SECONDS = 60.0
 BEATS = 6
+
+
+@runtime_checkable
+class LeaseFile(Protocol):
+    """Where a lease is written: a file, or an object of a store. All but ``create`` is as for any file."""
+
+    name: str
+
+    def create(self, content: str) -> bool:
+        """Writes it unless it is there; whether it did. Of several processes one does."""
+
+    def read(self) -> str:
+        """The content; empty where it is not there."""
+
+    def write(self, content: str) -> None:
+        """Replaces the content."""
+
+    def remove(self) -> None:
+        """Deletes it, if it is there."""
+
+
+class Lease:
+    """A lease that this process took."""
+
+    def __init__(self, file: LeaseFile, owner: str) -> None:
+        self._file, self._owner = file, owner
+
+    def is_held(self) -> bool:
+        """Whether it is still this process's, asked now."""
+        return _owner_in(self._file.read()) == self._owner
 
 
 @contextmanager
@@ -28,33 +60,75 @@ def leased(path: Path, problem: ConfigError, seconds: float = SECONDS) -> Iterat
     """Raises ``problem`` while another process holds the lease; holds it until the end, and asks this process to stop if it
     is lost, or cannot be renewed for half of ``seconds``, while no other can take it yet.
     """
-    owner = uuid.uuid4().hex
-    _take(path, owner, problem, seconds)
+    with held(_LocalFile(path), uuid.uuid4().hex, problem, seconds, seconds / 2):
+        yield
+
+
+@contextmanager
+def held(
+    file: LeaseFile,
+    owner: str,
+    problem: ConfigError,
+    seconds: float,
+    patience: float,
+) -> Iterator[Lease]:
+    """As ``leased``; ends this process where the lease cannot be renewed for ``patience`` seconds.
+
+    ``owner``: 32 hexadecimal digits. One that a killed process of the same owner left is taken at once.
+    """
+    _take(file, owner, problem, seconds)
 
     def beat(over: threading.Event) -> None:
         count, renewed, pause = 0, time.monotonic(), seconds / BEATS
         while not over.wait(pause):
             count += 1
             try:
-                if _owner(path) != owner:
-                    _end_this_process(f"{path}: another process took the lease")
+                if _owner_in(file.read()) != owner:
+                    _end_this_process(f"{file.name}: another process took the lease")
                     return
-                write_whole(path, json.dumps([owner, count]))
+                file.write(json.dumps([owner, count]))
                 renewed, pause = time.monotonic(), seconds / BEATS
-            except OSError as error:
-                # A full disk, a mount that does not answer.
-                if time.monotonic() - renewed > seconds / 2:
-                    _end_this_process(f"{path}: the lease cannot be renewed ({error.strerror})")
+            except (OSError, DataError) as error:
+                # A full disk, a mount or a store that does not answer.
+                if time.monotonic() - renewed > patience:
+                    _end_this_process(f"{file.name}: the lease cannot be renewed ({reason_of(error)})")
                     return
                 pause = seconds / BEATS / 4
 
     try:
         with in_background(beat, "lease"):
-            yield
+            yield Lease(file, owner)
     finally:
-        with suppress(OSError):
-            if _owner(path) == owner:
-                path.unlink(missing_ok=True)
+        with suppress(OSError, DataError):
+            if _owner_in(file.read()) == owner:
+                file.remove()
+
+
+class _LocalFile:
+    """A lease in a folder that hosts share."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.name = path, str(path)
+
+    def create(self, content: str) -> bool:
+        try:
+            with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w") as file:
+                file.write(content)
+        except FileExistsError:
+            return False
+        return True
+
+    def read(self) -> str:
+        try:
+            return self._path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def write(self, content: str) -> None:
+        write_whole(self._path, content)
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 def _end_this_process(problem: str) -> None:
@@ -66,32 +140,25 @@ def _end_this_process(problem: str) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _take(path: Path, owner: str, problem: ConfigError, seconds: float) -> None:
+def _take(file: LeaseFile, owner: str, problem: ConfigError, seconds: float) -> None:
     first = json.dumps([owner, 0])
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w") as file:
-            file.write(first)
+    if file.create(first):
         return
-    except FileExistsError:
-        before = _content(path)
+    before = file.read()
+    if _owner_in(before) == owner:
+        file.write(first)
+        return
+    sys.stderr.write(f"{file.name}: watched for up to {seconds:.0f} s: does its holder still live?\n")
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(seconds / BEATS / 4)
-        if _content(path) != before:
-            raise problem from None
-    write_whole(path, first)
+        if file.read() != before:
+            raise problem
+    file.write(first)
     time.sleep(seconds / BEATS)
-    if _owner(path) != owner:
+    if _owner_in(file.read()) != owner:
         raise problem
 
 
-def _content(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
-
-
-def _owner(path: Path) -> str:
-    content = _content(path)
+def _owner_in(content: str) -> str:
     return content[2:34] if content.startswith('["') else ""

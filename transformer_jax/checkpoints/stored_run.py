@@ -1,0 +1,62 @@
+"""How a run lies in an object store: the files of its directory, each checkpoint whole once its digests are there.
+
+A store has no renaming, so ``digests.json`` is the commit marker of a checkpoint: written last, deleted first.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from transformer_jax.runtime.file_digests import DIGESTS
+from transformer_jax.runtime.object_stores import is_safe
+
+LEASE, WRITER = "train.lease", "writer.json"
+"""The lease of the process that trains, and the mirror that wrote last."""
+
+_IN_CHECKPOINT = re.compile(r"((?:[^/]+/)?checkpoints/[0-9]{1,18})/(.+)")
+# Of the disk of one machine; a folder that was set aside holds what is of no use to others.
+_LOCAL = re.compile(r"(.*/)?(damaged-[^/]*/.*|[^/]*\.(partial|lock|lease))")
+_UNREAD = re.compile(r"([^/]+/)?(profile/.*|events\.[^/]*)")
+
+
+def checkpoint_of(name: str) -> str | None:
+    """The checkpoint, ``checkpoints/900``, that an object belongs to; also one level below, of a folder of runs."""
+    found = _IN_CHECKPOINT.fullmatch(name)
+    return found[1] if found else None
+
+
+def whole_checkpoints(names: Iterable[str]) -> set[str]:
+    """The checkpoints that have their commit marker."""
+    ends = {name.removesuffix(f"/{DIGESTS}") for name in names if name.endswith(f"/{DIGESTS}")}
+    return {each for each in ends if checkpoint_of(f"{each}/{DIGESTS}") == each}
+
+
+def is_restored_later(name: str) -> bool:
+    """Whether an object holds arrays, which are read from one checkpoint or none."""
+    found = _IN_CHECKPOINT.fullmatch(name)
+    return found is not None and found[2].startswith(("params/", "rest/"))
+
+
+def is_of_a_run(name: str) -> bool:
+    """Whether an object is one that a run directory has, apart from what keeps the store in order."""
+    return name not in (LEASE, WRITER) and _LOCAL.fullmatch(name) is None
+
+
+def is_read(name: str) -> bool:
+    """Whether some command reads it: traces and events are for programs of others."""
+    return is_of_a_run(name) and _UNREAD.fullmatch(name) is None
+
+
+def described_files(folder: Path) -> dict[str, tuple[int, int]]:
+    """The files of a run that are not of a checkpoint, with size and time of change, which differ once one was written."""
+    found = {}
+    for file in folder.rglob("*"):
+        name = file.relative_to(folder).as_posix()
+        if name.startswith("checkpoints/") or not is_of_a_run(name) or not is_safe(name):
+            continue
+        try:
+            if file.is_file() and not file.is_symlink():
+                found[name] = (file.stat().st_size, file.stat().st_mtime_ns)
+        except FileNotFoundError:
+            continue
+    return found

@@ -1,0 +1,174 @@
+"""A run that trains in a local folder and lives in an object store: downloaded first, uploaded as it goes, leased meanwhile."""
+
+import json
+import shutil
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from transformer_jax.checkpoints.run_directory import RunIsBusy, locked
+from transformer_jax.checkpoints.stored_run import LEASE, WRITER, checkpoint_of, is_of_a_run, whole_checkpoints
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runs.uploads import Uploads
+from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.background import in_background
+from transformer_jax.runtime.lease import SECONDS, Lease, held
+from transformer_jax.runtime.object_stores import Store, StoreError, each, mirror_folder, name_mirror
+
+PAUSE = 10.0
+"""Seconds between two looks at what the run wrote."""
+
+PATIENCE_AT_END = 600.0
+# Of messages about a store that does not answer.
+_SECONDS_APART = 600.0
+
+
+class UploadFailed(RuntimeError):
+    """The store does not have all of the run. The message says where it is, and how it gets there."""
+
+
+class _LeaseLost(StoreError):
+    """Another process trains in the store: nothing more is written to it."""
+
+
+class _StoredLease:
+    """A lease in an object store; what is renewed often is tried once."""
+
+    def __init__(self, address: str) -> None:
+        self._store, self.name = Store(address, patience=5.0), f"{address}/{LEASE}"
+
+    def create(self, content: str) -> bool:
+        return self._store.create(LEASE, content.encode())
+
+    def read(self) -> str:
+        return self._store.read(LEASE).decode(errors="replace")
+
+    def write(self, content: str) -> None:
+        self._store.write(LEASE, content.encode())
+
+    def remove(self) -> None:
+        self._store.remove(LEASE)
+
+
+@contextmanager
+def training_mirror(address: str, pause: float = PAUSE, lease_seconds: float = SECONDS) -> Iterator[Path]:
+    """The local folder in which the run at ``address`` trains; at the end everything is in the store.
+
+    A run that another machine continued meanwhile is downloaded anew; otherwise what this one wrote is kept, also what was not
+    uploaded yet. Raises RunIsBusy while another process trains there, ConfigError where that cannot be found out, StoreError,
+    and UploadFailed at the end.
+    """
+    store = Store(address)
+    base = mirror_folder(store.address, "train")
+    base.mkdir(parents=True, exist_ok=True)
+    busy = RunIsBusy(f"--workdir: another process is training in {store.address}; use another address", base)
+    folder = base / "run"
+    with locked(base / "mirror.lock", busy):
+        owner = _owner_id(base)
+        with _leased(store, owner, busy, lease_seconds) as lease:
+            _bring_here(store, folder, owner)
+            uploads = Uploads(store, folder, base / "outgoing", lambda: _require_held(lease, store))
+            _say(f"{store.address}: the local copy is {folder}")
+            name_mirror(folder, store.address)
+            with _in_the_background(uploads, store.address, pause):
+                yield folder
+            _finish(uploads, store, folder)
+
+
+@contextmanager
+def _leased(store: Store, owner: str, busy: RunIsBusy, seconds: float) -> Iterator[Lease]:
+    """The lease; a store that is away for a while ends nothing, since nothing can be written to it then either."""
+    with ExitStack() as stack:
+        try:
+            lease = stack.enter_context(held(_StoredLease(store.address), owner, busy, seconds, patience=float("inf")))
+        except StoreError as error:
+            raise ConfigError(f"--workdir: cannot lock here: {error}") from None
+        yield lease
+
+
+def _require_held(lease: Lease, store: Store) -> None:
+    if not lease.is_held():
+        raise _LeaseLost(f"{store.address}: another process took the lease; nothing more is uploaded from here")
+
+
+def _owner_id(base: Path) -> str:
+    """The name of this mirror: 32 hexadecimal digits."""
+    file = base / "mirror.id"
+    if not file.is_file():
+        write_whole(file, uuid.uuid4().hex)
+    return file.read_text(encoding="utf-8")
+
+
+def _bring_here(store: Store, folder: Path, owner: str) -> None:
+    """Makes ``folder`` what the store has, unless this mirror was the last to write there and may have more."""
+    writer, last_writer = json.dumps({"mirror": owner}).encode(), store.read(WRITER)
+    if folder.is_dir() and last_writer == writer:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    listed = store.listing()
+    whole = whole_checkpoints(listed)
+    unsound = sorted({name for each in listed if (name := checkpoint_of(each))} - whole)
+    if unsound and not last_writer:
+        # No upload was cut short, so it is all that there is; starting over would delete it.
+        raise ConfigError(
+            f"--workdir: {store.address}/{unsound[0]} has no digests.json; resume a run of an earlier version in a local folder"
+        )
+    wanted = [name for name in listed if is_of_a_run(name) and (checkpoint_of(name) or "") in {"", *whole}]
+    if wanted:
+        steps = sorted(int(name.rpartition("/")[2]) for name in whole)
+        size = sum(listed[name].size for name in wanted)
+        newest = f", newest checkpoint {steps[-1]}" if steps else ""
+        _say(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{newest}")
+    each(lambda name: store.download(name, folder / name, listed[name].size), wanted)
+    store.write(WRITER, writer)
+
+
+@contextmanager
+def _in_the_background(uploads: Uploads, address: str, pause: float) -> Iterator[None]:
+    """Uploads until the end of the block; after an error in it once more."""
+
+    def work(over: threading.Event) -> None:
+        failing_since, said = 0.0, float("-inf")
+        while not over.wait(pause):
+            try:
+                uploads.send()
+            except (DataError, OSError) as error:
+                now = time.monotonic()
+                failing_since = failing_since or now
+                if now - said > _SECONDS_APART:
+                    said = now
+                    _say(f"{error}; the run goes on, and is uploaded when the store answers")
+                continue
+            if failing_since:
+                _say(f"{address}: answers again, and has everything up to now")
+                failing_since, said = 0.0, float("-inf")
+
+    try:
+        with in_background(work, "uploads"):
+            yield
+    except BaseException:
+        try:
+            uploads.send()
+        except (DataError, OSError) as error:
+            _say(str(error))
+        raise
+
+
+def _finish(uploads: Uploads, store: Store, folder: Path) -> None:
+    store.patience = PATIENCE_AT_END
+    try:
+        uploads.send()
+    except (DataError, OSError) as error:
+        problem = f"{error}. Not everything is uploaded; it is in {folder}"
+        remedy = "" if isinstance(error, _LeaseLost) else ", and the same command on this machine uploads it"
+        raise UploadFailed(problem + remedy) from None
+    _say(f"{store.address}: everything is uploaded")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,123 @@
+"""Uploads of a run while it trains: logs as they grow, and each checkpoint once, its commit marker last."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from transformer_jax.checkpoints.format import is_step
+from transformer_jax.checkpoints.stored_run import checkpoint_of, described_files, whole_checkpoints
+from transformer_jax.runtime.file_digests import DIGESTS
+from transformer_jax.runtime.object_stores import Store, each, is_safe
+
+
+class Uploads:
+    """Brings an object store to the state of the run directory ``folder``, pass by pass.
+
+    ``outgoing``: a folder on the same disk, for links to checkpoints, which the run may delete meanwhile. ``require_held``
+    raises once another process has the run; it is asked before anything that others would believe.
+    """
+
+    def __init__(self, store: Store, folder: Path, outgoing: Path, require_held: Callable[[], None]) -> None:
+        self._store, self._folder, self._outgoing, self._require_held = store, folder, outgoing, require_held
+        listed = store.listing()
+        # What is here is sent once more, and what the run removes from now on is removed there.
+        known = {"outcome.json"} & set(listed)
+        self._described = dict.fromkeys([*known, *described_files(folder)], (-1, -1))
+        whole = whole_checkpoints(listed)
+        # By checkpoint the names of its objects, and the content of its marker, empty where it has none.
+        self._names: dict[str, set[str]] = {}
+        for name in listed:
+            if checkpoint := checkpoint_of(name):
+                self._names.setdefault(checkpoint, set()).add(name)
+        self._markers = {name: store.read(f"{name}/{DIGESTS}") if name in whole else b"" for name in self._names}
+
+    def send(self) -> None:
+        """One pass. Logs go before checkpoints, so that a log in the store is never behind one; deletions come last.
+
+        Raises StoreError; the next pass then does what is left.
+        """
+        if not (self._folder / "config.json").is_file():
+            # Nothing yet; or somebody removed the folder, which says nothing about the store.
+            return
+        self._require_held()
+        linked = self._link_new_checkpoints()
+        self._send_described()
+        for checkpoint in linked:
+            self._send_checkpoint(checkpoint)
+        self._remove_old()
+
+    def _link_new_checkpoints(self) -> list[str]:
+        """Links the checkpoints that the store does not have, newest first: what is newest counts when time is short."""
+        shutil.rmtree(self._outgoing, ignore_errors=True)
+        linked = []
+        for checkpoint in reversed(self._local_checkpoints()):
+            try:
+                if self._markers.get(checkpoint) == (self._folder / checkpoint / DIGESTS).read_bytes():
+                    continue
+                shutil.copytree(self._folder / checkpoint, self._outgoing / checkpoint, copy_function=_link)
+                linked.append(checkpoint)
+            except (FileNotFoundError, shutil.Error):
+                # The run deleted it just now.
+                shutil.rmtree(self._outgoing / checkpoint, ignore_errors=True)
+        return linked
+
+    def _local_checkpoints(self) -> list[str]:
+        folders = [entry for entry in (self._folder / "checkpoints").glob("[0-9]*") if is_step(entry.name)]
+        return [f"checkpoints/{entry.name}" for entry in sorted(folders, key=lambda entry: int(entry.name))]
+
+    def _send_described(self) -> None:
+        found = described_files(self._folder)
+        for name, described in found.items():
+            if self._described.get(name) != described:
+                try:
+                    content = (self._folder / name).read_bytes()
+                except FileNotFoundError:
+                    continue
+                self._store.write(name, content)
+                self._described[name] = described
+        for name in [name for name in self._described if name not in found]:
+            self._store.remove(name)
+            del self._described[name]
+
+    def _send_checkpoint(self, checkpoint: str) -> None:
+        folder, marker = self._outgoing / checkpoint, f"{checkpoint}/{DIGESTS}"
+        files = {f"{checkpoint}/{file.relative_to(folder).as_posix()}": file for file in folder.rglob("*")}
+        files = {name: file for name, file in files.items() if file.is_file() and is_safe(name)}
+        content = files.pop(marker).read_bytes()
+        self._remove_marker(checkpoint)
+        stored = self._names.setdefault(checkpoint, set())
+        stale = stored - set(files)
+        stored |= set(files)
+        each(lambda name: self._store.upload(files[name], name), sorted(files))
+        each(self._store.remove, sorted(stale))
+        self._require_held()
+        self._store.write(marker, content)
+        self._names[checkpoint], self._markers[checkpoint] = {*files, marker}, content
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _remove_marker(self, checkpoint: str) -> None:
+        if self._markers.get(checkpoint):
+            self._require_held()
+            self._store.remove(f"{checkpoint}/{DIGESTS}")
+            self._markers[checkpoint] = b""
+
+    def _remove_old(self) -> None:
+        """Deletes what the run no longer keeps, unless nothing would be left that one can resume from."""
+        kept = set(self._local_checkpoints())
+        if not any(self._markers.get(checkpoint) for checkpoint in kept):
+            return
+        for checkpoint in [checkpoint for checkpoint in self._names if checkpoint not in kept]:
+            self._remove_marker(checkpoint)
+            each(self._store.remove, sorted(self._names.pop(checkpoint)))
+            self._markers.pop(checkpoint, None)
+
+
+def _link(source: str, target: str) -> None:
+    """A hard link, where the disk has them: a checkpoint is never changed once it has its name."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
