@@ -5,32 +5,54 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformer_jax.runs.trackers import Tracker
 from transformer_jax.runtime.atomic_files import read_records, write_whole
 
 
+class LogContents(NamedTuple):
+    """The lines of a log, and their SHA-256; empty where an earlier version wrote none."""
+
+    num_records: int = 0
+    digest: str = ""
+
+    def change_since(self, before: "LogContents") -> str:
+        """What happened to the log since ``before``, empty for nothing."""
+        if self.num_records < before.num_records:
+            return f"records were lost: {self.num_records} left of {before.num_records}"
+        return "records were changed since they were written" if before.digest not in ("", self.digest) else ""
+
+
 class MetricsLog:
     """Appends to ``metrics.jsonl`` and to ``trackers``.
 
-    ``num_records`` counts its lines.
+    ``contents`` counts its lines, with a digest of them.
 
     Opened at ``step`` it first takes out the lines that a killed run had written beyond it, or beyond ``most`` lines, so that a
     resumed run leaves the file that an uninterrupted one would have left.
     """
 
     def __init__(self, path: Path, step: int, trackers: Sequence[Tracker] = (), most: int | None = None) -> None:
-        self.num_records = _cut_after(path, step, most)
+        kept = _cut_after(path, step, most)
+        self._num_records, self._sum = len(kept), sha256("".join(kept).encode())
         self._file = path.open("a", encoding="utf-8")
         self._trackers = trackers
+
+    @property
+    def contents(self) -> LogContents:
+        """What a checkpoint remembers of the log, to know whether it is still the same."""
+        return LogContents(self._num_records, self._sum.hexdigest())
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
         clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._file.write(json.dumps({"step": step, **clean}) + "\n")
-        self.num_records += 1
+        line = _line({"step": step, **clean})
+        self._file.write(line)
+        self._num_records += 1
+        self._sum.update(line.encode())
         self._file.flush()
         for tracker in self._trackers:
             tracker.write(step, metrics)
@@ -55,8 +77,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return read_records(path) if path.is_file() else []
 
 
-def _cut_after(path: Path, step: int, most: int | None) -> int:
-    """The number of records left."""
-    kept = [record for record in read_metrics(path) if record["step"] <= step][:most]
-    write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
-    return len(kept)
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record) + "\n"
+
+
+def _cut_after(path: Path, step: int, most: int | None) -> list[str]:
+    """The lines that are left."""
+    kept = [_line(record) for record in read_metrics(path) if record["step"] <= step][:most]
+    write_whole(path, "".join(kept))
+    return kept

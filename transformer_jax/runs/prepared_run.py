@@ -11,6 +11,7 @@ from transformer_jax.checkpoints.save_failure import require_room
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.initial_state import InitialState
+from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.tasks.protocol import Task
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.state import TrainState
@@ -24,7 +25,7 @@ ShouldStop = Callable[[int, Mapping[str, float]], bool]
 class PreparedRun:
     """A run that can begin: its newest checkpoint is restored, and nothing is written yet.
 
-    ``num_records`` were logged before its checkpoint; ``is_validation_due`` when a signal cut the validation after it short.
+    ``logged`` was there when its checkpoint was saved; ``is_validation_due`` when a signal cut the validation after it short.
     ``origin``: where its settings come from, for ``run.json``.
     ``restored`` holds the restored state until it is taken, so that memory never holds it twice; empty for a new run.
     """
@@ -40,7 +41,7 @@ class PreparedRun:
     initial: InitialState
     notes: list[str]
     should_stop: ShouldStop | None = None
-    num_records: int = 0
+    logged: LogContents = field(default_factory=LogContents)
     is_validation_due: bool = False
     callback: Callback = Callback()  # noqa: RUF009  # it has no state
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -73,7 +74,8 @@ def prepare_run(
             run.notes += complaints
             _require_same_data(directory, task, progress["data"])
             run.restored, run.counters = [state], Counters.from_json(progress["counters"])
-            run.first_update, run.num_records = int(state.step), progress.get("num_records", 0)
+            run.first_update = int(state.step)
+            run.logged = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
             run.is_validation_due = progress.get("is_validation_due", False)
             # This frame lives as long as the run, and would keep a second copy.
             del state

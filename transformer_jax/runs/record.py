@@ -12,7 +12,7 @@ from transformer_jax.config import hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
-from transformer_jax.runs.metrics_log import MetricsLog
+from transformer_jax.runs.metrics_log import LogContents, MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.runs.prepared_run import PreparedRun, reason_to_end_of
@@ -43,10 +43,10 @@ def open_record(
         _describe_run(run, data.report)
         # Of several processes, each of the others has a folder that vanishes.
         trackers = open_trackers(run.directory.metrics.parent, run.config, run.first_update) if is_first() else []
-        most = run.num_records if run.is_validation_due else None
+        most = run.logged.num_records if run.is_validation_due else None
         log = MetricsLog(run.directory.metrics, run.first_update, trackers, most)
-        if log.num_records < run.num_records:
-            run.notes.append(f"{run.directory.metrics}: records were lost: {log.num_records} left of {run.num_records}")
+        if change := log.contents.change_since(run.logged):
+            run.notes.append(f"{run.directory.metrics}: {change}")
     with closing(log):
         yield RunRecord(run, data, log, goodput, clock, interruption)
 
@@ -218,7 +218,7 @@ class RunRecord:
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""
         with self._clock.spend("checkpoint"):
-            self._checkpoints.save(state, _progress(self._run, self._log.num_records), score)
+            self._checkpoints.save(state, _progress(self._run, self._log.contents), score)
         self._run.callback.on_checkpoint(int(state.step), self.directory.checkpoints / str(int(state.step)))
         self._goodput.saved()
         self._goodput.write(int(state.step))
@@ -255,13 +255,14 @@ def _describe_run(run: PreparedRun, report: DataReport) -> None:
     directory.write_run(devices, run.config.seed, parameters, **run.initial.origin(), **run.origin)
 
 
-def _progress(run: PreparedRun, num_records: int) -> Progress:
+def _progress(run: PreparedRun, logged: LogContents) -> Progress:
     """Metadata of a checkpoint: its origin, and what is needed to use it."""
     return {
         "config": to_json(run.config),
         "data": dict(run.task.identity),
         "tokenizer": tokenizers_to_json(run.task.tokenizers),
         "counters": run.counters.to_json(),
-        "num_records": num_records,
+        "num_records": logged.num_records,
+        "log_digest": logged.digest,
         "is_validation_due": run.is_validation_due,
     }

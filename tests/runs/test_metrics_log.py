@@ -1,0 +1,44 @@
+"""The log of a resumed run: what it was when its checkpoint was saved, or a sentence."""
+
+from contextlib import closing
+
+import pytest
+
+from transformer_jax.runs.metrics_log import LogContents, MetricsLog
+
+
+def written(path, *steps: int) -> LogContents:
+    with closing(MetricsLog(path, 0)) as log:
+        for step in steps:
+            log.write(step, {"train/loss": 1.25 * step, "validation/bleu": float("nan")})
+        return log.contents
+
+
+def reopened(path, step: int) -> LogContents:
+    with closing(MetricsLog(path, step)) as log:
+        return log.contents
+
+
+def test_a_log_that_is_cut_to_its_checkpoint_is_the_one_of_then(tmp_path):
+    of_then, whole = written(tmp_path / "then", 1, 2), written(tmp_path / "log", 1, 2, 3, 4)
+    assert whole.change_since(of_then)
+    assert reopened(tmp_path / "log", 2).change_since(of_then) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("2.5", "2.7", "records were changed since they were written"),
+        ('"step": 2', '"step": 9', "records were lost: 2 left of 3"),
+        ('"step": 3', '"step": 2', "records were changed since they were written"),
+    ],
+)
+def test_a_change_is_told(tmp_path, old, new, change):
+    path = tmp_path / "log"
+    before = written(path, 1, 2, 3)
+    path.write_text(path.read_text().replace(old, new))
+    assert reopened(path, 3).change_since(before) == change
+
+
+def test_an_earlier_version_wrote_no_digest(tmp_path):
+    assert written(tmp_path / "log", 1, 2).change_since(LogContents(2)) == ""
