@@ -184,6 +184,51 @@ def test_without_a_cluster_the_environment_must_say_who_is_who(monkeypatch):
         distributed.join_processes()
 
 
+GLOO = "UNKNOWN: Gloo all-reduce failed: Connection closed by peer [127.0.0.1]:29095"
+
+
+def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(monkeypatch, capsys):
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed.os, "_exit", leave)
+    with pytest.raises(SystemExit, match="75"), distributed.ending_with_others():
+        raise ValueError(GLOO)
+    said = capsys.readouterr().err
+    assert said.startswith("transformer-jax: process 0 ends")
+    assert "same command to all" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("a shape"), ConfigError("--distributed: no heartbeat"), KeyError("Gloo")])
+def test_other_errors_of_one_of_several_processes_stay(monkeypatch, error):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(type(error)), distributed.ending_with_others():
+        raise error
+
+
+def test_a_single_process_has_lost_no_other():
+    with pytest.raises(ValueError, match="Gloo"), distributed.ending_with_others():
+        raise ValueError(GLOO)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(index)}
+    environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT="2", **cluster)
+    code = "from transformer_jax.runtime.distributed import join_processes; join_processes()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == 75, ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("transformer-jax: --distributed: not all processes came in 2 s")
+
+
 def test_of_one_process_everything_is_its_own():
     assert distributed.is_first()
     assert distributed.from_first(lambda: b"content") == b"content"

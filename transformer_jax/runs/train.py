@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from transformer_jax.runs.watchdog import watchdog
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import (
+    ending_with_others,
     first_goes_first,
     from_first,
     is_first,
@@ -69,7 +70,7 @@ def train(
     """
     started = time.perf_counter()
     try:
-        with nullcontext() if is_distributed else ending_at_once():
+        with ending_with_others() if is_distributed else ending_at_once():
             outcome = run_training(config, workdir, profiled, is_distributed, origin=origin)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)

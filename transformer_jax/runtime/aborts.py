@@ -24,5 +24,10 @@ def explain_aborts(message: str) -> None:
     ctypes.CDLL(None).signal(signal.SIGABRT, handler)
 
 
+def leave_aborts() -> None:
+    """From now on SIGABRT ends the process as it did before ``explain_aborts``."""
+    signal.signal(signal.SIGABRT, signal.SIG_DFL)
+
+
 # A handler that nothing refers to is freed.
 _KEPT: list[object] = []

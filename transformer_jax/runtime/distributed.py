@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
+import signal
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -16,13 +19,15 @@ from jax._src.distributed import global_state as distributed_state
 from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runtime.aborts import explain_aborts
+from transformer_jax.runtime.aborts import LOST_ANOTHER, explain_aborts, leave_aborts
 
 # Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
 # How long processes wait for each other where one may compile or read for long: the first collective alone waits 30 s.
 SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
 SECONDS_UNTIL_TOLD = 20.0
+# Of the libraries that move arrays between processes, and of JAX's service that watches them.
+OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)")
 Json = TypeVar("Json")
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
@@ -36,9 +41,13 @@ def join_processes() -> None:
     Raises ConfigError when nothing says how many processes there are, or when they cannot connect.
     """
     try:
-        jax.distributed.initialize(
-            **_by_hand(), heartbeat_timeout_seconds=SECONDS_UNTIL_DEAD, shutdown_timeout_seconds=SECONDS_UNTIL_DEAD
-        )
+        with _meeting():
+            jax.distributed.initialize(
+                **_by_hand(),
+                initialization_timeout=SECONDS_TO_WAIT,
+                heartbeat_timeout_seconds=SECONDS_UNTIL_DEAD,
+                shutdown_timeout_seconds=SECONDS_UNTIL_DEAD,
+            )
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
             f"--distributed: {error}; outside of SLURM, Open MPI, Kubernetes and TPU pods set {', '.join(BY_HAND)}"
@@ -47,11 +56,50 @@ def join_processes() -> None:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
         advice = "if one dies, the others end within a minute; the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
-        explain_aborts(
-            f"transformer-jax: process {jax.process_index()} was aborted, most likely because another one ended; look at the "
-            "output of the others, and give the same command to all: it resumes from the newest checkpoint"
-        )
+        explain_aborts(_lost_another())
         wait_for_all("start")
+
+
+@contextmanager
+def _meeting() -> Iterator[None]:
+    """While processes connect in C++, which aborts where one does not come: says so, and lets Ctrl-C end this one at once."""
+    explain_aborts(
+        f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
+        "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow"
+    )
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with _said_after(SECONDS_UNTIL_TOLD, "this process waits for the others, to connect"):
+            yield
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+        leave_aborts()
+
+
+@contextmanager
+def ending_with_others() -> Iterator[None]:
+    """Where a collective of the block fails because another process ended: one line, and the end, with status 75.
+
+    At once: what else is done at the end waits for that process, in vain.
+    """
+    try:
+        yield
+    except (ConfigError, DataError):
+        raise
+    except (ValueError, RuntimeError) as error:
+        if jax.process_count() == 1 or not OF_ANOTHER.search(str(error)):
+            raise
+        print(_lost_another(), file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(LOST_ANOTHER)
+
+
+def _lost_another() -> str:
+    return (
+        f"transformer-jax: process {jax.process_index()} ends, most likely because another one did; look at the output of the "
+        "others, and give the same command to all: it resumes from the newest checkpoint"
+    )
 
 
 def wait_for_all(name: str) -> None:
@@ -63,22 +111,26 @@ def wait_for_all(name: str) -> None:
     client = distributed_state.client
     if jax.process_count() == 1 or client is None:
         return
-    told = threading.Timer(SECONDS_UNTIL_TOLD, _tell, [f"process {jax.process_index()} waits for the others: {name}"])
-    told.daemon = True
-    told.start()
     try:
-        client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
+        with _said_after(SECONDS_UNTIL_TOLD, f"process {jax.process_index()} waits for the others: {name}"):
+            client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
     except RuntimeError as error:
         raise ConfigError(
             f"--distributed: not all processes came to {name!r} in {SECONDS_TO_WAIT} s; raise TRANSFORMER_JAX_SECONDS_TO_WAIT "
             f"if they are slow ({str(error).splitlines()[0][:200]})"
         ) from None
+
+
+@contextmanager
+def _said_after(seconds: float, text: str) -> Iterator[None]:
+    """Prints ``text`` unless the block ends before."""
+    told = threading.Timer(seconds, partial(print, text, file=sys.stderr, flush=True))
+    told.daemon = True
+    told.start()
+    try:
+        yield
     finally:
         told.cancel()
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _by_hand() -> dict[str, Any]:
