@@ -1,8 +1,12 @@
 """Storage of a study: a file, or a database shared by any number of machines."""
 
+import json
 import logging
+import os
 import time
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -79,8 +83,49 @@ def _open_database(url: str) -> BaseStorage:
 def _open_journal(file: Path) -> BaseStorage:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        return JournalStorage(JournalFileBackend(str(file), lock_obj=JournalFileOpenLock(str(file))))
+        return JournalStorage(_Journal(str(file), JournalFileOpenLock(str(file))))
     except OSError as error:
         raise ConfigError(f"--storage: {file}: {error.strerror}; give a file that can be written") from None
-    except ValueError:
-        raise ConfigError(f"--storage: {file} is not the journal of a study; move it away") from None
+    # Lines that are not JSON, or JSON that is no record of a study.
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError):
+        raise ConfigError(
+            f"--storage: {file} is not the journal of a study, or damaged; move it away: trials resume from their folders"
+        ) from None
+
+
+class _Journal(JournalFileBackend):
+    """Never made anew while it is in use, nor continued within a line that a kill cut short."""
+
+    def __init__(self, file: str, lock: JournalFileOpenLock) -> None:
+        super().__init__(file, lock)
+        self._file, self._own_lock = file, lock
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        """Raises ConfigError when lines that were read are gone: what this process does would no longer be recorded."""
+        if Path(self._file).stat().st_size < max(self._log_number_offset.values()):
+            raise ConfigError(f"--storage: {self._file} was cut short while in use; put it back, or move it away")
+        return super().read_logs(log_number_from)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Raises FileNotFoundError where the journal is gone."""
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        self._own_lock.acquire()
+        try:
+            with open(self._file, "rb+") as file:
+                file.truncate(_end_of_whole_lines(file))
+                file.seek(0, os.SEEK_END)
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            self._own_lock.release()
+
+
+def _end_of_whole_lines(file: BinaryIO) -> int:
+    size = file.seek(0, os.SEEK_END)
+    if size:
+        file.seek(size - 1)
+    if file.read(1) in (b"", b"\n"):
+        return size
+    file.seek(0)
+    return file.read().rfind(b"\n") + 1
