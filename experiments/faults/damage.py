@@ -1,9 +1,12 @@
 """Damage to files of a run, of its tokenized data and of what it reads, by kind of file and kind of damage."""
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+from judges import NOT_STRUCK, Verdict, judge
+from subjects import UPDATES
+from undisturbed import resumed, two_thirds_of, undisturbed_run
 
 FILES = {
     "parameters": "run/checkpoints/*/params/**/*",
@@ -85,7 +88,12 @@ def damage_one(folder: Path, kind: str, damage: str, rng: random.Random) -> str:
     return chosen.relative_to(folder).as_posix() if is_changed else ""
 
 
-def copy_of(source: Path, target: Path) -> Path:
-    """A run and its cache, to be damaged."""
-    shutil.rmtree(target, ignore_errors=True)
-    return Path(shutil.copytree(source, target))
+def damaged(kind: str, damage: str, subject: str, root: Path, rng: random.Random) -> Verdict:
+    """One file of an unfinished run is damaged, and the run resumed."""
+    case = two_thirds_of(subject, root, root / "case")
+    name = damage_one(case, kind, damage, rng)
+    if not name:
+        return Verdict(NOT_STRUCK, f"no {kind} to damage")
+    status, output = resumed(subject, case)
+    verdict = judge(status, output, case / "run", undisturbed_run(subject, root), UPDATES)
+    return verdict._replace(detail=f"{name}: {verdict.detail}")

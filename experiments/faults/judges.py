@@ -1,6 +1,7 @@
 """Judges of a disturbed run: the same to the bit as an undisturbed one, or a refusal in a sentence; never a traceback."""
 
 import json
+import math
 import re
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,8 @@ FRAMES = re.compile(
 )
 NOT_STRUCK = "not struck"
 OF_THE_HOST = re.compile("per_second|^host/")
+ROUNDED, OF_DECISIONS = re.compile("loss|nll|norm|perplexity|bits"), re.compile("accuracy|bleu|chrf|/ter$")
+ROUNDING, PARAMETERS_APART = 1e-3, 1e-3
 LONGEST_REFUSAL = 12
 """Lines; one sentence, or a sentence and the settings that differ."""
 
@@ -52,6 +55,38 @@ def state_of(run: Path, step: int) -> list[np.ndarray]:
 
     walk(params)
     return leaves
+
+
+def differ_beyond_rounding(ours: list[dict], theirs: list[dict]) -> str:
+    """The first thing that differs between two logs, other than by the order of sums; counts and steps must be the same.
+
+    Scores of decisions are left out: one that is nearly a tie, rounded the other way, changes them by a whole token.
+    """
+    if [sorted(record) for record in ours] != [sorted(record) for record in theirs]:
+        return "other records"
+    for one, other in zip(ours, theirs, strict=True):
+        for key, value in one.items():
+            if OF_DECISIONS.search(key):
+                continue
+            is_rounded = isinstance(value, float) and ROUNDED.search(key)
+            if not (math.isclose(value, other[key], rel_tol=ROUNDING) if is_rounded else value == other[key]):
+                return f"update {one['step']}: {key} is {value}, not {other[key]}"
+    return ""
+
+
+def judge_to_rounding(status: int, output: str, run: Path, undisturbed: Path, step: int) -> Verdict:
+    """As ``judge``, of a run on other devices, where sums are made in another order."""
+    if status or FRAMES.search(output):
+        return judge_refusal(status, output)
+    try:
+        pairs = list(zip(state_of(run, step), state_of(undisturbed, step), strict=True))
+    except (OSError, ValueError) as error:
+        return Verdict("lost", str(error))
+    apart = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
+    if apart > PARAMETERS_APART:
+        return Verdict("wrong", f"parameters differ by {apart:.1e}")
+    problem = differ_beyond_rounding(records_of(run), records_of(undisturbed))
+    return Verdict("wrong", problem) if problem else Verdict("resumed", f"parameters at most {apart:.1e} apart")
 
 
 def judge_refusal(status: int, output: str) -> Verdict:

@@ -1,8 +1,5 @@
 """The runs that are disturbed: a Transformer, a recurrent model and a language model of a few thousand parameters."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,10 +46,3 @@ def write_recipe(subject: str, folder: Path) -> Path:
     recipe = folder / f"{subject}.py"
     recipe.write_text(f"def get_config():\n    return {settings!r}\n", encoding="utf-8")
     return recipe
-
-
-def start(recipe: Path, workdir: Path, prefix: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    """``train`` in a process of its own, after the words of ``prefix``; without a compilation cache that a kill could halve."""
-    command = [*prefix, sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={workdir}"]
-    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false", "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)

@@ -1,0 +1,83 @@
+"""Commands in processes of their own: started, struck, awaited, and ended with all that they started."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from one_command import SECONDS, Hanging
+from subjects import ROOT
+
+INJECTED = Path(__file__).resolve().parent / "injected"
+POLL_SECONDS = 0.01
+
+
+class Command:
+    """``transformer-jax`` in a process, and group of processes, of its own, on so many fake devices.
+
+    Compiled programs are kept in the folder that its recipe names, which a kill may halve as it may a user's.
+    ``environment``: what is added to it; where it names a fault, as ``injected/sitecustomize.py`` reads it, the process does
+    that to itself.
+    """
+
+    def __init__(self, *arguments: str, devices: int = 1, **environment: str) -> None:
+        flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
+        flags.append(f"--xla_force_host_platform_device_count={devices}")
+        inherited = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+        own = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "XLA_FLAGS": " ".join(flags)}
+        own |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{INJECTED}{os.pathsep}{ROOT}"}
+        # A file and not a pipe: whoever is left behind would hold that open.
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "transformer_jax", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=self._printed,
+            stderr=subprocess.STDOUT,
+            env=inherited | own | environment,
+            process_group=0,
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.poll() is None
+
+    def output(self) -> str:
+        """What it has printed so far."""
+        size = os.fstat(self._printed.fileno()).st_size
+        return os.pread(self._printed.fileno(), size, 0).decode(errors="replace")
+
+    def ended(self, seconds: float = SECONDS) -> tuple[int, str]:
+        """Exit status, minus the signal that ended it, and what it printed; raises Hanging after so many seconds."""
+        try:
+            status = self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Hanging from None
+        return status, self.output()
+
+    def runs_for(self, seconds: float) -> bool:
+        """Waits so long; whether it is still running."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=seconds)
+        return self.is_running
+
+    def strike(self, number: int) -> None:
+        """Sends a signal to the process alone."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends it, and what it started in the same group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def train(recipe: Path, run: Path, *arguments: str, devices: int = 1, **environment: str) -> Command:
+    """``train`` in a process of its own."""
+    return Command("train", f"--config={recipe}", f"--workdir={run}", *arguments, devices=devices, **environment)
