@@ -22,7 +22,7 @@ def jumped(sign: int, is_killed: bool, subject: str, root: Path, rng: random.Ran
     if is_killed:
         command.kill()
         # In the time of this process: for the run its clock jumps a second time, the other way.
-        status, output = resumed(subject, case)
+        status, output = resumed(subject, case, bound(alone))
     else:
         status, output = command.ended(bound(alone))
     verdict = judge(status, output, case / "run", reference, UPDATES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from judges import NOT_STRUCK, Verdict, judge
 from subjects import UPDATES
-from undisturbed import resumed, two_thirds_of, undisturbed_run
+from undisturbed import bound, resumed, two_thirds_of, undisturbed_run
 
 FILES = {
     "parameters": "run/checkpoints/*/params/**/*",
@@ -94,6 +94,7 @@ def damaged(kind: str, damage: str, subject: str, root: Path, rng: random.Random
     name = damage_one(case, kind, damage, rng)
     if not name:
         return Verdict(NOT_STRUCK, f"no {kind} to damage")
-    status, output = resumed(subject, case)
-    verdict = judge(status, output, case / "run", undisturbed_run(subject, root), UPDATES)
+    reference = undisturbed_run(subject, root)
+    status, output = resumed(subject, case, bound(reference.parent))
+    verdict = judge(status, output, case / "run", reference, UPDATES)
     return verdict._replace(detail=f"{name}: {verdict.detail}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from judges import Verdict, judge_to_rounding
 from processes import Command, train
 from subjects import UPDATES, write_recipe
-from undisturbed import copy_of, cut_at, fresh, require_success, undisturbed_run
+from undisturbed import bound, copy_of, cut_at, fresh, require_success, undisturbed_run
 
 MESHES: dict[str, dict[str, int]] = {
     "1": {"data": 1},
@@ -31,8 +31,7 @@ def train_on(mesh: str, subject: str, folder: Path) -> Command:
 def undisturbed_on(mesh: str, subject: str, root: Path) -> Path:
     """The folder of a run that began on a mesh and ended there."""
     if mesh == "1":
-        undisturbed_run(subject, root)
-        return root / subject
+        return undisturbed_run(subject, root).parent
     folder = root / f"{subject}-on-{mesh.replace(' ', '')}"
     if not (folder / "run" / "outcome.json").is_file():
         require_success(f"{subject} on {mesh} devices", train_on(mesh, subject, fresh(folder)).ended)
@@ -42,12 +41,13 @@ def undisturbed_on(mesh: str, subject: str, root: Path) -> Path:
 def moved(before: str, *after: str, subject: str, root: Path, rng: random.Random) -> Verdict:
     """Stopped at a random checkpoint on one mesh, and at another on each of those after it but the last."""
     stops = sorted(rng.sample(SAVED, len(after)), reverse=True)
+    reference = undisturbed_run(subject, root)
     case = copy_of(undisturbed_on(before, subject, root), root / "case")
     for mesh in after:
         update = stops.pop()
         cut_at(update, case / "run")
-        status, output = train_on(mesh, subject, case).ended()
-        verdict = judge_to_rounding(status, output, case / "run", undisturbed_run(subject, root), UPDATES)
+        status, output = train_on(mesh, subject, case).ended(bound(reference.parent))
+        verdict = judge_to_rounding(status, output, case / "run", reference, UPDATES)
         if verdict.kind != "resumed":
             break
     return verdict._replace(detail=f"on {mesh} devices from update {update}: {verdict.detail}")

@@ -29,7 +29,7 @@ def disturbed(fault: str, subject: str, root: Path, rng: random.Random) -> Verdi
         return Verdict(NOT_STRUCK, f"{fault} came after the end")
     if FRAMES.search(output):
         return Verdict("traceback", output[-2000:])
-    status, output = resumed(subject, case)
+    status, output = resumed(subject, case, bound(alone))
     return judge(status, output, case / "run", reference, UPDATES)
 
 

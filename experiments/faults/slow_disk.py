@@ -27,6 +27,6 @@ def slowed(is_killed: bool, subject: str, root: Path, rng: random.Random) -> Ver
             return Verdict(NOT_STRUCK, f"the run ended before operation {kill_at}")
         if FRAMES.search(output):
             return Verdict("traceback", output[-2000:])
-        status, output = resumed(subject, case)
+        status, output = resumed(subject, case, bound(alone))
     verdict = judge(status, output, case / "run", reference, UPDATES)
     return verdict._replace(detail=f"{seconds:.2f} s, killed in operation {kill_at}: {verdict.detail}")

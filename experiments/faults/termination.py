@@ -9,7 +9,7 @@ from judges import FRAMES, NOT_STRUCK, Verdict, judge
 from one_command import Hanging
 from processes import train
 from subjects import UPDATES, write_recipe
-from undisturbed import case_beside, resumed, run_alone, seconds_of, undisturbed_run
+from undisturbed import bound, case_beside, resumed, run_alone, seconds_of, undisturbed_run
 
 SECONDS_TO_END = 30.0
 """On a machine that does nothing else; ``--seconds_to_end`` where it does."""
@@ -43,5 +43,5 @@ def asked_to_end(phase: str, seconds_to_end: float, subject: str, root: Path, rn
         return Verdict("traceback", output[-2000:])
     if status not in (SAVED, NOTHING_TO_SAVE) and not (is_start and status == BEFORE_PYTHON):
         return Verdict("wrong", f"SIGTERM in {phase}: status {status}: {output[-500:]}")
-    verdict = judge(*resumed(subject, case), case / "run", reference, UPDATES)
+    verdict = judge(*resumed(subject, case, bound(alone)), case / "run", reference, UPDATES)
     return verdict._replace(detail=f"status {status} after {took:.1f} s: {verdict.detail}")

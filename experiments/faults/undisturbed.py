@@ -38,9 +38,11 @@ def case_beside(reference: Path) -> Path:
 def undisturbed_run(subject: str, root: Path) -> Path:
     """In this process: it warms the cache of compiled programs for those that are disturbed."""
     folder = root / subject
-    if not (folder / "run" / "outcome.json").is_file():
+    if not (folder / "seconds.json").is_file():
         fresh(folder)
+        began = time.monotonic()
         require_success(f"{subject}: the undisturbed run", partial(resumed, subject, folder))
+        note_seconds(folder, began)
     return folder / "run"
 
 

@@ -35,7 +35,7 @@ def test_a_journal_that_is_removed_while_in_use_is_not_made_anew(journal):
     study = joined(journal)
     kept = journal.rename(journal.with_name("kept"))
     with pytest.raises(FileNotFoundError):
-        study.claim()
+        study.study.set_user_attr("note", 1)
     assert not journal.exists()
     kept.rename(journal)
     assert study.claim().number == 0
