@@ -5,7 +5,7 @@ from optuna.trial import TrialState
 from sweeps.studies import GRID
 
 from transformer_jax.config import ConfigError
-from transformer_jax.sweeps.storage import open_storage
+from transformer_jax.sweeps.storage import StudyLost, open_storage
 from transformer_jax.sweeps.study import SharedStudy
 
 
@@ -44,7 +44,7 @@ def test_a_journal_that_is_removed_while_in_use_is_not_made_anew(journal):
 def test_a_journal_that_is_cut_short_while_in_use_is_refused(journal):
     study = joined(journal)
     journal.write_bytes(journal.read_bytes()[:100])
-    with pytest.raises(ConfigError, match="cut short while in use"):
+    with pytest.raises(StudyLost, match="cut short while in use"):
         study.claim()
 
 

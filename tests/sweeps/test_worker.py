@@ -15,7 +15,7 @@ from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.sweeps.definition import load_sweep
 from transformer_jax.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.sweeps.overview import rows
-from transformer_jax.sweeps.storage import open_storage, unreachable
+from transformer_jax.sweeps.storage import StudyLost, open_storage, unreachable
 from transformer_jax.sweeps.study import SharedStudy, number_of
 from transformer_jax.sweeps.worker import Worker
 
@@ -59,6 +59,23 @@ def test_trials_that_diverge_end_no_worker(storage, tmp_path):
     study = SharedStudy(GRID, storage, "s")
     Worker(study, tmp_path, one_by_one(diverge)).work()
     assert [row.error for row in rows(study)] == ["TrainingDiverged: update 3: loss nan"] * 4
+
+
+def test_a_storage_that_never_comes_back_ends_the_worker_with_a_sentence(storage, tmp_path, monkeypatch, capfd):
+    study = SharedStudy(GRID, storage, "s", grace_seconds=0.006)
+
+    def gone(*arguments, **options):
+        raise FileNotFoundError(2, "No such file or directory", "study.journal")
+
+    def pretend(config, folder, should_stop):
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text('{"step": 5, "validation/bleu": 7.5}\n')
+        monkeypatch.setattr(storage, "set_trial_user_attr", gone)
+        return Outcome(5, "finished", 7.5, "")
+
+    with pytest.raises(StudyLost, match="cannot be reached: .*the same command resumes"):
+        Worker(study, tmp_path, one_by_one(pretend)).work()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_storage_that_does_not_answer_is_waited_for(storage, tmp_path, monkeypatch):

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial
 
-from transformer_jax.config import ConfigError
 from transformer_jax.runtime.background import in_background
-from transformer_jax.sweeps.storage import UNREACHABLE, unreachable
+from transformer_jax.sweeps.storage import UNREACHABLE, StudyLost, unreachable
 from transformer_jax.sweeps.study import HEARTBEAT
 
 HEARTBEATS_PER_GRACE = 6
@@ -26,8 +25,7 @@ def heartbeat(trial: Trial, grace_seconds: float) -> Iterator[threading.Event]:
         while not over.wait(grace_seconds / HEARTBEATS_PER_GRACE) and not lost.is_set():
             try:
                 trial.set_user_attr(HEARTBEAT, time.time())
-            # Or the study is damaged.
-            except (UpdateFinishedTrialError, ConfigError):
+            except (UpdateFinishedTrialError, StudyLost):
                 lost.set()
             # The storage may answer the next time, within the grace.
             except UNREACHABLE as error:

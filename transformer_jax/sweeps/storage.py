@@ -20,6 +20,11 @@ from transformer_jax.config.secrets import masked, require_address
 UNREACHABLE = StorageInternalError, SQLAlchemyError, OSError
 """Errors that a study raises while its storage does not answer."""
 
+
+class StudyLost(ConfigError):
+    """The study did not come back, or is damaged: what a worker does would no longer be recorded."""
+
+
 STUDY_FILE = "study.journal"
 # Seconds between attempts to open a database.
 PAUSES = 0.5, 1.5, 0.0
@@ -101,9 +106,9 @@ class _Journal(JournalFileBackend):
         self._file, self._own_lock = file, lock
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Raises ConfigError when lines that were read are gone: what this process does would no longer be recorded."""
+        """Raises StudyLost when lines that were read are gone."""
         if Path(self._file).stat().st_size < max(self._log_number_offset.values()):
-            raise ConfigError(f"--storage: {self._file} was cut short while in use; put it back, or move it away")
+            raise StudyLost(f"--storage: {self._file} was cut short while in use; put it back, or move it away")
         return super().read_logs(log_number_from)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.sweeps.heartbeat import HEARTBEATS_PER_GRACE, heartbeat
 from transformer_jax.sweeps.scheduler import Claimed, Scheduler
-from transformer_jax.sweeps.storage import UNREACHABLE, unreachable
+from transformer_jax.sweeps.storage import UNREACHABLE, StudyLost, unreachable
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 1.0
 FAILURES_IN_A_ROW = 3
+ATTEMPTS = 31
 
 Train = Callable[..., Any]
 """``train(configs, workdirs, should_stops, on_end=on_end)``: trains in the folders, or resumes there, all at once.
@@ -89,6 +90,9 @@ class Worker:
                 if each.folder == error.folder:
                     self._scheduler.leave_for_now(each.number)
             self._put_back(left.values())
+        except StudyLost:
+            # Nothing of this trial could be reported either.
+            raise
         # A failure of one trial, such as a non-finite loss or lack of memory, need not end the others.
         except Exception as error:
             if isinstance(error, SaveFailed) or is_disk_full(error):
@@ -198,13 +202,14 @@ class Worker:
         return should_stop
 
     def _retrying(self, report: Callable[[], None]) -> None:
-        """Retries a report that must not be lost while the study cannot be reached."""
-        for _ in range(30):
+        """Retries a report that must not be lost while the study cannot be reached; raises StudyLost in the end."""
+        for _ in range(ATTEMPTS):
             try:
                 return report()
             except UNREACHABLE as error:
+                problem = unreachable(self._study.storage, error)
                 self._wait_for_study(error)
-        return report()
+        raise StudyLost(f"{problem}; once it is back, the same command resumes") from None
 
     def _wait_for_study(self, error: Exception) -> None:
         say(unreachable(self._study.storage, error))
