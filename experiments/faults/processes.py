@@ -49,6 +49,8 @@ class Command:
 
     def output(self) -> str:
         """What it has printed so far."""
+        if self._printed.closed:
+            return self._said
         size = os.fstat(self._printed.fileno()).st_size
         return os.pread(self._printed.fileno(), size, 0).decode(errors="replace")
 
@@ -59,7 +61,8 @@ class Command:
         except subprocess.TimeoutExpired:
             self.kill()
             raise Hanging from None
-        return status, self.output()
+        self._close()
+        return status, self._said
 
     def runs_for(self, seconds: float) -> bool:
         """Waits so long; whether it is still running."""
@@ -76,6 +79,11 @@ class Command:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self._said = self.output()
+        self._printed.close()
 
 
 def train(recipe: Path, run: Path, *arguments: str, devices: int = 1, **environment: str) -> Command:
