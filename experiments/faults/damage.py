@@ -96,5 +96,5 @@ def damaged(kind: str, damage: str, subject: str, root: Path, rng: random.Random
         return Verdict(NOT_STRUCK, f"no {kind} to damage")
     reference = undisturbed_run(subject, root)
     status, output = resumed(subject, case, bound(reference.parent))
-    verdict = judge(status, output, case / "run", reference, UPDATES)
+    verdict = judge(status, output, case / "run", reference, UPDATES, is_log_damaged=kind == "log")
     return verdict._replace(detail=f"{name}: {verdict.detail}")

@@ -97,8 +97,10 @@ def judge_refusal(status: int, output: str) -> Verdict:
     return Verdict("refused", said[-1]) if said else Verdict("traceback", f"status {status} without a word")
 
 
-def judge(status: int, output: str, run: Path, undisturbed: Path, step: int) -> Verdict:
-    """Compares what the same command made of a disturbed run with the undisturbed one."""
+def judge(
+    status: int, output: str, run: Path, undisturbed: Path, step: int, *, is_log_damaged: bool = False
+) -> Verdict:
+    """Compares what the same command made of a disturbed run with the undisturbed one; a damaged log may be reported."""
     if FRAMES.search(output):
         return Verdict("traceback", output[-2000:])
     if status:
@@ -110,6 +112,6 @@ def judge(status: int, output: str, run: Path, undisturbed: Path, step: int) -> 
     if not all(np.array_equal(ours, theirs) for ours, theirs in pairs):
         return Verdict("wrong", "parameters differ")
     is_told = "records were lost" in output or "records were changed" in output
-    if not is_told and records_of(run) != records_of(undisturbed):
+    if not (is_told and is_log_damaged) and records_of(run) != records_of(undisturbed):
         return Verdict("wrong", "metrics differ")
     return Verdict("resumed", "a lost log was told" if is_told else "")

@@ -32,6 +32,7 @@ class ReadMirror:
         self.address, self.path = self._store.address, self._files.path
         self._objects: dict[str, StoredObject] = {}
         self._described: dict[str, tuple[int, int]] = {}
+        self._sent: set[str] = set()
         self.refresh()
 
     def refresh(self) -> None:
@@ -48,9 +49,14 @@ class ReadMirror:
         }
         self._remove_old(objects)
         later = {name: found for name, found in objects.items() if is_restored_later(name)}
-        self._files.update({name: found for name, found in objects.items() if name not in later})
-        self._files.hold_places(later)
-        self._objects, self._described = objects, described_files(self.path)
+        # What this process wrote it may still be writing.
+        self._files.update({name: found for name, found in objects.items() if name not in {*later, *self._sent}})
+        self._files.create_placeholders(later)
+        here = described_files(self.path)
+        self._objects, self._described = (
+            objects,
+            here | {name: self._described[name] for name in self._sent & set(here)},
+        )
 
     def fetch(self, folder: Path, items: Iterable[str]) -> None:
         """Downloads ``items`` of the checkpoint in ``folder``."""
@@ -64,6 +70,7 @@ class ReadMirror:
             if self._described.get(name) != described:
                 self._store.write(name, (self.path / name).read_bytes())
                 self._described[name] = described
+                self._sent.add(name)
 
     def _remove_old(self, objects: dict[str, StoredObject]) -> None:
         """Removes copies of what is gone, and of each checkpoint that was written anew."""

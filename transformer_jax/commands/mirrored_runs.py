@@ -67,10 +67,11 @@ def _run(name: str, run: Callable[[flags.FlagValues], int], values: flags.FlagVa
         for flag in RUN_FLAGS:
             if flag in values:
                 values[flag].value = _replaced(values[flag].value, partial(local, flag))
-        status = run(values)
-        for mirror in read:
-            mirror.send_back()
-    return status
+        try:
+            return run(values)
+        finally:
+            for mirror in read:
+                mirror.send_back()
 
 
 def _texts(value: Any) -> list[str]:

@@ -29,7 +29,11 @@ def local_file(place: str, key: str) -> Path:
 def _copied(address: str, key: str, only: str = "") -> Path:
     store = Store(address)
     files = MirroredFiles(store, mirror_folder(store.address, "data"))
-    found = {name: each for name, each in store.listing().items() if name == only or not (only or "/" in name)}
+    if only:
+        named = store.find(only)
+        found = {} if named is None else {only: named}
+    else:
+        found = {name: each for name, each in store.listing().items() if "/" not in name}
     if not found:
         raise DataError(f"{key}: {address}: no {only or 'files'} there")
     for name in set(files.versions()) - set(found) if not only else ():

@@ -2,68 +2,80 @@
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
-from typing import TypeVar
+from itertools import chain, cycle, islice
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class SharedItems(Iterator[Item]):
-    """An iterator that several threads may read; each item goes to one of them, and none after ``close``."""
+class DealtItems(Generic[Item]):
+    """Items that are dealt to several threads in turn, whoever asks first; none after ``close``."""
 
-    def __init__(self, items: Iterable[Item]) -> None:
+    def __init__(self, items: Iterable[Item], threads: int) -> None:
         self._items, self._lock, self.is_closed = iter(items), threading.Lock(), False
+        self._hands: list[deque[Item]] = [deque() for _ in range(threads)]
+        self._turns = cycle(self._hands)
 
-    def __next__(self) -> Item:
-        """The next item that no thread has."""
-        with self._lock:
-            if self.is_closed:
-                raise StopIteration
-            return next(self._items)
+    def of(self, thread: int) -> Iterator[Item]:
+        """Those of one thread, in their order."""
+        hand = self._hands[thread]
+        while True:
+            with self._lock:
+                while not hand and not self.is_closed:
+                    for item in islice(self._items, 1):
+                        next(self._turns).append(item)
+                        break
+                    else:
+                        return
+                if self.is_closed:
+                    return
+                item = hand.popleft()
+            yield item
 
     def close(self) -> None:
-        """Ends the iteration of all threads."""
+        """Ends the iterations of all threads."""
         self.is_closed = True
 
 
 def in_parallel(
     function: Callable[[Iterable[Item]], Iterable[Result]], items: Iterable[Item], threads: int
 ) -> Iterator[Result]:
-    """The results of ``function``, called by each of ``threads`` with a part of ``items`` in their order, as they come.
+    """The results of ``function``, called by each of ``threads`` with every so many-th of ``items``, as they come.
 
-    A single item is left to the calling thread. An exception of any thread, or of the caller between two results, stops all
-    before they begin another item or give another result, and is raised.
+    Which thread has an item does not depend on time. A single item is left to the calling thread. An exception of any thread,
+    or of the caller between two results, stops all before they begin another item or give another result, and is raised.
     """
     items = iter(items)
     first = list(islice(items, 2))
     if len(first) < 2 or threads < 2:
         yield from function(chain(first, items))
         return
-    shared: SharedItems[Item] = SharedItems(chain(first, items))
+    dealt: DealtItems[Item] = DealtItems(chain(first, items), threads)
     results: queue.SimpleQueue[tuple[Result] | None] = queue.SimpleQueue()
 
-    def work() -> None:
+    def work(thread: int) -> None:
         try:
-            for result in function(shared):
-                if shared.is_closed:
+            for result in function(dealt.of(thread)):
+                if dealt.is_closed:
                     return
                 results.put((result,))
         except BaseException:
-            shared.close()
+            dealt.close()
             raise
         finally:
             results.put(None)
 
     with ThreadPoolExecutor(threads, thread_name_prefix="search") as pool:
         try:
-            workers = [pool.submit(work) for _ in range(threads)]
+            workers = [pool.submit(work, thread) for thread in range(threads)]
             for _ in workers:
                 while found := results.get():
                     yield found[0]
         finally:
-            shared.close()
+            dealt.close()
     for worker in workers:
         worker.result()

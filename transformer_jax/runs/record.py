@@ -238,7 +238,7 @@ class RunRecord:
     def _remedy(self) -> str:
         return (
             f"Checkpoints kept: {self._checkpoints.steps()}. Look at that tensor, or restart, in another --workdir, with a "
-            "lower optimizer.learning_rate or with optimizer.clip_norm"
+            "lower optimizer.learning_rate, with optimizer.clip_norm or, of word vectors, with fewer batching.rows"
         )
 
 

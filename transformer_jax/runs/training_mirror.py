@@ -18,6 +18,7 @@ from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.lease import SECONDS, Lease, held
 from transformer_jax.runtime.object_stores import Store, StoreError, each, mirror_folder, name_mirror
+from transformer_jax.runtime.retries import is_transient, reason_of
 
 PAUSE = 10.0
 """Seconds between two looks at what the run wrote."""
@@ -62,7 +63,8 @@ def training_mirror(address: str, pause: float = PAUSE, lease_seconds: float = S
     uploaded yet. Raises RunIsBusy while another process trains there, ConfigError where that cannot be found out, StoreError,
     and UploadFailed at the end.
     """
-    store = Store(address)
+    # An operation that is tried for longer than a lease may be another process's by then.
+    store = Store(address, patience=lease_seconds / 2)
     base = mirror_folder(store.address, "train")
     base.mkdir(parents=True, exist_ok=True)
     busy = RunIsBusy(f"--workdir: another process is training in {store.address}; use another address", base)
@@ -108,8 +110,11 @@ def _bring_here(store: Store, folder: Path, owner: str) -> None:
     writer, last_writer = json.dumps({"mirror": owner}).encode(), store.read(WRITER)
     if folder.is_dir() and last_writer == writer:
         return
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    # What was not downloaded to the end must not look like a run.
+    arriving = folder.with_name("arriving")
+    for old in (folder, arriving):
+        shutil.rmtree(old, ignore_errors=True)
+    arriving.mkdir()
     listed = store.listing()
     whole = whole_checkpoints(listed)
     unsound = sorted({name for each in listed if (name := checkpoint_of(each))} - whole)
@@ -124,7 +129,8 @@ def _bring_here(store: Store, folder: Path, owner: str) -> None:
         size = sum(listed[name].size for name in wanted)
         newest = f", newest checkpoint {steps[-1]}" if steps else ""
         _say(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{newest}")
-    each(lambda name: store.download(name, folder / name, listed[name].size), wanted)
+    each(lambda name: store.download(name, arriving / name, listed[name].size), wanted)
+    arriving.rename(folder)
     store.write(WRITER, writer)
 
 
@@ -137,12 +143,13 @@ def _in_the_background(uploads: Uploads, address: str, pause: float) -> Iterator
         while not over.wait(pause):
             try:
                 uploads.send()
-            except (DataError, OSError) as error:
+            # Whatever it is, the next pass may succeed, and the last one raises it.
+            except Exception as error:
                 now = time.monotonic()
                 failing_since = failing_since or now
                 if now - said > _SECONDS_APART:
                     said = now
-                    _say(f"{error}; the run goes on, and is uploaded when the store answers")
+                    _say(f"{address}: {reason_of(error)}; the run goes on, and is uploaded when the store answers")
                 continue
             if failing_since:
                 _say(f"{address}: answers again, and has everything up to now")
@@ -160,14 +167,19 @@ def _in_the_background(uploads: Uploads, address: str, pause: float) -> Iterator
 
 
 def _finish(uploads: Uploads, store: Store, folder: Path) -> None:
-    store.patience = PATIENCE_AT_END
-    try:
-        uploads.send()
-    except (DataError, OSError) as error:
-        problem = f"{error}. Not everything is uploaded; it is in {folder}"
-        remedy = "" if isinstance(error, _LeaseLost) else ", and the same command on this machine uploads it"
-        raise UploadFailed(problem + remedy) from None
-    _say(f"{store.address}: everything is uploaded")
+    deadline, pause = time.monotonic() + PATIENCE_AT_END, 1.0
+    while True:
+        try:
+            is_sent = uploads.send()
+            break
+        except (DataError, OSError) as error:
+            is_over = isinstance(error, _LeaseLost) or not is_transient(error.__cause__ or error)
+            if is_over or time.monotonic() > deadline:
+                remedy = "" if isinstance(error, _LeaseLost) else ", and the same command on this machine uploads it"
+                raise UploadFailed(f"{error}. Not everything is uploaded; it is in {folder}{remedy}") from None
+        time.sleep(pause)
+        pause = min(2 * pause, 30.0)
+    _say(f"{store.address}: everything is uploaded" if is_sent else f"{folder}: no run in it, nothing is uploaded")
 
 
 def _say(text: str) -> None:

@@ -32,20 +32,22 @@ class Uploads:
                 self._names.setdefault(checkpoint, set()).add(name)
         self._markers = {name: store.read(f"{name}/{DIGESTS}") if name in whole else b"" for name in self._names}
 
-    def send(self) -> None:
-        """One pass. Logs go before checkpoints, so that a log in the store is never behind one; deletions come last.
+    def send(self) -> bool:
+        """One pass; False where there is no run to send.
 
-        Raises StoreError; the next pass then does what is left.
+        Logs go before checkpoints, so that a log in the store is never behind one; deletions come last. Raises StoreError; the
+        next pass then does what is left.
         """
         if not (self._folder / "config.json").is_file():
             # Nothing yet; or somebody removed the folder, which says nothing about the store.
-            return
+            return False
         self._require_held()
         linked = self._link_new_checkpoints()
         self._send_described()
         for checkpoint in linked:
             self._send_checkpoint(checkpoint)
         self._remove_old()
+        return True
 
     def _link_new_checkpoints(self) -> list[str]:
         """Links the checkpoints that the store does not have, newest first: what is newest counts when time is short."""
@@ -74,9 +76,11 @@ class Uploads:
                     content = (self._folder / name).read_bytes()
                 except FileNotFoundError:
                     continue
+                self._require_held()
                 self._store.write(name, content)
                 self._described[name] = described
         for name in [name for name in self._described if name not in found]:
+            self._require_held()
             self._store.remove(name)
             del self._described[name]
 
@@ -108,6 +112,7 @@ class Uploads:
         if not any(self._markers.get(checkpoint) for checkpoint in kept):
             return
         for checkpoint in [checkpoint for checkpoint in self._names if checkpoint not in kept]:
+            self._require_held()
             self._remove_marker(checkpoint)
             each(self._store.remove, sorted(self._names.pop(checkpoint)))
             self._markers.pop(checkpoint, None)

@@ -41,7 +41,7 @@ def join_processes() -> None:
     Raises ConfigError when nothing says how many processes there are, or when they cannot connect.
     """
     try:
-        with _meeting():
+        with _connecting():
             jax.distributed.initialize(
                 **_by_hand(),
                 initialization_timeout=SECONDS_TO_WAIT,
@@ -56,12 +56,12 @@ def join_processes() -> None:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
         advice = "if one dies, the others end within a minute; the same command on all of them resumes"
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
-        explain_aborts(_lost_another())
+        explain_aborts(_lost_another(""))
         wait_for_all("start")
 
 
 @contextmanager
-def _meeting() -> Iterator[None]:
+def _connecting() -> Iterator[None]:
     """While processes connect in C++, which aborts where one does not come: says so, and lets Ctrl-C end this one at once."""
     explain_aborts(
         f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
@@ -69,7 +69,7 @@ def _meeting() -> Iterator[None]:
     )
     interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with _said_after(SECONDS_UNTIL_TOLD, "this process waits for the others, to connect"):
+        with _reported_after(SECONDS_UNTIL_TOLD, "this process waits for the others, to connect"):
             yield
     finally:
         signal.signal(signal.SIGINT, interrupt)
@@ -89,16 +89,17 @@ def ending_with_others() -> Iterator[None]:
     except (ValueError, RuntimeError) as error:
         if jax.process_count() == 1 or not OF_ANOTHER.search(str(error)):
             raise
-        print(_lost_another(), file=sys.stderr)
+        print(_lost_another(str(error)), file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(LOST_ANOTHER)
 
 
-def _lost_another() -> str:
+def _lost_another(error: str) -> str:
+    reason = f" ({error.strip().splitlines()[0][:200]})" if error.strip() else ""
     return (
-        f"transformer-jax: process {jax.process_index()} ends, most likely because another one did; look at the output of the "
-        "others, and give the same command to all: it resumes from the newest checkpoint"
+        f"transformer-jax: process {jax.process_index()} ends, most likely because another one did{reason}; look at the output "
+        "of the others, and give the same command to all: it resumes from the newest checkpoint"
     )
 
 
@@ -112,7 +113,7 @@ def wait_for_all(name: str) -> None:
     if jax.process_count() == 1 or client is None:
         return
     try:
-        with _said_after(SECONDS_UNTIL_TOLD, f"process {jax.process_index()} waits for the others: {name}"):
+        with _reported_after(SECONDS_UNTIL_TOLD, f"process {jax.process_index()} waits for the others: {name}"):
             client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
     except RuntimeError as error:
         raise ConfigError(
@@ -122,7 +123,7 @@ def wait_for_all(name: str) -> None:
 
 
 @contextmanager
-def _said_after(seconds: float, text: str) -> Iterator[None]:
+def _reported_after(seconds: float, text: str) -> Iterator[None]:
     """Prints ``text`` unless the block ends before."""
     told = threading.Timer(seconds, partial(print, text, file=sys.stderr, flush=True))
     told.daemon = True

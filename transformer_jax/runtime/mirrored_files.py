@@ -34,7 +34,7 @@ class MirroredFiles:
         finally:
             self._save()
 
-    def hold_places(self, objects: Mapping[str, StoredObject]) -> None:
+    def create_placeholders(self, objects: Mapping[str, StoredObject]) -> None:
         """Makes an empty file of the right size, which takes no room, for each that is neither here nor downloaded."""
         for name, found in objects.items():
             file = self.path / name

@@ -64,6 +64,19 @@ class Store:
                 raise DataError(f"{self.address}: holds {name[:100]!r}, which is no name of a file; remove it")
         return {name: StoredObject(int(info["size"] or 0), _version(info)) for name, info in objects.items()}
 
+    def find(self, name: str) -> StoredObject | None:
+        """An object by its name; None where there is none."""
+
+        def find() -> StoredObject | None:
+            self._files.invalidate_cache()
+            try:
+                info = self._files.info(self._path(name))
+            except FileNotFoundError:
+                return None
+            return StoredObject(int(info["size"] or 0), _version(info)) if info["type"] == "file" else None
+
+        return self._tried(find, name)
+
     def read(self, name: str) -> bytes:
         """The content of an object; empty where there is none."""
 
@@ -103,9 +116,12 @@ class Store:
         partial = file.with_name(f"{file.name[:200]}.{uuid.uuid4().hex}.partial")
 
         def get() -> None:
+            self._files.invalidate_cache()
             self._files.get_file(self._path(name), str(partial))
-            if partial.stat().st_size != size:
-                raise OSError(errno.EIO, f"{partial.stat().st_size} of {size} bytes arrived")
+            arrived = partial.stat().st_size
+            # A log may have grown since it was listed.
+            if arrived != size and arrived != (now := int(self._files.info(self._path(name))["size"])):
+                raise OSError(errno.EIO, f"{arrived} of {now} bytes arrived")
 
         try:
             self._tried(get, name)

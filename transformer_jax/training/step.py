@@ -121,7 +121,7 @@ def interleaved(rows: Array, parts: int) -> Array:
     return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
 
 
-DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
+DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA with which a GPU adds up in a fixed order; elsewhere they change nothing."""
 
 
