@@ -15,6 +15,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
+from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.record import _describe_run, _progress
 from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.tasks.registry import new_tokenizers
@@ -31,7 +32,7 @@ def source(cache, tmp_path_factory) -> Path:
     config = replace(tiny_config(cache), seed=1)
     with prepared(config, folder) as run:
         _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run, 0))
+        run.checkpoints.save(run.initial.state(), _progress(run, LogContents()))
     return folder
 
 

@@ -13,6 +13,7 @@ from transformer_jax.config import ConfigError, InitConfig, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.runs.initial_embeddings import find_initial_embeddings, row_of_each_piece
+from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.record import _describe_run, _progress
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.word_vectors.formats import write_vectors
@@ -75,7 +76,7 @@ def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
     config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
     with prepared(config, tmp_path / "run") as run:
         _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run, 0))
+        run.checkpoints.save(run.initial.state(), _progress(run, LogContents()))
     file.unlink()
     require_same_run(replace(config, init=InitConfig()), str(tmp_path / "run"))
     with prepared(config, tmp_path / "run") as run:

@@ -14,6 +14,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError
+from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.record import _describe_run, _progress
 from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.runs.train import train_vectorized, with_absolute_directory
@@ -86,7 +87,7 @@ def test_the_same_command_resumes_a_run_on_a_file(cache, tmp_path, monkeypatch):
     stated = language_model_config(cache, data={"source": "text", "file": "text.txt", "held_out": 0.1})
     with prepared(with_absolute_directory(stated), tmp_path / "run") as run:
         _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run, 0))
+        run.checkpoints.save(run.initial.state(), _progress(run, LogContents()))
     require_same_run(stated, str(tmp_path / "run"))
     with pytest.raises(ConfigError, match="data.held_out: the run has 0.1"):
         require_same_run(replace(stated, data=replace(stated.data, held_out=0.2)), str(tmp_path / "run"))
