@@ -13,9 +13,9 @@ from device_count import moved
 from judges import Verdict
 from signals import SIGNAL_FAULTS, SIGNALS, disturbed
 from slow_disk import slowed
-from sweeps import JOURNAL_DAMAGES, coordinator_struck, journal_damaged, worker_killed
 from termination import PHASES, asked_to_end
 from two_processes import one_disturbed
+from two_trials import JOURNAL_DAMAGES, coordinator_struck, journal_damaged, worker_killed
 
 Fault = Callable[[str, Path, random.Random], Verdict]
 

@@ -181,7 +181,7 @@ def test_the_survivor_of_two_processes_must_say_that_it_lost_the_other(faults):
 
 
 def test_a_sweep_with_a_trial_that_is_not_complete_is_lost(faults, tmp_path):
-    sweeps = faults("sweeps")
+    sweeps = faults("two_trials")
     (tmp_path / "leaderboard.csv").write_text("row,state,folder\nbase,complete,a\nslow,running,b\n")
     assert sweeps.judge_sweep(0, "", tmp_path, tmp_path).kind == "lost"
     assert sweeps.judge_sweep(2, "transformer-jax: no study\n", tmp_path, tmp_path).kind == "refused"
@@ -191,7 +191,7 @@ def test_a_sweep_with_a_trial_that_is_not_complete_is_lost(faults, tmp_path):
 
 
 def test_a_study_that_is_away_for_a_while_comes_back(faults, tmp_path):
-    journal, damages = tmp_path / "study.journal", faults("sweeps").JOURNAL_DAMAGES
+    journal, damages = tmp_path / "study.journal", faults("two_trials").JOURNAL_DAMAGES
     journal.write_text("a study")
     for name in ("unreachable", "locked"):
         mend = damages[name](journal, random.Random(0))
