@@ -34,31 +34,32 @@ def get_config(variant: str = "quick") -> ConfigDict:
     return config
 
 
+def word2vec(config: ConfigDict, kind: str, output: str) -> None:
+    """The model of all four variants."""
+    config.model = {"kind": kind, "output": output, "d_model": 100, "window": 5, "negatives": 5}
+
+
 def skip_gram(config: ConfigDict) -> None:
     """Mikolov et al. 2013b: negative sampling."""
-    config.model = {"kind": "skip_gram", "output": "negative_sampling", "d_model": 100, "window": 5, "negatives": 5}
+    word2vec(config, "skip_gram", "negative_sampling")
     # Steps of a word add up over a block: of 2,048 words they diverge on a text of 200,000, whose words are few.
     config.batching.update(rows=32, blocks_per_update=32)
 
 
 def skip_gram_hs(config: ConfigDict) -> None:
     """Mikolov et al. 2013a: hierarchical softmax."""
-    skip_gram(config)
-    config.model.output = "hierarchical_softmax"
-    config.batching.update(rows=16, row_length=128, blocks_per_update=16)
+    word2vec(config, "skip_gram", "hierarchical_softmax")
+    config.batching.update(rows=16, row_length=128)
 
 
 def cbow(config: ConfigDict) -> None:
     """Mikolov et al. 2013a, with negative sampling."""
-    skip_gram(config)
-    config.model.kind = "cbow"
-    config.batching.update(rows=64, blocks_per_update=16)
+    word2vec(config, "cbow", "negative_sampling")
 
 
 def cbow_hs(config: ConfigDict) -> None:
     """Mikolov et al. 2013a, with hierarchical softmax."""
-    cbow(config)
-    config.model.output = "hierarchical_softmax"
+    word2vec(config, "cbow", "hierarchical_softmax")
     config.batching.update(rows=32, row_length=64)
 
 

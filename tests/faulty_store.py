@@ -1,4 +1,4 @@
-"""An object store in memory that fails when it is told to: ``faulty://bucket/name``, through fsspec like any other."""
+"""An in-memory object store that injects errors on request: ``faulty://bucket/name``, an fsspec file system."""
 
 import errno
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ class Command:
         inherited = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
         own = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "XLA_FLAGS": " ".join(flags)}
         own |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{INJECTED}{os.pathsep}{ROOT}"}
-        # A file and not a pipe: whoever is left behind would hold that open.
+        # A file, not a pipe: a surviving child process would keep a pipe open.
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         self.began = time.monotonic()
         self.process = subprocess.Popen(

@@ -80,7 +80,7 @@ def await_end_of(worker: int) -> None:
     """A worker that outlives its coordinator saves and ends: the next command would wait for the trial."""
     deadline, state = time.monotonic() + SECONDS, Path(f"/proc/{worker}/stat")
     with contextlib.suppress(OSError):
-        # Its end may not be collected by whoever has adopted it.
+        # A zombie has ended: the process that adopted it may never reap it.
         while state.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < deadline:
             time.sleep(0.05)
 

@@ -166,7 +166,7 @@ def one(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.output)
     if side == "ours":
         with tempfile.TemporaryDirectory() as cache:
-            # Counted anew, as the program does, which remembers nothing.
+            # An empty cache: the C program has none either.
             others = [("seed", str(arguments.seed))] + [("data.cache_directory", cache)] * (name in OTHER_SIDES)
             found = ours(name, arguments.data, arguments.epochs, others)
     elif side == "program":

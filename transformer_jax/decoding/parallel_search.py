@@ -25,16 +25,19 @@ class DealtItems(Generic[Item]):
         hand = self._hands[thread]
         while True:
             with self._lock:
-                while not hand and not self.is_closed:
-                    for item in islice(self._items, 1):
-                        next(self._turns).append(item)
-                        break
-                    else:
-                        return
-                if self.is_closed:
+                while not hand and not self.is_closed and self._deal():
+                    pass
+                if self.is_closed or not hand:
                     return
                 item = hand.popleft()
             yield item
+
+    def _deal(self) -> bool:
+        """Gives one item to the thread whose turn it is; False where none is left."""
+        for item in self._items:
+            next(self._turns).append(item)
+            return True
+        return False
 
     def close(self) -> None:
         """Ends the iterations of all threads."""
