@@ -4,7 +4,6 @@ from functools import cache
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -21,10 +20,11 @@ from transformer_jax.config import (
 )
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.training.sharding import make_mesh, put_hyperparameters
+from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
 VOCABULARY, UPDATES = 24, 3
+SINGLE = MeshConfig(data=1)
 RATES = {"dropout": 0.1, "embedding_dropout": 0.2}
 MODELS = {
     # Rates pass through a loop, a layer that is computed twice, and a gradient of its own.
@@ -67,7 +67,7 @@ def updated(case: Case, step) -> np.ndarray:
 
 
 @cache
-def case_of(model: str) -> Case:
+def case_of(model: str, mesh_config: MeshConfig = SINGLE) -> Case:
     # A large epsilon, so that Adam does not blow rounding of tiny gradients up to whole steps.
     optimizer = OptimizerConfig("adamw", "cosine", 0.1, 2, epsilon=1e-2, weight_decay=0.1, clip_norm=0.05)
     config = ExperimentConfig(
@@ -76,12 +76,13 @@ def case_of(model: str) -> Case:
         training=TrainingConfig(num_updates=5),
         batching=BatchingConfig(accumulation_steps=2),
     )
-    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    devices = mesh_config.data * mesh_config.fsdp * mesh_config.tensor
+    mesh = make_mesh(mesh_config, jax.devices()[:devices])
     objective = TranslationObjective(config, VOCABULARY, VOCABULARY, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)
     ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, 8, 7)).astype(np.int32)
     ids[:, ::3, 4:] = 0
-    batch = jax.tree.map(jnp.asarray, Batch(*map(Tokens.from_ids, ids)))
+    batch = put_batch(Batch(*map(Tokens.from_ids, ids)), mesh)
     return Case(update, update.lower(batch).compile(), batch, hyperparameters_of(config))
 
 
@@ -111,3 +112,9 @@ def test_the_seed_of_the_first_state_is_a_number_too():
     tables = [update.initial_state(seed).params["source_embedding"]["table"] for seed in (0, 1, 0)]
     assert not np.array_equal(tables[0], tables[1])
     np.testing.assert_array_equal(tables[0], tables[2])
+
+
+def test_recurrent_models_draw_the_same_on_all_devices_as_on_one():
+    """Dropout and scheduled sampling go by a row's place in the batch."""
+    cases = [case_of("rnn", mesh) for mesh in (SINGLE, MeshConfig(data=2, fsdp=2, tensor=2))]
+    np.testing.assert_allclose(*(case.parameters_after(case.hyperparameters) for case in cases), atol=1e-5)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float, PyTree, UInt32
+from transformer_jax.layers.batch_rows import place_of_rows
 
 Rate = float | Float[Array, ""] | None
 """A probability, maybe traced; None where nothing is dropped."""
@@ -30,8 +31,9 @@ class Drops:
     seeds: PyTree
 
     def __call__(self, inputs: Array) -> Array:
-        """The whole array, any shape."""
-        return self.block(inputs, [0] * inputs.ndim, inputs.shape)
+        """All local rows [B, ...]."""
+        first, rows = place_of_rows(len(inputs))
+        return self.block(inputs, [first] + [0] * (inputs.ndim - 1), (rows, *inputs.shape[1:]))
 
     def block(self, inputs: Array, start: Sequence[int | Array], shape: tuple[int, ...]) -> Array:
         """The part ``inputs`` of an array of ``shape`` whose first entry is at ``start``: as in the whole."""

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
+from transformer_jax.layers.batch_rows import row_keys
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
@@ -111,12 +112,14 @@ class ScheduledSampling:
         def advance(model: "RnnSeq2Seq", carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
             state, own = carry
             ids, positions = at
-            draws = jax.random.bernoulli(model.make_rng(SAMPLING), self.probability, ids.shape) & (positions > 0)
-            places = Places(model.embed_target(jnp.where(draws, own, ids), train=train), positions)
+            keys = row_keys(model.make_rng(SAMPLING), len(ids))
+            draws = jax.vmap(lambda key: jax.random.bernoulli(key, self.probability, ids.shape[1:]))(keys)
+            places = Places(model.embed_target(jnp.where(draws & (positions > 0), own, ids), train=train), positions)
             state, left = model.decoder.advance(model.decoder.read(places), positions, state, prepared, train=train)
             written = model.decoder.write(places, left, prepared, train=train)
             logits = jax.lax.stop_gradient(model.projection.logits(written.output))
-            return (state, jax.random.categorical(model.make_rng(SAMPLING), logits)), (places.embedded, left)
+            keys = row_keys(model.make_rng(SAMPLING), len(ids))
+            return (state, jax.vmap(jax.random.categorical)(keys, logits)), (places.embedded, left)
 
         _, (embedded, left) = over_time(advance, model, (state, inputs[:, :1]), (inputs, positions))
         return Places(embedded, positions), left

@@ -15,6 +15,7 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
+from transformer_jax.layers.batch_rows import ROW_AXES
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -41,7 +42,7 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"^(step|key_data)$|(^|/)count$", P()),
 )
 
-BATCH_ROWS = P(("data", "fsdp"))
+BATCH_ROWS = P(ROW_AXES)
 
 SumFunction = Callable[[PyTree, PyTree, Array, PyTree], PyTree]
 """(params, rows, key, hyperparameters) to sums over the rows."""
@@ -149,12 +150,12 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """``function`` run by each device on its own rows with all parameters, and its results added up.
 
     For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Each device draws its own random numbers. Nothing is split over ``tensor``.
+    would do both at every step. Random numbers are drawn by a row's place in the batch (``layers.batch_rows``), as on one
+    device. Nothing is split over ``tensor``.
     """
-    axes = "data", "fsdp"
 
     def on_local_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
-        return lax.psum(function(params, rows, jax.random.fold_in(key, lax.axis_index(axes)), hyperparameters), axes)
+        return lax.psum(function(params, rows, key, hyperparameters), ROW_AXES)
 
     specs = P(), BATCH_ROWS, P(), P()
     return jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
