@@ -1,58 +1,24 @@
-"""A PostgreSQL server of the tests' own."""
+"""A PostgreSQL server of the tests' own: that of the fault campaign."""
 
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
-import time
+import importlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-
-def program(name: str) -> str | None:
-    """A program of PostgreSQL, which Debian keeps out of the path."""
-    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(places[-1]) if places else shutil.which(name)
+FAULTS = Path(__file__).resolve().parents[1] / "experiments" / "faults"
 
 
 @contextmanager
 def postgresql_server() -> Iterator[str]:
     """Its address, while it runs; the test is skipped where there is none."""
-    initdb, postgres = program("initdb"), program("postgres")
-    if not initdb or not postgres:
-        pytest.skip("PostgreSQL is not installed (apt install postgresql)")
-    pytest.importorskip("psycopg", reason="the driver is not installed (pip install psycopg[binary])")
-    # The server refuses to be run by root.
-    user = {"user": "nobody"} if os.geteuid() == 0 else {}
-    folder = Path(tempfile.mkdtemp(dir="/tmp"))
-    if user:
-        shutil.chown(folder, "nobody")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-    subprocess.run([initdb, "-D", folder / "data", "-U", "tester", "-A", "trust"], check=True, **quiet, **user)
-    command = [postgres, "-D", folder / "data", "-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1"]
-    server = subprocess.Popen([*command, "-c", "fsync=off"], **quiet, **user)
-    try:
-        await_port(port)
-        yield f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(30)
-        shutil.rmtree(folder)
-
-
-def await_port(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError("the server did not start")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FAULTS))
+        found = importlib.import_module("database_server")
+        sys.modules.pop(found.__name__)
+    if found.missing():
+        pytest.skip(found.missing())
+    with found.DatabaseServer() as server:
+        yield server.address

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from clocks import jumped
 from damage import DAMAGES, FILES, damaged
+from database import DATABASE_FAULTS
 from device_count import moved
 from judges import Verdict
 from signals import SIGNAL_FAULTS, SIGNALS, disturbed
@@ -52,6 +53,7 @@ def kinds(seconds_to_end: float) -> dict[str, dict[str, Fault]]:
             f"study {damage}{', running' if is_running else ''}": partial(journal_damaged, damage, is_running)
             for damage, is_running in itertools.product(JOURNAL_DAMAGES, (False, True))
         },
+        "database": dict(DATABASE_FAULTS),
         "clock": {
             f"{'forward' if sign > 0 else 'back'}{', kill -9' if is_killed else ''}": partial(jumped, sign, is_killed)
             for sign, is_killed in itertools.product((1, -1), (False, True))

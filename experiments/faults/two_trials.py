@@ -29,11 +29,13 @@ def get_sweep():
 JOURNAL = "study.journal"
 
 
-def sweep(subject: str, folder: Path) -> Command:
+def sweep(subject: str, folder: Path, **environment: str) -> Command:
     """The command, with one worker."""
     file = folder / "sweep.py"
     file.write_text(SWEEP.format(config=str(write_recipe(subject, folder))), encoding="utf-8")
-    return Command("sweep", f"--sweep={file}", f"--workdir={folder / 'out'}", "--workers=1", "--grace_seconds=4")
+    return Command(
+        "sweep", f"--sweep={file}", f"--workdir={folder / 'out'}", "--workers=1", "--grace_seconds=4", **environment
+    )
 
 
 def undisturbed_sweep(subject: str, root: Path) -> Path:

@@ -4,7 +4,9 @@ import importlib
 import json
 import os
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -76,6 +78,7 @@ def test_a_flipped_bit_of_the_parameters_costs_nothing_but_time(faults, tmp_path
         ("slow disk", "slow, kill -9 within a write"),
         ("termination", "SIGTERM in validation"),
         ("device count", "1 to 4 to 2"),
+        ("database", "away at the start"),
     ],
 )
 def test_what_happens_to_a_process_costs_nothing_but_time(faults, undisturbed, kind, name):
@@ -199,6 +202,31 @@ def test_a_study_that_is_away_for_a_while_comes_back(faults, tmp_path):
         mend()
         assert [file.name for file in tmp_path.iterdir()] == ["study.journal"]
     assert journal.read_text() == "a study"
+
+
+def test_a_crashed_server_cannot_be_reached_until_it_is_started_again(faults):
+    database = faults("database_server")
+    if database.missing():
+        pytest.skip(database.missing())
+
+    def reached(port):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    with database.DatabaseServer() as server:
+        port = int(re.search(r":(\d+)/", server.address)[1])
+        assert reached(port)
+        server.crash()
+        assert not reached(port)
+        server.start()
+        assert reached(port)
+
+
+def test_without_a_server_nothing_is_struck(faults, monkeypatch, tmp_path):
+    database = faults("database")
+    monkeypatch.setattr(database, "missing", lambda: "PostgreSQL is not installed")
+    for fault in database.DATABASE_FAULTS.values():
+        assert fault("transformer", tmp_path, random.Random(0)).kind == faults("judges").NOT_STRUCK
 
 
 def test_what_met_nothing_is_neither_good_nor_counted(faults, tmp_path):

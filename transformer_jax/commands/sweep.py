@@ -31,7 +31,6 @@ the seed too): one program, spread over the worker's devices.
 """
 
 import os
-import signal
 import sys
 from contextlib import suppress
 from functools import partial
@@ -133,7 +132,7 @@ def _run_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, 
     """Runs one worker, on its part of the cores, until all trials have ended."""
     from transformer_jax.runs.shared_programs import SharedPrograms
     from transformer_jax.runs.train import train_vectorized
-    from transformer_jax.runtime.preemption import SIGNALS, OneKeyboardInterrupt
+    from transformer_jax.runtime.preemption import ending_at_once
     from transformer_jax.sweeps.coordinator import die_with_parent
     from transformer_jax.sweeps.devices import cores_of
     from transformer_jax.sweeps.worker import Worker
@@ -141,13 +140,11 @@ def _run_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, 
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores_of(number, workers, sorted(os.sched_getaffinity(0))))
-    # The signals that make a run save and stop also end a worker between runs.
-    handler = OneKeyboardInterrupt()
-    for each in SIGNALS:
-        signal.signal(each, handler)
     # Trials that differ only in hyperparameters compile once.
     train = partial(train_vectorized, shared=SharedPrograms())
-    Worker(study, workdir, train, vectorize).work()
+    # The signals that make a run save and stop also end a worker between runs.
+    with ending_at_once():
+        Worker(study, workdir, train, vectorize).work()
     return 0
 
 
