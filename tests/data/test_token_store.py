@@ -5,7 +5,7 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data import store_check, token_store_builder
+from transformer_jax.data import cached_stores, store_check
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair, pair_encoding
@@ -145,11 +145,11 @@ def test_an_interrupted_build_leaves_nothing_that_is_used(listed_corpus, letter_
 
 
 def test_what_a_killed_build_left_is_removed_after_a_day(store_of, tmp_path, monkeypatch):
-    left = tmp_path / "token_stores" / f"train-0{token_store_builder.PARTIAL}1"
+    left = tmp_path / "token_stores" / f"train-0{cached_stores.PARTIAL}1"
     left.mkdir(parents=True)
     store_of(PAIRS)
     assert left.exists(), "perhaps another process is writing it"
-    monkeypatch.setattr(token_store_builder, "ABANDONED_SECONDS", -1)
+    monkeypatch.setattr(cached_stores, "ABANDONED_SECONDS", -1)
     store_of(PAIRS[:2])
     assert not left.exists()
 
@@ -174,7 +174,7 @@ def test_of_two_builds_at_once_the_first_to_finish_stays(
 
 
 def the_only_finished(folder):
-    (store,) = (path for path in (folder / "token_stores").iterdir() if token_store_builder.PARTIAL not in path.name)
+    (store,) = (path for path in (folder / "token_stores").iterdir() if cached_stores.PARTIAL not in path.name)
     return store
 
 

@@ -4,16 +4,18 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from transformer_jax.config import DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.documents import Document, DocumentSource
 from transformer_jax.data.statistics import SideStatistics
 from transformer_jax.data.store_check import StoreCheck
-from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SideWriter, TokenizingProgress, appearing_whole
+from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SideWriter, TokenizingProgress
 from transformer_jax.data.tokenizers.interface import TRAINERS, Tokenizer, sample_pairs
 from transformer_jax.data.tokenizers.pair_encoding import CHUNK_CHARACTERS, flattened, id_type
 
@@ -56,12 +58,8 @@ def open_document_store(
     identity = [FORMAT_VERSION, split, source.fingerprint(split), tokenizer.fingerprint()]
     key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     readable = re.sub(r"[^\w.-]+", "_", split)[:40]
-    directory = Path(cache_directory).expanduser() / "document_stores" / f"{readable}-{key}"
-    store = _open_whole(directory)
-    if store is None:
-        with appearing_whole(directory, lambda folder: _open_whole(folder) is not None) as partial:
-            _write(source, split, tokenizer, partial)
-        store = DocumentStore(directory)
+    write = partial(_write, source, split, tokenizer)
+    store = open_or_build(cache_directory, f"document_stores/{readable}-{key}", DocumentStore, write)
     if not store.num_documents:
         raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
     return store
@@ -118,13 +116,6 @@ def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _open_whole(directory: Path) -> DocumentStore | None:
-    try:
-        return DocumentStore(directory)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _memory_map(path: Path, dtype: str, length: int) -> np.ndarray:

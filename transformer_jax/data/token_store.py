@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.filters import filter_settings
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import StoreStatistics
 from transformer_jax.data.store_check import StoreCheck
-from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SIDES, build_token_store
+from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SIDES, write_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.pair_encoding import Sentences
 
@@ -88,12 +89,9 @@ def open_token_store(
     Filters apply only with ``is_training``. A damaged store in the cache is built again. Raises DataError when no pair is
     left, saying what the filters dropped, and when the cache cannot be written.
     """
-    directory = _directory(corpus, split, tokenizers, config, is_training)
-    store = _open_whole(directory)
-    if store is None:
-        filtering = config if is_training else None
-        build_token_store(corpus, split, tokenizers, filtering, directory, is_whole=_is_whole)
-        store = TokenStore(directory)
+    write = partial(write_token_store, corpus, split, tokenizers, config if is_training else None)
+    name = _name(corpus, split, tokenizers, config, is_training)
+    store = open_or_build(config.cache_directory, name, TokenStore, write)
     if store.num_pairs == 0:
         dropped = {reason: count for reason, count in store.statistics.dropped.items() if count}
         why = "; ".join(f"{count:,} of {store.statistics.read:,}: {reason}" for reason, count in dropped.items())
@@ -102,25 +100,14 @@ def open_token_store(
     return store
 
 
-def _open_whole(directory: Path) -> TokenStore | None:
-    try:
-        return TokenStore(directory)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _is_whole(directory: Path) -> bool:
-    return _open_whole(directory) is not None
-
-
 def _memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
     """Raises ValueError when the file is shorter than that."""
     # An empty file cannot be mapped.
     return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)
 
 
-def _directory(corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, is_training: bool) -> Path:
-    """The folder whose name says what is in it: corpus, tokenizers and whatever decides which pairs are kept."""
+def _name(corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, is_training: bool) -> str:
+    """The folder in the cache whose name says what is in it: corpus, tokenizers and whatever decides which pairs are kept."""
     identity = {
         "format": FORMAT_VERSION,
         "split": split,
@@ -131,4 +118,4 @@ def _directory(corpus: Corpus, split: str, tokenizers: TokenizerPair, config: Da
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     readable = re.sub(r"[^\w.-]+", "_", split)[:40]
-    return Path(config.cache_directory).expanduser() / "token_stores" / f"{readable}-{key}"
+    return f"token_stores/{readable}-{key}"

@@ -1,31 +1,23 @@
-"""Writing a token store: streamed, under a temporary name, moved into place when it is complete."""
+"""Writing a token store: streamed."""
 
-import contextlib
 import json
-import shutil
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from transformer_jax.config import DataConfig, DataError
+from transformer_jax.config import DataConfig
 from transformer_jax.data.filters import training_filters
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import SideCounter, SideStatistics, StoreStatistics
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.pair_encoding import Sentences, encoded_chunks, id_type
-from transformer_jax.runtime.file_digests import write_digests
 
 DESCRIPTION_FILE = "store.json"
 SIDES = ("source", "target")
-PARTIAL = ".partial-"
-# What a killed process left behind is removed once nothing has been written to it for so long.
-ABANDONED_SECONDS = 24 * 3600
 SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_LINES = 15.0
 
@@ -95,40 +87,12 @@ class TokenizingProgress:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def build_token_store(
-    corpus: Corpus,
-    split: str,
-    tokenizers: TokenizerPair,
-    filtering: DataConfig | None,
-    directory: Path,
-    is_whole: Callable[[Path], bool],
+def write_token_store(
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None, directory: Path
 ) -> None:
-    """Writes the store of a split to ``directory``, which appears under its name only when it is complete.
-
-    Processes that build the same store at once do not disturb each other: the first to finish wins. A folder of that name
-    that is not ``is_whole`` is replaced. ``filtering`` None keeps every pair. Raises DataError when the disk cannot be
-    written.
-    """
-    with appearing_whole(directory, is_whole) as partial:
-        description = _write(corpus, split, tokenizers, filtering, partial)
-        (partial / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def appearing_whole(directory: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """A folder to write to, which appears as ``directory`` once all is written; see ``build_token_store``."""
-    partial = _temporary_name(directory)
-    try:
-        _remove_abandoned(directory.parent)
-        partial.mkdir(parents=True)
-        yield partial
-        write_digests(partial)
-        _move_into_place(partial, directory, is_whole)
-    except OSError as error:
-        problem = f"cannot write the tokenized data to {directory}: {error}"
-        raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    """Writes the store of a split to an empty folder. ``filtering`` None keeps every pair."""
+    description = _write(corpus, split, tokenizers, filtering, directory)
+    (directory / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 def _write(
@@ -152,35 +116,3 @@ def _write(
     statistics = StoreStatistics(split, read, kept, dict(dropped), source, target)
     id_types = {side: id_type(tokenizer).name for side, tokenizer in zip(SIDES, tokenizers, strict=True)}
     return {"id_types": id_types, "statistics": statistics.to_json()}
-
-
-def _move_into_place(partial: Path, directory: Path, is_whole: Callable[[Path], bool]) -> None:
-    """Gives a complete store its name, unless another process was first: its store may be mapped already, and stays."""
-    try:
-        partial.rename(directory)
-        return
-    except OSError:
-        if is_whole(directory):
-            return
-        if not directory.exists():
-            raise
-    aside = _temporary_name(directory)
-    with contextlib.suppress(FileNotFoundError):  # another process may have moved it
-        directory.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        partial.rename(directory)
-    except OSError:
-        if not is_whole(directory):
-            raise
-
-
-def _temporary_name(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
-
-
-def _remove_abandoned(folder: Path) -> None:
-    for path in folder.glob(f"*{PARTIAL}*"):
-        newest = max((file.stat().st_mtime for file in [path, *path.glob("*")] if file.exists()), default=0.0)
-        if time.time() - newest > ABANDONED_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)

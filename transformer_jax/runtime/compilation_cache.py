@@ -6,22 +6,21 @@ from pathlib import Path
 import jax
 
 from transformer_jax.config import ConfigError
-from transformer_jax.runtime.atomic_files import require_local
+from transformer_jax.config.addresses import expanded
 
 
 def start_jax(cache_directory: str | Path) -> None:
     """Turns on the persistent compilation cache, below ``cache_directory``, unless the user's environment already chose one.
 
-    Raises ConfigError when there are several processes that did not join: each would take the others' devices for its own;
-    and where the cache would lie in an object store.
+    JAX itself reads and writes one in an object store. Raises ConfigError when there are several processes that did not join:
+    each would take the others' devices for its own.
     """
     if jax.process_count() > 1 and not jax.distributed.is_initialized():
         raise ConfigError(
             f"JAX sees {jax.process_count()} processes that did not join; give --distributed to train or evaluate, or use one "
             "host"
         )
-    require_local(cache_directory, "data.cache_directory")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(Path(cache_directory).expanduser() / "compiled"))
+        jax.config.update("jax_compilation_cache_dir", f"{expanded(str(cache_directory))}/compiled")
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

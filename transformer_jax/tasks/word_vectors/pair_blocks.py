@@ -3,13 +3,14 @@
 import hashlib
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from transformer_jax.config import BlockConfig, DataError
+from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.document_store import DocumentStore
-from transformer_jax.data.token_store_builder import appearing_whole
 from transformer_jax.runtime.file_digests import changed_files
 from transformer_jax.tasks.word_vectors.cooccurrences import PAIR, PAIRS_FILE, count_cooccurrences
 from transformer_jax.tasks.word_vectors.frequencies import random_bits
@@ -70,14 +71,19 @@ def open_cooccurrences(
     """
     key = json.dumps([FORMAT_VERSION, identity, window, int(np.count_nonzero(counts)), int(counts.sum())])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
-    directory = Path(cache).expanduser() / "cooccurrences" / name
-
-    def is_whole(folder: Path) -> bool:
-        return (folder / PAIRS_FILE).is_file() and not changed_files(folder)
-
-    if not is_whole(directory):
-        with appearing_whole(directory, is_whole) as partial:
-            count_cooccurrences(store, counts, window, memory_pairs, partial)
-    if not (directory / PAIRS_FILE).stat().st_size:
+    file = open_or_build(
+        cache, f"cooccurrences/{name}", _whole_pairs, partial(count_cooccurrences, store, counts, window, memory_pairs)
+    )
+    if not file.stat().st_size:
         raise DataError("data: no two words are near each other; give more text")
-    return np.memmap(directory / PAIRS_FILE, PAIR, "r")
+    return np.memmap(file, PAIR, "r")
+
+
+def _whole_pairs(folder: Path) -> Path:
+    """Raises FileNotFoundError or ValueError where they are missing or damaged."""
+    file = folder / PAIRS_FILE
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    if changed := changed_files(folder):
+        raise ValueError(f"{folder}: {', '.join(changed)} changed since written")
+    return file

@@ -1,0 +1,116 @@
+"""A cache in an object store: what one machine tokenized, another downloads."""
+
+import errno
+import shutil
+
+import pytest
+from faulty_store import Killed, faulty_store
+
+from transformer_jax.data.cached_stores import open_or_build
+from transformer_jax.data.token_store import open_token_store
+from transformer_jax.runtime import compilation_cache
+from transformer_jax.runtime.file_digests import changed_files
+from transformer_jax.runtime.object_stores import MIRRORS, Store
+
+CACHE = "faulty://bucket/cache"
+NAME = "token_stores/train-0"
+
+
+@pytest.fixture
+def remote(monkeypatch, tmp_path):
+    with faulty_store(monkeypatch, tmp_path / "mirrors") as found:
+        yield found
+
+
+@pytest.fixture
+def elsewhere(monkeypatch, tmp_path):
+    return lambda: monkeypatch.setenv(MIRRORS, str(tmp_path / "other"))
+
+
+def opened(written: list, content: bytes = b"12345", cache: str = CACHE) -> bytes:
+    def open_store(folder):
+        if changed := changed_files(folder):
+            raise ValueError(changed)
+        return (folder / "ids").read_bytes()
+
+    def write(folder):
+        written.append(folder)
+        (folder / "ids").write_bytes(content)
+
+    return open_or_build(cache, NAME, open_store, write)
+
+
+def test_another_machine_downloads_what_one_has_tokenized(
+    remote, elsewhere, listed_corpus, letter_tokenizers, data_config
+):
+    corpus, config = listed_corpus([("abc", "ba"), ("d", "h")]), data_config(cache_directory=CACHE)
+    first = open_token_store(corpus, "train", letter_tokenizers, config, is_training=False)
+    uploads = [operation for operation in remote.operations if operation.startswith("write")]
+    assert uploads[-1].endswith("/digests.json")
+    elsewhere()
+    second = open_token_store(corpus, "train", letter_tokenizers, config, is_training=False)
+    assert corpus.times_read == 1
+    assert [second.source(index).tolist() for index in range(2)] == [first.source(index).tolist() for index in range(2)]
+    before = len(remote.operations)
+    open_token_store(corpus, "train", letter_tokenizers, config, is_training=False)
+    assert len(remote.operations) == before, "what is here is not asked for"
+
+
+def test_what_was_not_uploaded_whole_is_not_believed(remote, elsewhere):
+    written = []
+    # The digests are read, and written after the only file.
+    remote.faults[3] = Killed()
+    with pytest.raises(Killed):
+        opened(written, b"half")
+    elsewhere()
+    assert opened(written, b"whole") == b"whole"
+    assert len(written) == 2
+    assert Store(f"{CACHE}/{NAME}").read("ids") == b"whole"
+
+
+def test_what_was_damaged_in_the_store_is_built_and_uploaded_again(remote, elsewhere, capsys):
+    written = []
+    opened(written)
+    Store(f"{CACHE}/{NAME}").write("ids", b"1234x")
+    elsewhere()
+    assert opened(written) == b"12345"
+    assert len(written) == 2
+    assert f"{CACHE}/{NAME}: ids changed since" in capsys.readouterr().err
+    assert Store(f"{CACHE}/{NAME}").read("ids") == b"12345"
+
+
+def test_what_is_damaged_here_is_downloaded_again(remote, tmp_path):
+    written = []
+    opened(written)
+    (here,) = (tmp_path / "mirrors").rglob("ids")
+    here.write_bytes(b"1234x")
+    assert opened(written) == b"12345"
+    assert len(written) == 1
+    assert here.read_bytes() == b"12345"
+
+
+def test_two_that_build_at_once_upload_once(remote, monkeypatch, tmp_path):
+    written = []
+    opened(written)
+    before = len(remote.operations)
+    shutil.rmtree(tmp_path / "mirrors")
+    listing = Store.listing
+    # Not there yet when this one looked.
+    monkeypatch.setattr(Store, "listing", lambda self: {})
+    assert opened(written) == b"12345"
+    monkeypatch.setattr(Store, "listing", listing)
+    assert [operation.partition(" ")[0] for operation in remote.operations[before:]] == ["read"]
+
+
+def test_a_store_that_does_not_answer_is_named(remote):
+    remote.faults.update(dict.fromkeys(range(1, 100), PermissionError(errno.EACCES, "Access Denied")))
+    with pytest.raises(Exception, match=f"{CACHE}/{NAME}.*Access Denied"):
+        opened([])
+
+
+def test_compiled_programs_lie_in_the_store_too(monkeypatch):
+    told = {}
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setattr(compilation_cache.jax.config, "update", told.__setitem__)
+    compilation_cache.start_jax("s3://bucket/cache/")
+    assert told["jax_compilation_cache_dir"] == "s3://bucket/cache/compiled"

@@ -1,0 +1,138 @@
+"""Stores in the cache: opened where they are whole, else downloaded from an object store, else built, and uploaded there."""
+
+import contextlib
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from transformer_jax.config import DataError
+from transformer_jax.config.addresses import is_address
+from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
+from transformer_jax.runtime.object_stores import Store, each, mirror_folder
+
+StoreType = TypeVar("StoreType")
+
+NOT_WHOLE = OSError, ValueError, KeyError, TypeError
+"""Errors of opening a store that is missing, cut short or damaged."""
+
+PARTIAL = ".partial-"
+# What a killed process left behind is removed once nothing has been written to it for so long.
+ABANDONED_SECONDS = 24 * 3600
+
+
+def open_or_build(
+    cache: str, name: str, open_store: Callable[[Path], StoreType], write: Callable[[Path], object]
+) -> StoreType:
+    """The store ``name`` in ``data.cache_directory``, which ``open_store`` opens, and ``write`` writes to an empty folder.
+
+    It appears under its name only when it is complete; one that is not whole is replaced. Processes that build the same
+    store at once do not disturb each other: the first to finish wins. Where the cache lies in an object store, this is a local
+    copy of it. Raises DataError when the disk cannot be written, and StoreError.
+    """
+    folder = mirror_folder(cache, "cache") if is_address(cache) else Path(cache).expanduser()
+    directory, remote = folder / name, f"{cache.rstrip('/')}/{name}" if is_address(cache) else ""
+
+    def is_whole(directory: Path) -> bool:
+        return _opened(open_store, directory) is not None
+
+    store = _opened(open_store, directory)
+    if store is None and remote and _download(remote, directory, is_whole):
+        store = _opened(open_store, directory)
+    if store is None:
+        with _appearing(directory, is_whole) as partial:
+            write(partial)
+            write_digests(partial)
+        if remote:
+            _upload(directory, remote)
+        store = open_store(directory)
+    return store
+
+
+def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreType | None:
+    try:
+        return open_store(directory)
+    except NOT_WHOLE:
+        return None
+
+
+def _download(remote: str, directory: Path, is_whole: Callable[[Path], bool]) -> bool:
+    """Whether the store had it, undamaged."""
+    store = Store(remote)
+    listed = store.listing()
+    if DIGESTS not in listed:
+        return False
+    _say(f"{remote}: downloading {sum(found.size for found in listed.values()) / 1e6:,.1f} MB of tokenized data")
+    with _appearing(directory, is_whole) as partial:
+        each(lambda name: store.download(name, partial / name, listed[name].size), listed)
+        if changed := changed_files(partial):
+            _say(f"{remote}: {', '.join(changed)} changed since the data were tokenized; they are tokenized again")
+            store.remove(DIGESTS)
+            shutil.rmtree(partial)
+    return not changed
+
+
+def _upload(directory: Path, remote: str) -> None:
+    """Unless another process was first. The digests come last, and what has none is not believed."""
+    store, digests = Store(remote), (directory / DIGESTS).read_bytes()
+    if store.read(DIGESTS) == digests:
+        return
+    names = [file.name for file in directory.iterdir() if file.name != DIGESTS]
+    each(lambda name: store.upload(directory / name, name), names)
+    store.write(DIGESTS, digests)
+
+
+@contextlib.contextmanager
+def _appearing(directory: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
+    """A folder to write to, which appears as ``directory`` at the end of the block, if it is still there."""
+    partial = _temporary_name(directory)
+    try:
+        _remove_abandoned(directory.parent)
+        partial.mkdir(parents=True)
+        yield partial
+        if partial.is_dir():
+            _move_into_place(partial, directory, is_whole)
+    except OSError as error:
+        problem = f"cannot write the tokenized data to {directory}: {error}"
+        raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move_into_place(partial: Path, directory: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Gives a complete store its name, unless another process was first: its store may be mapped already, and stays."""
+    try:
+        partial.rename(directory)
+        return
+    except OSError:
+        if is_whole(directory):
+            return
+        if not directory.exists():
+            raise
+    aside = _temporary_name(directory)
+    with contextlib.suppress(FileNotFoundError):  # another process may have moved it
+        directory.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        partial.rename(directory)
+    except OSError:
+        if not is_whole(directory):
+            raise
+
+
+def _temporary_name(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for path in folder.glob(f"*{PARTIAL}*"):
+        newest = max((file.stat().st_mtime for file in [path, *path.glob("*")] if file.exists()), default=0.0)
+        if time.time() - newest > ABANDONED_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
