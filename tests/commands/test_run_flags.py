@@ -15,6 +15,8 @@ from transformer_jax.config import ConfigError
         ("b:5", ("b:5", None)),
         ("b:5:best", ("b:5", "best")),
         ("c:d", ("c:d", None)),
+        ("s3://b/a", ("s3://b/a", None)),
+        ("s3://b/a:5", ("s3://b/a", "5")),
     ],
 )
 def test_a_folder_of_the_whole_name_comes_first(text, found, tmp_path, monkeypatch):

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 from faulty_store import faulty_store
 
-from transformer_jax.config import ConfigError, DataConfig, DataError
+from transformer_jax.config import ConfigError, DataConfig, DataError, InitConfig
 from transformer_jax.config.addresses import is_address
 from transformer_jax.config.language_model import TextDataConfig
+from transformer_jax.config.word_vectors import WordTextConfig
 from transformer_jax.data import remote_text
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
@@ -126,6 +127,19 @@ def test_paths_are_no_addresses():
     assert is_address("s3://bucket/run")
     assert is_address("s3:/bucket/run"), "as pathlib writes it"
     assert not any(map(is_address, ("runs/a", "/runs/a", "~/a", "C:\\runs", "runs/a:best", "a:1", "")))
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        (DataConfig(source="text", train="a.{en,de},s3://b/c.{en,de}"), "data.train"),
+        (WordTextConfig(source="text", file="a", test_sets="s3://b/sets"), "data.test_sets"),
+        (InitConfig(embeddings="s3://b/glove.txt"), "init.embeddings"),
+    ],
+)
+def test_where_only_a_file_will_do_an_address_is_refused(data, key):
+    with pytest.raises(ConfigError, match=f"{key}: s3://b/.* lies in an object store"):
+        data.absolute()
 
 
 def test_text_in_a_store_is_read_and_downloaded_again_once_changed(store):

@@ -8,7 +8,7 @@ from typing import Any, overload
 from transformer_jax.api.attention import Attention, AttentionLayer
 from transformer_jax.api.python_errors import python_errors
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.read_mirror import open_read_mirror
+from transformer_jax.checkpoints.read_mirror import open_run
 from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import (
@@ -16,7 +16,6 @@ from transformer_jax.config import (
     ExperimentConfig,
     config_for_use,
 )
-from transformer_jax.config.addresses import is_address
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.tasks.protocol import Evaluation
@@ -139,7 +138,7 @@ def load(
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
     """
     with python_errors():
-        directory = RunDirectory(open_read_mirror(str(path)).path if is_address(path) else path)
+        directory = open_run(path)
         directory.require_run("path")
         config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
         chosen_step(directory, str(checkpoint))

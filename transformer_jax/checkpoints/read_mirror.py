@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.stored_run import (
     checkpoint_of,
     described_files,
@@ -16,6 +17,7 @@ from transformer_jax.checkpoints.stored_run import (
     whole_checkpoints,
 )
 from transformer_jax.config import DataError
+from transformer_jax.config.addresses import is_address
 from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.mirrored_files import MirroredFiles
 from transformer_jax.runtime.object_stores import Store, StoredObject, StoreError, mirror_folder, name_mirror
@@ -94,6 +96,11 @@ def open_read_mirror(address: str) -> ReadMirror:
         _OPEN[found.path] = found
         name_mirror(found.path, found.address)
     return found
+
+
+def open_run(place: str | Path) -> RunDirectory:
+    """The run in a folder, or at an address a copy of it to read."""
+    return RunDirectory(open_read_mirror(str(place)).path if is_address(place) else place)
 
 
 def fetch_arrays(folder: Path, items: Iterable[str]) -> None:

@@ -13,8 +13,10 @@ from transformer_jax.commands.flag_parsing import ARGUMENTS_FLAG
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.addresses import is_address
 
+# A run remembers where its parameters came from, so the address stays, and is opened by what reads it.
+INIT_FLAG = "init_from"
 # Flags that name runs; what others name is local.
-RUN_FLAGS = ("workdir", "ensemble", "init_from", "others", "config", "against", ARGUMENTS_FLAG)
+RUN_FLAGS = ("workdir", "ensemble", INIT_FLAG, "others", "config", "against", ARGUMENTS_FLAG)
 TRAINING = ("train", "quickstart")
 # These write many runs, or what another machine executes, or a new run that is not trained.
 LOCAL = ("sweep", "launch", "import")
@@ -56,7 +58,7 @@ def _run(name: str, run: Callable[[flags.FlagValues], int], values: flags.FlagVa
 
         def local(flag: str, text: str) -> str:
             found = _RUN.fullmatch(text)
-            if not is_address(text) or found is None:
+            if not is_address(text) or found is None or flag == INIT_FLAG:
                 return text
             if is_pruning or (flag == "workdir" and name in TRAINING):
                 return str(held.enter_context(training_mirror(text)))

@@ -111,7 +111,7 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
 
     Raises ConfigError, which names ``flag``, when there is no run, or the checkpoint is none that could be.
     """
-    is_whole = ":" not in text or Path(text).expanduser().is_dir()
+    is_whole = ":" not in text.rpartition("/")[2] or Path(text).expanduser().is_dir()
     run, checkpoint = (text, None) if is_whole else text.rpartition(":")[::2]
     if not run.strip():
         raise ConfigError(f"{flag}: the name of a run is empty; write RUN or RUN:CHECKPOINT")

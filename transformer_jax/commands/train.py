@@ -137,13 +137,14 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     Where it holds none, when the run that it is to start from is not there.
     """
     from transformer_jax.checkpoints.format import stored_checkpoints
+    from transformer_jax.checkpoints.read_mirror import open_run
     from transformer_jax.checkpoints.run_directory import RunDirectory
 
     run_directory = RunDirectory(workdir)
     checkpoints = stored_checkpoints(run_directory.checkpoints)
     if not checkpoints:
         if config.init.run:
-            RunDirectory(config.init.run).require_run("init.run")
+            open_run(config.init.run).require_run("init.run")
         if config.init.embeddings and not Path(config.init.embeddings).is_file():
             raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
         return

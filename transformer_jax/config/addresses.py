@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from transformer_jax.config.errors import ConfigError
+
 _SCHEME = re.compile(r"([a-z][a-z0-9.-]*)://?(?=[^/])")
 # Marks the address of data that a run directory names: nobody here asked for it to be opened.
 _UNASKED = "unasked+"
@@ -16,6 +18,18 @@ def is_address(text: object) -> bool:
 def absolute_place(text: str) -> str:
     """A path written out in full; an address, or nothing, as it is."""
     return str(Path(text).expanduser().absolute()) if text and not is_address(text) else text
+
+
+def absolute_path(text: str, key: str) -> str:
+    """A path written out in full, or nothing; raises ConfigError, which names ``key``, at an address."""
+    if is_address(text):
+        raise ConfigError(f"{key}: {text} lies in an object store; here only a file of this machine will do")
+    return absolute_place(text)
+
+
+def expanded(text: str) -> str:
+    """A path with its ``~`` written out; an address as it is, but for a slash at the end."""
+    return text.rstrip("/") if is_address(text) else str(Path(text).expanduser())
 
 
 def unasked(text: str) -> str:

@@ -2,9 +2,8 @@
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from transformer_jax.config.addresses import absolute_place, unasked
+from transformer_jax.config.addresses import absolute_path, absolute_place, unasked
 from transformer_jax.config.checks import require, require_choice, require_positive
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
@@ -50,7 +49,9 @@ class DataConfig:
     def absolute(self) -> "DataConfig":
         """The same, with the folder and the files written out in full."""
         directory = absolute_place(self.directory)
-        train, validation, test = (_absolute_files(text) for text in (self.train, self.validation, self.test))
+        train, validation, test = (
+            _absolute_files(getattr(self, name), f"data.{name}") for name in ("train", "validation", "test")
+        )
         return replace(self, directory=directory, train=train, validation=validation, test=test)
 
     @property
@@ -106,10 +107,10 @@ class DataConfig:
         require(self.max_length_ratio >= 1, "data.max_length_ratio", f"{self.max_length_ratio} must be at least 1")
 
 
-def _absolute_files(text: str) -> str:
+def _absolute_files(text: str, key: str) -> str:
     """``a.en,b/{c,d}``, its paths written out in full."""
     outside_braces = re.split(r",(?![^{]*\})", text)
-    return ",".join(str(Path(part.strip()).expanduser().absolute()) for part in outside_braces) if text else ""
+    return ",".join(absolute_path(part.strip(), key) for part in outside_braces)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from transformer_jax.config.addresses import absolute_path, absolute_place
 from transformer_jax.config.checks import require, require_choice, require_pattern
 from transformer_jax.config.errors import ConfigError
 
@@ -44,8 +44,8 @@ class InitConfig:
 
     def absolute(self) -> "InitConfig":
         """The same from wherever it is read."""
-        paths = {name: getattr(self, name) for name in ("run", "embeddings")}
-        return replace(self, **{name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path})
+        embeddings = absolute_path(self.embeddings, "init.embeddings")
+        return replace(self, run=absolute_place(self.run), embeddings=embeddings)
 
 
 def renamings(text: str) -> list[tuple[re.Pattern[str], str]]:

@@ -1,8 +1,8 @@
 """Settings of word vectors: text, blocks, the models word2vec and GloVe, and the checks that involve more than one of them."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from transformer_jax.config.addresses import absolute_path
 from transformer_jax.config.checks import require, require_choice, require_positive
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.language_model import TextDataConfig
@@ -35,7 +35,7 @@ class WordTextConfig(TextDataConfig):
     def absolute(self) -> "WordTextConfig":
         """The same, with files and folders written out in full."""
         text = super().absolute()
-        sets = str(Path(self.test_sets).expanduser().absolute()) if self.test_sets else ""
+        sets = absolute_path(self.test_sets, "data.test_sets")
         return replace(self, file=text.file, directory=text.directory, test_sets=sets)
 
 

@@ -10,6 +10,7 @@ import jax
 
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.read_mirror import open_run
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.tokenizers import (
@@ -44,15 +45,15 @@ def tokenizers_for_training(
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     """The tokenizers of the run that the parameters come from; raises ConfigError when the settings state others."""
-    source = RunDirectory(config.init.run)
+    source = open_run(config.init.run)
     source.require_run("init.run")
     theirs = load_run_config(source.path).tokenizer
     for name in ("kind", "vocabulary_size", "joint"):
         before, now = getattr(theirs, name), getattr(config.tokenizer, name)
         if before != now:
             raise ConfigError(
-                f"tokenizer.{name}: {now!r}, but the tokenizers are adopted from {source.path}, where it is {before!r}; use "
-                f"--config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
+                f"tokenizer.{name}: {now!r}, but the tokenizers are adopted from {config.init.run}, where it is {before!r}; "
+                f"use --config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
             )
     return _tokenizers_of_run(source)
 
