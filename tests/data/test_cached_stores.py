@@ -8,7 +8,6 @@ from faulty_store import Killed, faulty_store
 
 from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.token_store import open_token_store
-from transformer_jax.runtime import compilation_cache
 from transformer_jax.runtime.file_digests import changed_files
 from transformer_jax.runtime.object_stores import MIRRORS, Store
 
@@ -106,11 +105,3 @@ def test_a_store_that_does_not_answer_is_named(remote):
     remote.faults.update(dict.fromkeys(range(1, 100), PermissionError(errno.EACCES, "Access Denied")))
     with pytest.raises(Exception, match=f"{CACHE}/{NAME}.*Access Denied"):
         opened([])
-
-
-def test_compiled_programs_lie_in_the_store_too(monkeypatch):
-    told = {}
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    monkeypatch.setattr(compilation_cache.jax.config, "update", told.__setitem__)
-    compilation_cache.start_jax("s3://bucket/cache/")
-    assert told["jax_compilation_cache_dir"] == "s3://bucket/cache/compiled"

@@ -74,6 +74,7 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
+    from transformer_jax.runtime.object_stores import with_addresses
     from transformer_jax.tasks.registry import TASKS
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
@@ -106,13 +107,14 @@ def run(values: flags.FlagValues) -> int:
         return 0
     if values.examples and found.outputs is not None:
         print(found.examples(values.examples))
-    print(f"{scored.table()}\n\nrun directory {values.workdir}\n  scores       {stem}.json")
+    lines = [scored.table(), "", f"run directory {values.workdir}", f"  scores       {stem}.json"]
     if found.outputs is not None:
-        print(f"  translations {stem}.txt")
+        lines.append(f"  translations {stem}.txt")
     together_with = f" --ensemble={','.join(scored.ensemble)}" if scored.ensemble else ""
     workdir = f"{shlex.quote(values.workdir)}{plugin_flags()}"
     for command in TASKS[config.task].commands_of_trained:
-        print(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")
+        lines.append(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")
+    print(with_addresses("\n".join(lines)))
     return 0
 
 

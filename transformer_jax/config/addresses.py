@@ -27,11 +27,6 @@ def absolute_path(text: str, key: str) -> str:
     return absolute_place(text)
 
 
-def expanded(text: str) -> str:
-    """A path with its ``~`` written out; an address as it is, but for a slash at the end."""
-    return text.rstrip("/") if is_address(text) else str(Path(text).expanduser())
-
-
 def unasked(text: str) -> str:
     """An address out of a run directory, which may be somebody else's: it is not opened; a path stays as it is."""
     return f"{_UNASKED}{text}" if is_address(text) and not is_unasked(text) else text
