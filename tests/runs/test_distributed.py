@@ -18,6 +18,8 @@ from run_settings import tiny_config
 from run_steps import metrics_of, parameters_of, train, write_recipe
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands import evaluate
+from transformer_jax.commands.flag_parsing import parse_flags
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime import distributed
@@ -195,6 +197,15 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
     monkeypatch.setattr(distributed.os, "_exit", leave)
     with pytest.raises(SystemExit, match="75"), distributed.ending_with_others():
         raise ValueError(GLOO)
+    capsys.readouterr()
+
+    def fail(*of_evaluate: object) -> int:
+        raise ValueError(GLOO)
+
+    monkeypatch.setattr(evaluate, "run_config", lambda values: None)
+    monkeypatch.setattr(evaluate, "_score", fail)
+    with pytest.raises(SystemExit, match="75"):
+        evaluate.run(parse_flags(evaluate.define_flags, ["--workdir=runs/a", "--distributed"]))
     said = capsys.readouterr().err
     assert said.startswith("transformer-jax: process 0 ends")
     assert "same command to all" in said

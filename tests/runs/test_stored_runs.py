@@ -16,6 +16,7 @@ from transformer_jax.commands.mirrored_runs import names_addresses, run_on_mirro
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs import training_mirror as module
+from transformer_jax.runs import uploads
 from transformer_jax.runs.training_mirror import UploadFailed, training_mirror
 from transformer_jax.runtime.file_digests import changed_files, write_digests
 from transformer_jax.runtime.object_stores import MIRRORS, Store
@@ -131,6 +132,28 @@ def test_a_store_that_is_away_for_a_while_ends_nothing(store, capsys):
     told = capsys.readouterr().err
     assert "Access Denied; the run goes on" in told
     assert "answers again" in told
+
+
+def test_a_long_log_is_sent_rarely_but_before_a_checkpoint_and_at_the_end(store, monkeypatch, tmp_path):
+    monkeypatch.setattr(uploads, "BYTES_PER_SECOND", 1e-3)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save(folder, 1)
+    sent = uploads.Uploads(Store(RUN), folder, tmp_path / "outgoing", lambda: None)
+
+    def grown(**how: bool) -> list[str]:
+        with (folder / "metrics.jsonl").open("a") as log:
+            log.write("{}\n")
+        begun = len(store.operations)
+        sent.send(**how)
+        return [operation.rpartition("/")[2] for operation in store.operations[begun:]]
+
+    assert "metrics.jsonl" in grown()
+    assert grown() == []
+    save(folder, 2)
+    assert grown()[0] == "metrics.jsonl"
+    assert grown() == []
+    assert grown(is_last=True) == ["metrics.jsonl"]
 
 
 def test_what_could_not_be_uploaded_is_said_and_uploaded_by_the_next_start(store, monkeypatch):

@@ -26,6 +26,7 @@ interrupted or died is waited for. Ctrl-C ends it too, and the same command resu
 import json
 import shlex
 import signal
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,13 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if values.watch:
         return _watch(values, config)
+    from transformer_jax.runtime.distributed import ending_with_others
+
+    with ending_with_others() if values.distributed else nullcontext():
+        return _score(values, config)
+
+
+def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     chosen = chosen_runs(values, config)
     from transformer_jax.data.readable_splits import require_readable
 

@@ -160,7 +160,7 @@ def _in_the_background(uploads: Uploads, address: str, pause: float) -> Iterator
             yield
     except BaseException:
         try:
-            uploads.send()
+            uploads.send(is_last=True)
         except (DataError, OSError) as error:
             _say(str(error))
         raise
@@ -170,7 +170,7 @@ def _finish(uploads: Uploads, store: Store, folder: Path) -> None:
     deadline, pause = time.monotonic() + PATIENCE_AT_END, 1.0
     while True:
         try:
-            is_sent = uploads.send()
+            is_sent = uploads.send(is_last=True)
             break
         except (DataError, OSError) as error:
             is_over = isinstance(error, _LeaseLost) or not is_transient(error.__cause__ or error)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from transformer_jax.checkpoints.format import is_step
 from transformer_jax.checkpoints.stored_run import checkpoint_of, described_files, whole_checkpoints
 from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.object_stores import Store, each, is_safe
+
+BYTES_PER_SECOND = 1e5
+"""Of a log that grows: a store has no appending, so the longer it is, the more rarely it is sent."""
 
 
 class Uploads:
@@ -25,6 +29,7 @@ class Uploads:
         known = {"outcome.json"} & set(listed)
         self._described = dict.fromkeys([*known, *described_files(folder)], (-1, -1))
         whole = whole_checkpoints(listed)
+        self._due: dict[str, float] = {}
         # By checkpoint the names of its objects, and the content of its marker, empty where it has none.
         self._names: dict[str, set[str]] = {}
         for name in listed:
@@ -32,8 +37,8 @@ class Uploads:
                 self._names.setdefault(checkpoint, set()).add(name)
         self._markers = {name: store.read(f"{name}/{DIGESTS}") if name in whole else b"" for name in self._names}
 
-    def send(self) -> bool:
-        """One pass; False where there is no run to send.
+    def send(self, *, is_last: bool = False) -> bool:
+        """One pass, after which, if it is the last, the store has everything; False where there is no run to send.
 
         Logs go before checkpoints, so that a log in the store is never behind one; deletions come last. Raises StoreError; the
         next pass then does what is left.
@@ -43,7 +48,7 @@ class Uploads:
             return False
         self._require_held()
         linked = self._link_new_checkpoints()
-        self._send_described()
+        self._send_described(is_whole=is_last or bool(linked))
         for checkpoint in linked:
             self._send_checkpoint(checkpoint)
         self._remove_old()
@@ -68,10 +73,11 @@ class Uploads:
         folders = [entry for entry in (self._folder / "checkpoints").glob("[0-9]*") if is_step(entry.name)]
         return [f"checkpoints/{entry.name}" for entry in sorted(folders, key=lambda entry: int(entry.name))]
 
-    def _send_described(self) -> None:
+    def _send_described(self, *, is_whole: bool) -> None:
         found = described_files(self._folder)
         for name, described in found.items():
-            if self._described.get(name) != described:
+            is_due = is_whole or time.monotonic() >= self._due.get(name, 0.0)
+            if is_due and self._described.get(name) != described:
                 try:
                     content = (self._folder / name).read_bytes()
                 except FileNotFoundError:
@@ -79,6 +85,7 @@ class Uploads:
                 self._require_held()
                 self._store.write(name, content)
                 self._described[name] = described
+                self._due[name] = time.monotonic() + len(content) / BYTES_PER_SECOND
         for name in [name for name in self._described if name not in found]:
             self._require_held()
             self._store.remove(name)

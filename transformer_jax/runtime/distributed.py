@@ -99,7 +99,7 @@ def _lost_another(error: str) -> str:
     reason = f" ({error.strip().splitlines()[0][:200]})" if error.strip() else ""
     return (
         f"transformer-jax: process {jax.process_index()} ends, most likely because another one did{reason}; look at the output "
-        "of the others, and give the same command to all: it resumes from the newest checkpoint"
+        "of the others, and give the same command to all; training resumes from the newest checkpoint"
     )
 
 
