@@ -12,7 +12,7 @@ from faulty_store import Killed, faulty_store
 from transformer_jax.checkpoints.read_mirror import fetch_arrays, open_read_mirror, refresh_mirrors
 from transformer_jax.checkpoints.run_directory import RunIsBusy
 from transformer_jax.commands.flag_parsing import parse_flags
-from transformer_jax.commands.mirrored_runs import names_addresses, run_on_mirrors
+from transformer_jax.commands.mirrored_runs import run_on_mirrors
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs import training_mirror as module
@@ -277,23 +277,6 @@ def test_an_address_that_holds_no_run_is_refused_before_anything_is_downloaded(s
     assert store.operations == ["write /bucket/other/movie"]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "is_found"),
-    [
-        ("train", ["--config=quickstart", "--workdir=s3://b/a"], True),
-        ("train", ["--config=quickstart", "--workdir=runs/a"], False),
-        ("train", ["--config=quickstart", "--workdir=runs/a", "--init_from=s3://b/a:best"], True),
-        ("train", ["--config=quickstart", "--workdir=runs/a", "--config.data.directory=s3://b/a"], False),
-        ("report", ["runs/a", "s3://b/a"], True),
-        ("evaluate", ["s3://b/a"], True),
-        ("evaluate", ["runs/a", "--ensemble=runs/b,s3://b/a"], True),
-        ("launch", ["slurm", "--", "train", "--workdir=s3://b/a"], False),
-    ],
-)
-def test_which_commands_are_given_a_copy(name, arguments, is_found):
-    assert names_addresses(name, parse_flags(load_command(name).define_flags, arguments)) == is_found
-
-
 def test_commands_see_folders_and_their_messages_name_the_address(store):
     with training() as folder:
         save(folder, 1)
@@ -310,9 +293,3 @@ def test_commands_see_folders_and_their_messages_name_the_address(store):
     values = parse_flags(load_command("compare").define_flags, [f"{RUN}/evaluation-test-1.txt", "runs/b"])
     run_on_mirrors("compare", lambda given: seen.extend(given.arguments) or 0, values)
     assert seen[-2:] == [str(open_read_mirror(RUN).path / "evaluation-test-1.txt"), "runs/b"]
-
-
-def test_several_processes_need_a_folder_that_all_see(store):
-    values = parse_flags(load_command("train").define_flags, ["--config=a", f"--workdir={RUN}", "--distributed"])
-    with pytest.raises(ConfigError, match="mount the store"):
-        run_on_mirrors("train", lambda given: 0, values)

@@ -26,7 +26,6 @@ interrupted or died is waited for. Ctrl-C ends it too, and the same command resu
 import json
 import shlex
 import signal
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,9 +65,11 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if values.watch:
         return _watch(values, config)
+    if not values.distributed:
+        return _score(values, config)
     from transformer_jax.runtime.distributed import ending_with_others
 
-    with ending_with_others() if values.distributed else nullcontext():
+    with ending_with_others():
         return _score(values, config)
 
 

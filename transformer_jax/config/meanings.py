@@ -17,7 +17,7 @@ MEANINGS = {
     "data.max_source_tokens": "Training pairs with a longer source are left out; tokens.",
     "data.max_target_tokens": "Training pairs with a longer target are left out; tokens.",
     "data.max_length_ratio": "Training pairs whose sides differ in length by a larger factor are left out.",
-    "data.cache_directory": "Folder of tokenized corpora and compiled programs.",
+    "data.cache_directory": "Folder, or address in an object store, of tokenized corpora and compiled programs.",
     "data.seed": "Seed of generated data, tokenizer samples and batch order; -1 means that of the run.",
     "data.file": "One file of text, plain, .gz or .xz, instead of data.directory.",
     "data.documents": "Where a document ends: at each line, or at blank lines.",
