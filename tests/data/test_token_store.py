@@ -154,6 +154,17 @@ def test_what_a_killed_build_left_is_removed_after_a_day(store_of, tmp_path, mon
     assert not left.exists()
 
 
+def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):
+    store_of(PAIRS)
+    description = the_only_store(tmp_path) / "store.json"
+    content = json.loads(description.read_text())
+    # NumPy would take the bytes of the file for addresses of objects.
+    content["id_types"]["source"] = "O"
+    description.write_text(json.dumps(content))
+    (the_only_store(tmp_path) / "digests.json").unlink()
+    assert store_of(PAIRS).source_side.ids.dtype == np.uint16
+
+
 def test_of_two_builds_at_once_the_first_to_finish_stays(
     listed_corpus, letter_tokenizers, data_config, store_of, tmp_path
 ):

@@ -86,7 +86,8 @@ def test_one_of_two_creates_an_object_also_when_an_answer_was_lost(store):
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/../../x", "/etc/passwd", "a//b", "a\\..\\b", "C:x", "a\nb", "x" * 256, "", ".", "a/."]
+    "name",
+    ["../x", "a/../../x", "/etc/passwd", "a//b", "a\\..\\b", "C:x", "a\nb", "x" * 256, "", ".", "a/.", "caf\udce9"],
 )
 def test_no_name_leads_out_of_the_copy(store, name, monkeypatch, tmp_path):
     assert not is_safe(name)

@@ -15,7 +15,7 @@ from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.sweeps.definition import load_sweep
 from transformer_jax.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.sweeps.overview import rows
-from transformer_jax.sweeps.storage import StudyLost, open_storage, unreachable
+from transformer_jax.sweeps.storage import StudyLost, open_storage, reaching, unreachable
 from transformer_jax.sweeps.study import SharedStudy, number_of
 from transformer_jax.sweeps.worker import Worker
 
@@ -182,6 +182,9 @@ def test_an_error_of_the_storage_is_shown_without_its_password():
     storage = SimpleNamespace(_backend=SimpleNamespace(url="postgresql://me:hunter2@host/studies"))
     said = unreachable(storage, OSError("no answer from postgresql://me:hunter2@host/studies\nand more"))
     assert said == "the study cannot be reached: no answer from postgresql://me:***@host/studies"
+    with pytest.raises(StudyLost, match=r"no answer from .*the same command resumes") as found, reaching(storage):
+        raise OSError("no answer from postgresql://me:hunter2@host/studies")
+    assert "hunter2" not in str(found.value)
 
 
 def test_a_sweep_whose_trials_all_fail_ends_with_status_1(tmp_path, monkeypatch, capsys):

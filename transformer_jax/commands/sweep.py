@@ -159,7 +159,7 @@ def _coordinate(
     from transformer_jax.sweeps.overview import rows
     from transformer_jax.sweeps.pictures import draw_study
     from transformer_jax.sweeps.progress import SweepProgress
-    from transformer_jax.sweeps.storage import UNREACHABLE
+    from transformer_jax.sweeps.storage import UNREACHABLE, reaching
 
     logs = require_writable(workdir, "--workdir") / "workers"
     command = [
@@ -183,7 +183,8 @@ def _coordinate(
                 progress.show(trial_table(study.sweep, rows(study)))
 
         statuses = run_workers(command, worker_environments, logs, look)
-    trials = rows(study)
+    with reaching(study.storage):
+        trials = rows(study)
     pictures = draw_study(study, workdir)
     written = write_leaderboard(study.sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(study.sweep, trials)))

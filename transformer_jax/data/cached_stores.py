@@ -16,7 +16,7 @@ from transformer_jax.runtime.object_stores import Store, each, mirror_folder
 
 StoreType = TypeVar("StoreType")
 
-NOT_WHOLE = OSError, ValueError, KeyError, TypeError
+NOT_WHOLE = OSError, ValueError, KeyError, TypeError, OverflowError
 """Errors of opening a store that is missing, cut short or damaged."""
 
 PARTIAL = ".partial-"
@@ -33,8 +33,9 @@ def open_or_build(
     store at once do not disturb each other: the first to finish wins. Where the cache lies in an object store, this is a local
     copy of it. Raises DataError when the disk cannot be written, and StoreError.
     """
+    cache = cache.rstrip("/") if is_address(cache) else cache
     folder = mirror_folder(cache, "cache") if is_address(cache) else Path(cache).expanduser()
-    directory, remote = folder / name, f"{cache.rstrip('/')}/{name}" if is_address(cache) else ""
+    directory, remote = folder / name, f"{cache}/{name}" if is_address(cache) else ""
 
     def is_whole(directory: Path) -> bool:
         return _opened(open_store, directory) is not None

@@ -101,7 +101,9 @@ def open_token_store(
 
 
 def _memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
-    """Raises ValueError when the file is shorter than that."""
+    """Raises ValueError when the file is shorter than that, or of another type than numbers."""
+    if dtype not in ("uint16", "int32", "int64"):
+        raise ValueError(f"{path}: {dtype!r} is not a type of ids")
     # An empty file cannot be mapped.
     return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)
 

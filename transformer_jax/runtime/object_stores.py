@@ -174,9 +174,12 @@ def each(work: Callable[[str], object], names: Iterable[str]) -> None:
 
 def is_safe(name: str) -> bool:
     """Whether a name in a store can be that of a file below a folder, and of none elsewhere."""
+    # Not so where a file's name is not UTF-8.
+    if not name.isprintable():
+        return False
     parts = name.split("/")
     is_inside = all(part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts)
-    return is_inside and name.isprintable() and not any(sign in name for sign in '\\:*?"<>|')
+    return is_inside and not any(sign in name for sign in '\\:*?"<>|')
 
 
 def mirror_folder(address: str, purpose: str) -> Path:

@@ -4,7 +4,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,6 +48,15 @@ def unreachable(storage: BaseStorage, error: Exception) -> str:
     """One line for the log of a worker, without the password of the storage's address."""
     address = getattr(getattr(storage, "_backend", storage), "url", "")
     return f"the study cannot be reached: {masked(str(error).strip().partition(chr(10))[0], address)}"
+
+
+@contextmanager
+def reaching(storage: BaseStorage) -> Iterator[None]:
+    """Raises StudyLost where the storage does not answer in the block."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        raise StudyLost(f"{unreachable(storage, error)}; once it is back, the same command resumes") from None
 
 
 def open_storage(url: str) -> BaseStorage:
