@@ -161,6 +161,8 @@ def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):
     # NumPy would take the bytes of the file for addresses of objects.
     content["id_types"]["source"] = "O"
     description.write_text(json.dumps(content))
+    with (the_only_store(tmp_path) / "source.ids").open("ab") as ids:
+        ids.write(bytes(1000))
     (the_only_store(tmp_path) / "digests.json").unlink()
     assert store_of(PAIRS).source_side.ids.dtype == np.uint16
 
