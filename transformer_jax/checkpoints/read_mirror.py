@@ -55,10 +55,8 @@ class ReadMirror:
         self._files.update({name: found for name, found in objects.items() if name not in {*later, *self._sent}})
         self._files.create_placeholders(later)
         here = described_files(self.path)
-        self._objects, self._described = (
-            objects,
-            here | {name: self._described[name] for name in self._sent & set(here)},
-        )
+        self._described = here | {name: self._described[name] for name in self._sent & set(here)}
+        self._objects = objects
 
     def fetch(self, folder: Path, items: Iterable[str]) -> None:
         """Downloads ``items`` of the checkpoint in ``folder``."""

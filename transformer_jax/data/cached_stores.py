@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from transformer_jax.config import DataError
 from transformer_jax.config.addresses import is_address
 from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
@@ -33,9 +35,9 @@ def open_or_build(
     store at once do not disturb each other: the first to finish wins. Where the cache lies in an object store, this is a local
     copy of it. Raises DataError when the disk cannot be written, and StoreError.
     """
-    cache = cache.rstrip("/") if is_address(cache) else cache
-    folder = mirror_folder(cache, "cache") if is_address(cache) else Path(cache).expanduser()
-    directory, remote = folder / name, f"{cache}/{name}" if is_address(cache) else ""
+    address = cache.rstrip("/") if is_address(cache) else ""
+    directory = (mirror_folder(address, "cache") if address else Path(cache).expanduser()) / name
+    remote = f"{address}/{name}" if address else ""
 
     def is_whole(directory: Path) -> bool:
         return _opened(open_store, directory) is not None
@@ -51,6 +53,17 @@ def open_or_build(
             _upload(directory, remote)
         store = open_store(directory)
     return store
+
+
+def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
+    """The numbers in a file, not read before they are asked for.
+
+    Raises ValueError when the file is shorter, or ``dtype`` is not a type of ids and offsets.
+    """
+    if dtype not in ("uint16", "int32", "int64"):
+        raise ValueError(f"{path}: {dtype!r} is not a type of ids")
+    # An empty file cannot be mapped.
+    return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)
 
 
 def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreType | None:

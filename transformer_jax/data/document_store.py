@@ -11,7 +11,7 @@ import numpy as np
 
 from transformer_jax.config import DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.cached_stores import open_or_build
+from transformer_jax.data.cached_stores import memory_map, open_or_build
 from transformer_jax.data.documents import Document, DocumentSource
 from transformer_jax.data.statistics import SideStatistics
 from transformer_jax.data.store_check import StoreCheck
@@ -36,10 +36,10 @@ class DocumentStore:
         self.statistics = SideStatistics(**description["statistics"])
         self.num_documents, self.num_bytes = int(description["documents"]), int(description["bytes"])
         self.num_tokens = self.statistics.tokens
-        self.ids = _memory_map(directory / f"{NAME}.ids", description["id_type"], self.num_tokens)
-        self.offsets = _memory_map(directory / f"{NAME}.offsets", "int64", self.num_documents + 1)
+        self.ids = memory_map(directory / f"{NAME}.ids", description["id_type"], self.num_tokens)
+        self.offsets = memory_map(directory / f"{NAME}.offsets", "int64", self.num_documents + 1)
         self.check = StoreCheck(directory)
-        self.byte_offsets = _memory_map(directory / f"{NAME}.bytes", "int64", self.num_documents + 1)
+        self.byte_offsets = memory_map(directory / f"{NAME}.bytes", "int64", self.num_documents + 1)
 
     def to_json(self) -> dict[str, object]:
         """The store in numbers."""
@@ -116,11 +116,3 @@ def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
-    """Raises ValueError when the file is shorter than that, or of another type than numbers."""
-    if dtype not in ("uint16", "int32", "int64"):
-        raise ValueError(f"{path}: {dtype!r} is not a type of ids")
-    # An empty file cannot be mapped.
-    return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)

@@ -11,7 +11,7 @@ import numpy as np
 
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.cached_stores import open_or_build
+from transformer_jax.data.cached_stores import memory_map, open_or_build
 from transformer_jax.data.filters import filter_settings
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.statistics import StoreStatistics
@@ -55,8 +55,8 @@ class TokenStore:
         tokens = {"source": self.statistics.source.tokens, "target": self.statistics.target.tokens}
         self.source_side, self.target_side = (
             Side(
-                _memory_map(directory / f"{side}.ids", description["id_types"][side], tokens[side]),
-                _memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1),
+                memory_map(directory / f"{side}.ids", description["id_types"][side], tokens[side]),
+                memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1),
             )
             for side in SIDES
         )
@@ -98,14 +98,6 @@ def open_token_store(
         remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
         raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
     return store
-
-
-def _memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
-    """Raises ValueError when the file is shorter than that, or of another type than numbers."""
-    if dtype not in ("uint16", "int32", "int64"):
-        raise ValueError(f"{path}: {dtype!r} is not a type of ids")
-    # An empty file cannot be mapped.
-    return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)
 
 
 def _name(corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, is_training: bool) -> str:

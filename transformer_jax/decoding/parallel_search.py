@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class DealtItems(Generic[Item]):
-    """Items that are dealt to several threads in turn, whoever asks first; none after ``close``."""
+    """Assigns items to threads round-robin, whichever thread asks first; yields none after ``close``."""
 
     def __init__(self, items: Iterable[Item], threads: int) -> None:
         self._items, self._lock, self.is_closed = iter(items), threading.Lock(), False
@@ -21,7 +21,7 @@ class DealtItems(Generic[Item]):
         self._turns = cycle(self._hands)
 
     def of(self, thread: int) -> Iterator[Item]:
-        """Those of one thread, in their order."""
+        """The items of one thread, in order."""
         hand = self._hands[thread]
         while True:
             with self._lock:

@@ -23,7 +23,7 @@ def start_jax(cache_directory: str | Path) -> None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(_folder(str(cache_directory))))
         if is_address(cache_directory):
-            # Their folder would be part of a program's key, and every machine has its own.
+            # XLA's own caches put their folder, another one on each machine, into the key of a program.
             jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -45,14 +45,14 @@ class RemotePrograms:
         self._is_failing = False
 
     def download(self) -> None:
-        """Brings here what is not; raises StoreError."""
+        """Downloads what is missing; raises StoreError."""
         listed = self._store.listing()
         missing = [name for name in listed if "/" not in name and not (self.folder / name).is_file()]
         each(lambda name: self._store.download(name, self.folder / name, listed[name].size), missing)
         self._stored |= set(listed)
 
     def upload(self, seconds_to_write: float = _SECONDS_TO_WRITE) -> None:
-        """Sends what the store does not have and nobody has written to for so long."""
+        """Uploads the programs that the store lacks and that were not written to in the last ``seconds_to_write``."""
         before = time.time() - seconds_to_write
         try:
             for file in self.folder.iterdir():
@@ -69,7 +69,7 @@ class RemotePrograms:
             self._is_failing = True
 
     def upload_for_ever(self) -> None:
-        """Every ``PAUSE`` seconds."""
+        """Uploads every ``PAUSE`` seconds."""
         while True:
             time.sleep(PAUSE)
             self.upload()

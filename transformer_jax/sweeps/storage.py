@@ -50,13 +50,18 @@ def unreachable(storage: BaseStorage, error: Exception) -> str:
     return f"the study cannot be reached: {masked(str(error).strip().partition(chr(10))[0], address)}"
 
 
+def study_lost(storage: BaseStorage, error: Exception) -> StudyLost:
+    """The error that ends a command whose storage does not answer any more."""
+    return StudyLost(f"{unreachable(storage, error)}; once it is back, the same command resumes")
+
+
 @contextmanager
 def reaching(storage: BaseStorage) -> Iterator[None]:
     """Raises StudyLost where the storage does not answer in the block."""
     try:
         yield
     except UNREACHABLE as error:
-        raise StudyLost(f"{unreachable(storage, error)}; once it is back, the same command resumes") from None
+        raise study_lost(storage, error) from None
 
 
 def open_storage(url: str) -> BaseStorage:

@@ -18,7 +18,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.sweeps.heartbeat import HEARTBEATS_PER_GRACE, heartbeat
 from transformer_jax.sweeps.scheduler import Claimed, Scheduler
-from transformer_jax.sweeps.storage import UNREACHABLE, StudyLost, unreachable
+from transformer_jax.sweeps.storage import UNREACHABLE, StudyLost, study_lost, unreachable
 from transformer_jax.sweeps.study import SharedStudy, best_of, is_over
 from transformer_jax.sweeps.trial_folder import minutes_spent, validations
 
@@ -207,9 +207,9 @@ class Worker:
             try:
                 return report()
             except UNREACHABLE as error:
-                problem = unreachable(self._study.storage, error)
+                lost = study_lost(self._study.storage, error)
                 self._wait_for_study(error)
-        raise StudyLost(f"{problem}; once it is back, the same command resumes") from None
+        raise lost
 
     def _wait_for_study(self, error: Exception) -> None:
         say(unreachable(self._study.storage, error))
