@@ -42,6 +42,11 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
     except (ConfigError, DataError) as error:
         print(f"transformer-jax: {error}", file=sys.stderr)
         return USER_ERROR
+    finally:
+        # Only where the cache lies in an object store.
+        programs = sys.modules.get("transformer_jax.runtime.remote_programs")
+        if programs is not None:
+            programs.upload_the_rest()
 
 
 def run_command(arguments: list[str]) -> int:

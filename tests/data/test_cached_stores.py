@@ -9,10 +9,11 @@ from faulty_store import Killed, faulty_store
 from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.runtime.file_digests import changed_files
-from transformer_jax.runtime.object_stores import MIRRORS, Store
+from transformer_jax.runtime.object_stores import MIRRORS, Store, StoreError
 
 CACHE = "faulty://bucket/cache"
 NAME = "token_stores/train-0"
+REFUSED = PermissionError(errno.EACCES, "Access Denied")
 
 
 @pytest.fixture
@@ -101,7 +102,47 @@ def test_two_that_build_at_once_upload_once(remote, monkeypatch, tmp_path):
     assert [operation.partition(" ")[0] for operation in remote.operations[before:]] == ["read"]
 
 
-def test_a_store_that_does_not_answer_is_named(remote):
-    remote.faults.update(dict.fromkeys(range(1, 100), PermissionError(errno.EACCES, "Access Denied")))
-    with pytest.raises(Exception, match=f"{CACHE}/{NAME}.*Access Denied"):
-        opened([])
+def test_a_store_that_does_not_answer_at_the_start_is_named(remote, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise REFUSED
+
+    monkeypatch.setattr(remote, "find", refuse)
+    written = []
+    with pytest.raises(StoreError, match=f"{CACHE}/{NAME}: Access Denied"):
+        opened(written)
+    assert not written
+
+
+def test_what_cannot_be_uploaded_is_used_here_and_uploaded_by_the_next_start(remote, capsys):
+    written = []
+    # The digests are read before the only file is uploaded.
+    remote.faults[2] = REFUSED
+    assert opened(written) == b"12345"
+    assert f"{CACHE}/{NAME}/ids: Access Denied; the tokenized data are in" in capsys.readouterr().err
+    assert not Store(f"{CACHE}/{NAME}").read("digests.json")
+    assert opened(written) == b"12345"
+    assert len(written) == 1
+    assert Store(f"{CACHE}/{NAME}").read("ids") == b"12345"
+    before = len(remote.operations)
+    opened(written)
+    assert len(remote.operations) == before
+
+
+def test_what_others_laid_beside_it_is_left_there(remote, elsewhere):
+    written = []
+    opened(written)
+    Store(f"{CACHE}/{NAME}").write("notes.txt", b"mine")
+    elsewhere()
+    assert opened(written) == b"12345"
+    assert len(written) == 1
+
+
+def test_damage_that_may_not_be_removed_there_costs_the_others_time_and_no_run(remote, elsewhere):
+    written = []
+    opened(written)
+    Store(f"{CACHE}/{NAME}").write("ids", b"1234x")
+    elsewhere()
+    # Digests and file are downloaded; then the digests are to be removed.
+    remote.faults[len(remote.operations) + 3] = REFUSED
+    assert opened(written) == b"12345"
+    assert len(written) == 2

@@ -82,10 +82,14 @@ def test_a_flipped_bit_of_the_parameters_costs_nothing_but_time(faults, tmp_path
     ],
 )
 def test_what_happens_to_a_process_costs_nothing_but_time(faults, undisturbed, kind, name):
+    if kind == "database" and (problem := faults("database_server").missing()):
+        pytest.skip(problem)
     fault = faults("kinds").kinds(seconds_to_end=300)[kind][name]
     with on_devices(1):
         verdict = fault("transformer", undisturbed, random.Random(5))
-    assert verdict.kind in ("resumed", faults("judges").NOT_STRUCK), verdict
+    # A run may be over before a signal comes.
+    spared = [] if kind == "database" else [faults("judges").NOT_STRUCK]
+    assert verdict.kind in ["resumed", *spared], verdict
 
 
 @pytest.mark.slow

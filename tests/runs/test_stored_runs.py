@@ -1,63 +1,22 @@
 """Runs in an object store that fails: what is believed, what resumes, who may train."""
 
 import errno
-import json
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
-from faulty_store import Killed, faulty_store
+from faulty_store import Killed
+from stored_runs import AT_END, LEASE_SECONDS, RUN, elsewhere, save, steps, training
 
-from transformer_jax.checkpoints.read_mirror import fetch_arrays, open_read_mirror, refresh_mirrors
 from transformer_jax.checkpoints.run_directory import RunIsBusy
-from transformer_jax.commands.flag_parsing import parse_flags
-from transformer_jax.commands.mirrored_runs import run_on_mirrors
-from transformer_jax.commands.registry import load_command
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError
 from transformer_jax.runs import training_mirror as module
 from transformer_jax.runs import uploads
 from transformer_jax.runs.training_mirror import UploadFailed, training_mirror
-from transformer_jax.runtime.file_digests import changed_files, write_digests
+from transformer_jax.runtime.file_digests import changed_files
 from transformer_jax.runtime.object_stores import MIRRORS, Store
 
-RUN = "faulty://bucket/run"
 BUSY = OSError(errno.EBUSY, "503 Slow Down")
-# No upload but that at the end; a lease that is not renewed meanwhile.
-AT_END, LEASE_SECONDS = 3600.0, 0.3
-
-
-@pytest.fixture
-def store(monkeypatch, tmp_path):
-    with faulty_store(monkeypatch, tmp_path / "mirrors") as found:
-        yield found
-
-
-def training(pause: float = AT_END):
-    return training_mirror(RUN, pause, LEASE_SECONDS)
-
-
-def elsewhere(monkeypatch, folder: Path) -> None:
-    """From now on this is a machine with an empty disk."""
-    monkeypatch.setenv(MIRRORS, str(folder))
-
-
-def save(folder: Path, step: int, text: str = "") -> None:
-    """A checkpoint as the manager leaves it, and a log that goes up to it."""
-    checkpoint = folder / "checkpoints" / f"{step}.tmp"
-    for item in ("params", "rest", "metrics"):
-        (checkpoint / item).mkdir(parents=True)
-        (checkpoint / item / item).write_text(json.dumps({"item": item, "text": text or str(step)}))
-    (checkpoint / "metrics" / "metrics").write_text(json.dumps({"bleu": step}))
-    write_digests(checkpoint)
-    with (folder / "metrics.jsonl").open("a") as log:
-        log.write(json.dumps({"step": step}) + "\n")
-    (folder / "config.json").write_text("{}")
-    checkpoint.rename(checkpoint.with_name(str(step)))
-
-
-def steps(folder: Path) -> list[int]:
-    return sorted(int(entry.name) for entry in (folder / "checkpoints").glob("*"))
 
 
 def test_what_trains_here_is_found_elsewhere_and_what_was_deleted_is_not(store, monkeypatch, tmp_path):
@@ -139,7 +98,9 @@ def test_a_long_log_is_sent_rarely_but_before_a_checkpoint_and_at_the_end(store,
     folder = tmp_path / "run"
     folder.mkdir()
     save(folder, 1)
-    sent = uploads.Uploads(Store(RUN), folder, tmp_path / "outgoing", lambda: None)
+    sent = uploads.Uploads(Store(RUN), folder, tmp_path / "outgoing", b"{}", lambda: None)
+    sent.send()
+    save(folder, 2)
 
     def grown(**how: bool) -> list[str]:
         with (folder / "metrics.jsonl").open("a") as log:
@@ -150,7 +111,7 @@ def test_a_long_log_is_sent_rarely_but_before_a_checkpoint_and_at_the_end(store,
 
     assert "metrics.jsonl" in grown()
     assert grown() == []
-    save(folder, 2)
+    save(folder, 3)
     assert grown()[0] == "metrics.jsonl"
     assert grown() == []
     assert grown(is_last=True) == ["metrics.jsonl"]
@@ -193,7 +154,7 @@ def test_one_trains_and_a_second_is_refused_here_and_elsewhere(store, monkeypatc
 
 
 def test_one_that_was_killed_is_taken_over_and_uploads_nothing_afterwards(store, monkeypatch, tmp_path):
-    monkeypatch.setattr("transformer_jax.runtime.lease._end_this_process", lambda problem: None)
+    monkeypatch.setattr(module, "end_this_process", lambda problem: None)
     with pytest.raises(UploadFailed, match="another process took the lease"), training() as folder:
         save(folder, 1)
         Store(RUN).write("train.lease", b'["0123", 7]')
@@ -229,67 +190,96 @@ def test_a_mirror_that_is_behind_gives_way_to_the_store(store, monkeypatch, tmp_
         assert steps(folder) == [1, 2]
 
 
-def test_to_read_a_run_arrays_are_downloaded_once_asked_for(store):
+def killed_before_an_upload(monkeypatch, step: int):
+    """A start that trained up to ``step``, and was killed before it uploaded anything."""
+    with monkeypatch.context() as patched:
+        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        with pytest.raises(Killed), training() as folder:
+            save(folder, step)
+            raise Killed
+
+
+def test_work_that_was_not_uploaded_is_kept_where_another_machine_went_on(store, monkeypatch, tmp_path, capsys):
     with training() as folder:
         save(folder, 1)
+    killed_before_an_upload(monkeypatch, 3)
+    elsewhere(monkeypatch, tmp_path / "other")
+    with training() as folder:
         save(folder, 2)
+    elsewhere(monkeypatch, tmp_path / "mirrors")
     with training() as folder:
-        Store(RUN).write("checkpoints/3/params/params", b"half")
-        begun = len(store.operations)
-        mirror = open_read_mirror(RUN)
-        assert not any("/params/" in operation for operation in store.operations[begun:])
-        checkpoint = mirror.path / "checkpoints" / "2"
-        assert steps(mirror.path) == [1, 2]
-        assert changed_files(checkpoint, ["metrics"]) == []
-        assert (checkpoint / "params" / "params").stat().st_size == (
-            folder / "checkpoints" / "2" / "params" / "params"
-        ).stat().st_size
-        assert changed_files(checkpoint, ["params"]) == ["params/params"], "its place is held"
-        fetch_arrays(checkpoint, ["params"])
-        assert changed_files(checkpoint, ["params"]) == []
-        assert changed_files(checkpoint, ["rest"]) == ["rest/rest"]
-        fetch_arrays(Path("/elsewhere/checkpoints/2"), ["params"])
+        assert steps(folder) == [1, 2]
+    (kept,) = folder.parent.glob("run-*")
+    assert steps(kept) == [1, 3]
+    assert f"checkpoints up to 3 that were not uploaded from here are in {kept}" in capsys.readouterr().err
 
 
-def test_what_is_read_follows_the_store_and_what_a_command_wrote_is_sent(store):
+def test_a_start_that_uploads_nothing_takes_nothing_from_the_one_before(store, monkeypatch, tmp_path):
     with training() as folder:
         save(folder, 1)
-        save(folder, 2, "old")
-    mirror = open_read_mirror(RUN)
-    fetch_arrays(mirror.path / "checkpoints" / "2", ["params"])
-    (mirror.path / "evaluation-test-2.json").write_text("{}")
+    killed_before_an_upload(monkeypatch, 2)
+    elsewhere(monkeypatch, tmp_path / "other")
+    with monkeypatch.context() as patched:
+        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        with training():
+            pass
+    elsewhere(monkeypatch, tmp_path / "mirrors")
     with training() as folder:
-        shutil.rmtree(folder / "checkpoints" / "1")
-        shutil.rmtree(folder / "checkpoints" / "2")
-        save(folder, 2, "new")
-    refresh_mirrors()
-    assert Store(RUN).read("evaluation-test-2.json") == b"{}"
-    assert steps(mirror.path) == [2]
-    assert changed_files(mirror.path / "checkpoints" / "2", ["params"]) == ["params/params"]
-    fetch_arrays(mirror.path / "checkpoints" / "2", ["params"])
-    assert "new" in (mirror.path / "checkpoints" / "2" / "params" / "params").read_text()
+        assert steps(folder) == [1, 2]
 
 
-def test_an_address_that_holds_no_run_is_refused_before_anything_is_downloaded(store):
-    Store("faulty://bucket/other").write("movie", b"1")
-    with pytest.raises(DataError, match=r"faulty://bucket/other: not a run directory.*found movie"):
-        open_read_mirror("faulty://bucket/other")
-    assert store.operations == ["write /bucket/other/movie"]
-
-
-def test_commands_see_folders_and_their_messages_name_the_address(store):
+def test_a_copy_of_the_disk_on_another_machine_gives_way_to_what_was_uploaded_since(store, monkeypatch, tmp_path):
     with training() as folder:
         save(folder, 1)
-    values = parse_flags(load_command("checkpoint").define_flags, ["diff", f"{RUN}/:1", f"{RUN}:best"])
-    seen = []
+    shutil.copytree(tmp_path / "mirrors", tmp_path / "clone")
+    with training() as folder:
+        save(folder, 2)
+    elsewhere(monkeypatch, tmp_path / "clone")
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+    assert "checkpoints/2/digests.json" in Store(RUN).listing()
 
-    def run(given):
-        seen.extend(given.arguments)
-        raise ConfigError(f"{given.arguments[1]}: wrong")
 
-    with pytest.raises(ConfigError, match=f"^{RUN}:1: wrong"):
-        run_on_mirrors("checkpoint", run, values)
-    assert seen == ["diff", f"{open_read_mirror(RUN).path}:1", f"{open_read_mirror(RUN).path}:best"]
-    values = parse_flags(load_command("compare").define_flags, [f"{RUN}/evaluation-test-1.txt", "runs/b"])
-    run_on_mirrors("compare", lambda given: seen.extend(given.arguments) or 0, values)
-    assert seen[-2:] == [str(open_read_mirror(RUN).path / "evaluation-test-1.txt"), "runs/b"]
+def test_a_copy_of_the_disk_that_was_made_while_it_trained_gives_way_too(store, monkeypatch, tmp_path):
+    with training(pause=0.01) as folder:
+        save(folder, 1)
+        while "checkpoints/1/digests.json" not in Store(RUN).listing():
+            threading.Event().wait(0.01)
+        shutil.copytree(tmp_path / "mirrors", tmp_path / "clone")
+        save(folder, 2)
+    elsewhere(monkeypatch, tmp_path / "clone")
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+    assert "checkpoints/2/digests.json" in Store(RUN).listing()
+
+
+def test_once_the_lease_is_lost_no_file_of_a_checkpoint_follows(store, monkeypatch):
+    monkeypatch.setattr(module, "end_this_process", lambda problem: None)
+    with pytest.raises(UploadFailed, match="another process took the lease"), training() as folder:
+        save(folder, 1)
+        monkeypatch.setattr(uploads, "for_each", lambda work, names: [work(name) for name in names])
+        upload, sent = Store.upload, []
+
+        def lose(self, file, name):
+            upload(self, file, name)
+            sent.append(name)
+            self.write("train.lease", b'["0123", 7]')
+
+        monkeypatch.setattr(Store, "upload", lose)
+    assert len(sent) == 1
+
+
+def test_a_lease_that_is_lost_while_the_last_files_are_uploaded_ends_nothing_but_the_upload(store, monkeypatch):
+    ended = []
+    monkeypatch.setattr(module, "end_this_process", ended.append)
+    with pytest.raises(UploadFailed, match="another process took the lease"), training() as folder:
+        save(folder, 1)
+        moment, upload = threading.Event(), Store.upload
+
+        def lose(self, file, name):
+            self.write("train.lease", b'["0123", 7]')
+            moment.wait(2 * LEASE_SECONDS)
+            upload(self, file, name)
+
+        monkeypatch.setattr(Store, "upload", lose)
+    assert not ended

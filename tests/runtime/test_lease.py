@@ -12,7 +12,7 @@ from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime import lease
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.runtime.lease import leased
+from transformer_jax.runtime.lease import _LocalFile, held, leased
 
 SECONDS = 0.6
 BUSY = ConfigError("busy")
@@ -45,6 +45,34 @@ def test_that_of_a_dead_process_is_taken_over_by_one_of_two(tmp_path):
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["busy", "held"]
+
+
+def test_that_of_a_killed_process_on_this_machine_is_taken_without_watching_and_it_loses_it(tmp_path):
+    ended = []
+    with held(_LocalFile(tmp_path / "lease"), "mirror boot", BUSY, 60.0, 30.0, ended.append) as first:
+        began = time.monotonic()
+        with held(_LocalFile(tmp_path / "lease"), "mirror boot", BUSY, 60.0, 30.0, ended.append) as second:
+            assert time.monotonic() - began < 5.0
+            assert second.is_held() and not first.is_held()
+    assert not (tmp_path / "lease").exists()
+
+
+def test_that_of_a_copy_of_the_disk_on_another_machine_is_watched(tmp_path):
+    with (
+        held(_LocalFile(tmp_path / "lease"), "mirror boot-1", BUSY, SECONDS, SECONDS),
+        pytest.raises(ConfigError, match="busy"),
+        held(_LocalFile(tmp_path / "lease"), "mirror boot-2", BUSY, SECONDS, SECONDS),
+    ):
+        pass
+
+
+def test_one_that_was_deleted_is_lost_since_another_may_have_held_it(tmp_path):
+    ended = []
+    with held(_LocalFile(tmp_path / "lease"), "", BUSY, SECONDS, SECONDS, ended.append) as lease:
+        (tmp_path / "lease").unlink()
+        assert not lease.is_held()
+        time.sleep(SECONDS / 2)
+    assert ended == [f"{tmp_path / 'lease'}: another process took the lease, or it was deleted"]
 
 
 def test_a_process_that_lost_it_is_asked_to_stop(tmp_path):

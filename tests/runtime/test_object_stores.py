@@ -1,6 +1,8 @@
 """Objects of a store: transient errors, names, files that arrive whole, one winner; and data read from there."""
 
 import errno
+import socket
+import ssl
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,7 @@ from transformer_jax.data import remote_text
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.runtime import retries
-from transformer_jax.runtime.object_stores import Store, StoreError, is_safe, mirror_folder
+from transformer_jax.runtime.object_stores import Store, StoredObject, StoreError, is_safe, mirror_folder
 from transformer_jax.runtime.retries import retried
 
 BUSY = OSError(errno.EBUSY, "503 Slow Down")
@@ -97,7 +99,7 @@ def test_no_name_leads_out_of_the_copy(store, name, monkeypatch, tmp_path):
     if name:
         monkeypatch.setattr(store, "find", lambda self, root, detail: {f"{root}/{name}": {"size": 1}})
         if not name.startswith("/"):
-            with pytest.raises(DataError, match="no name of a file"):
+            with pytest.raises(DataError, match="not a valid file name"):
                 found.listing()
 
 
@@ -116,17 +118,25 @@ def test_mirrors_of_different_addresses_are_different_folders_below_one(store, t
         ("s3:/bucket/a", "not the address"),
         ("simplecache::s3://b/a", "not the address"),
         ("s3://key:secret@bucket/a", "leave it out"),
+        ("s3:/key:secret@bucket/a", "leave it out"),
+        ("file://user:secret@host/a", "leave it out"),
+        ("simplecache::s3://key:secret@bucket/a", "leave it out"),
+        ("s3://key:se[cret@bucket/a", "leave it out"),
+        ("S3://bucket/a", "not the address"),
+        ("gs:///bucket/a", "not the address"),
     ],
 )
 def test_what_is_no_store_is_said(address, problem):
     with pytest.raises(ConfigError, match=problem) as found:
         Store(address)
-    assert "secret" not in str(found.value)
+    assert "cret" not in str(found.value)
 
 
 def test_paths_are_no_addresses():
     assert is_address("s3://bucket/run")
     assert is_address("s3:/bucket/run"), "as pathlib writes it"
+    for address in ("hdfs:///run", "file:///run", "S3://bucket/run", "gs:///bucket", "simplecache::s3://bucket/run"):
+        assert is_address(address), "it must not become a folder"
     assert not any(map(is_address, ("runs/a", "/runs/a", "~/a", "C:\\runs", "runs/a:best", "a:1", "")))
 
 
@@ -141,6 +151,59 @@ def test_paths_are_no_addresses():
 def test_where_only_a_file_will_do_an_address_is_refused(data, key):
     with pytest.raises(ConfigError, match=f"{key}: s3://b/.* lies in an object store"):
         data.absolute()
+
+
+def test_without_a_version_an_object_may_have_changed_and_without_a_size_it_arrives_all_the_same(store, monkeypatch):
+    found = Store("faulty://bucket/text")
+    found.write("train.en", b"a\n")
+    with monkeypatch.context() as patched:
+        for name in ("info", "find"):
+            patched.setattr(store, name, without_description(getattr(store, name)))
+        assert found.find("train.en") == StoredObject(0, "")
+        for content in (b"b\n", b"c\n"):
+            found.write("train.en", content)
+            remote_text._copied.cache_clear()
+            assert remote_text.local_file("faulty://bucket/text/train.en", "data.file").read_bytes() == content
+
+
+def without_description(method):
+    """Tells neither size nor time of an object."""
+
+    def bare(self, *args, **kwargs):
+        found = method(self, *args, **kwargs)
+        described = {"size": None, "type": "file"}
+        return dict.fromkeys(found, described) if method.__name__ == "find" else found | described | {"created": None}
+
+    return bare
+
+
+def test_a_full_disk_here_is_not_the_fault_of_the_store(store, monkeypatch, tmp_path):
+    Store("faulty://bucket/text").write("a", b"1")
+    store.faults[2] = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DataError, match=f"^{tmp_path}/a: No space left on device") as found:
+        Store("faulty://bucket/text").download("a", tmp_path / "a", 1)
+    assert not isinstance(found.value, StoreError)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_tried_again"),
+    [
+        (OSError("Forbidden: bucket/a"), False),
+        (OSError(errno.EIO, "5 of 9 bytes arrived"), True),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), True),
+        (ssl.SSLError(1, "record layer failure"), True),
+        (ssl.SSLCertVerificationError(1, "certificate verify failed"), False),
+        (TypeError("of us"), False),
+    ],
+)
+def test_what_is_worth_another_attempt(error, is_tried_again):
+    assert retries.is_transient(error) == is_tried_again
+
+
+def test_only_the_files_of_a_folder_are_asked_for(store):
+    for name in ("a/b", "a/c/d"):
+        Store("faulty://bucket").write(name, b"1")
+    assert list(Store("faulty://bucket/a").listing(is_deep=False)) == ["b"]
 
 
 def test_text_in_a_store_is_read_and_downloaded_again_once_changed(store):

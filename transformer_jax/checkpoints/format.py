@@ -45,8 +45,12 @@ class StoredCheckpoint(NamedTuple):
 
 def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
     """The complete checkpoints of a folder, oldest first."""
-    folders = [entry for entry in directory.glob("[0-9]*") if is_step(entry.name)]
-    return [_stored(folder) for folder in sorted(folders, key=lambda folder: int(folder.name))]
+    return [_stored(directory / name) for name in step_names(directory)]
+
+
+def step_names(directory: Path) -> list[str]:
+    """The names of the checkpoints in a folder, oldest first."""
+    return sorted((entry.name for entry in directory.glob("[0-9]*") if is_step(entry.name)), key=int)
 
 
 def is_step(name: str) -> bool:

@@ -17,7 +17,7 @@ from transformer_jax.checkpoints.stored_run import (
     whole_checkpoints,
 )
 from transformer_jax.config import DataError
-from transformer_jax.config.addresses import is_address
+from transformer_jax.config.addresses import is_address, is_unasked, without_mark
 from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.mirrored_files import MirroredFiles
 from transformer_jax.runtime.object_stores import Store, StoredObject, StoreError, mirror_folder, name_mirror
@@ -33,8 +33,6 @@ class ReadMirror:
         self._files = MirroredFiles(self._store, mirror_folder(self._store.address, "read"))
         self.address, self.path = self._store.address, self._files.path
         self._objects: dict[str, StoredObject] = {}
-        self._described: dict[str, tuple[int, int]] = {}
-        self._sent: set[str] = set()
         self.refresh()
 
     def refresh(self) -> None:
@@ -49,40 +47,38 @@ class ReadMirror:
             for name, found in listed.items()
             if is_read(name) and (checkpoint_of(name) is None or checkpoint_of(name) in whole)
         }
-        self._remove_old(objects)
         later = {name: found for name, found in objects.items() if is_restored_later(name)}
-        # What this process wrote it may still be writing.
-        self._files.update({name: found for name, found in objects.items() if name not in {*later, *self._sent}})
-        self._files.create_placeholders(later)
-        here = described_files(self.path)
-        self._described = here | {name: self._described[name] for name in self._sent & set(here)}
+        with self._files.locked():
+            self._remove_old(objects)
+            self._files.update({name: found for name, found in objects.items() if name not in later})
+            self._files.create_placeholders(later)
         self._objects = objects
 
     def fetch(self, folder: Path, items: Iterable[str]) -> None:
         """Downloads ``items`` of the checkpoint in ``folder``."""
         checkpoint = folder.relative_to(self.path).as_posix()
         wanted = tuple(f"{checkpoint}/{item}/" for item in items)
-        self._files.update({name: each for name, each in self._objects.items() if f"{name}/".startswith(wanted)})
+        with self._files.locked():
+            self._files.update({name: each for name, each in self._objects.items() if f"{name}/".startswith(wanted)})
 
     def send_back(self) -> None:
-        """Uploads what a command wrote beside the checkpoints: scores, translations, pictures."""
-        for name, described in described_files(self.path).items():
-            if self._described.get(name) != described:
-                self._store.write(name, (self.path / name).read_bytes())
-                self._described[name] = described
-                self._sent.add(name)
+        """Uploads what commands wrote beside the checkpoints: scores, translations, pictures.
+
+        Raises StoreError; then the next command that reads this run uploads it.
+        """
+        with self._files.locked():
+            for name, described in described_files(self.path).items():
+                if not self._files.is_as_downloaded(name, described):
+                    self._files.send(name, described)
 
     def _remove_old(self, objects: dict[str, StoredObject]) -> None:
         """Removes copies of what is gone, and of each checkpoint that was written anew."""
         versions = self._files.versions()
-        old = {name for name in versions if name not in objects}
-        for name in old:
-            self._files.forget(name)
+        self._files.forget(name for name in versions if name not in objects)
         markers = {checkpoint: f"{checkpoint}/{DIGESTS}" for checkpoint in whole_checkpoints([*versions, *objects])}
         for checkpoint, marker in markers.items():
             if marker not in objects or (marker in versions and versions[marker] != objects[marker].version):
-                for name in [name for name in versions if checkpoint_of(name) == checkpoint]:
-                    self._files.forget(name)
+                self._files.forget(name for name in versions if checkpoint_of(name) == checkpoint)
                 shutil.rmtree(self.path / checkpoint, ignore_errors=True)
 
 
@@ -97,7 +93,12 @@ def open_read_mirror(address: str) -> ReadMirror:
 
 
 def open_run(place: str | Path) -> RunDirectory:
-    """The run in a folder, or at an address a copy of it to read."""
+    """The run in a folder, or at an address a copy of it to read; raises DataError where only another run names the address."""
+    if is_unasked(str(place)):
+        address = without_mark(str(place))
+        raise DataError(
+            f"init.run: the run names {address}, and only what you name yourself is opened: --init_from={address}"
+        )
     return RunDirectory(open_read_mirror(str(place)).path if is_address(place) else place)
 
 

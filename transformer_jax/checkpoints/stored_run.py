@@ -3,16 +3,19 @@
 A store has no renaming, so ``digests.json`` is the commit marker of a checkpoint: written last, deleted first.
 """
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from transformer_jax.runtime.file_digests import DIGESTS
+from transformer_jax.runtime.mirrored_files import Described, describe
 from transformer_jax.runtime.object_stores import is_safe
 
 LEASE, WRITER = "train.lease", "writer.json"
 """The lease of the process that trains, and the mirror that wrote last."""
 
+_CHECKPOINTS = re.compile(r"([^/]+/)?checkpoints")
 _IN_CHECKPOINT = re.compile(r"((?:[^/]+/)?checkpoints/[0-9]{1,18})/(.+)")
 # Of the disk of one machine; a folder that was set aside holds what is of no use to others.
 _LOCAL = re.compile(r"(.*/)?(damaged-[^/]*/.*|[^/]*\.(partial|lock|lease))")
@@ -47,16 +50,14 @@ def is_read(name: str) -> bool:
     return is_of_a_run(name) and _UNREAD.fullmatch(name) is None
 
 
-def described_files(folder: Path) -> dict[str, tuple[int, int]]:
-    """The files of a run that are not of a checkpoint, with size and time of change, which differ once one was written."""
+def described_files(folder: Path) -> dict[str, Described]:
+    """The files of a run, or of a folder of runs, that are not of a checkpoint; what appears meanwhile may be missing."""
     found = {}
-    for file in folder.rglob("*"):
-        name = file.relative_to(folder).as_posix()
-        if name.startswith("checkpoints/") or not is_of_a_run(name) or not is_safe(name):
-            continue
-        try:
-            if file.is_file() and not file.is_symlink():
-                found[name] = (file.stat().st_size, file.stat().st_mtime_ns)
-        except FileNotFoundError:
-            continue
+    for place, below, files in os.walk(folder):
+        inside = Path(place).relative_to(folder)
+        below[:] = [name for name in below if not _CHECKPOINTS.fullmatch((inside / name).as_posix())]
+        for file in files:
+            name = (inside / file).as_posix()
+            if is_of_a_run(name) and is_safe(name) and (described := describe(folder / name)):
+                found[name] = described
     return found

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.secrets import masked
 
-_SCHEME = re.compile(r"([a-z][a-z0-9.-]*)://?(?=[^/])")
+# One letter is a drive. In a chain, ``simplecache::s3://...``, the first says so.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|:[A-Za-z])")
 # Marks the address of data that a run directory names: nobody here asked for it to be opened.
 _UNASKED = "unasked+"
 
@@ -23,7 +25,7 @@ def absolute_place(text: str) -> str:
 def absolute_path(text: str, key: str) -> str:
     """A path written out in full, or nothing; raises ConfigError, which names ``key``, at an address."""
     if is_address(text):
-        raise ConfigError(f"{key}: {text} lies in an object store; here only a file of this machine will do")
+        raise ConfigError(f"{key}: {masked(text)} lies in an object store; here only a file of this machine will do")
     return absolute_place(text)
 
 

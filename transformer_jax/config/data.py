@@ -59,9 +59,13 @@ class DataConfig:
         """Whether examples are pairs of sentences, not documents."""
         return True
 
+    def of_a_run(self) -> "DataConfig":
+        """The same out of a run directory, which may be somebody else's: text at an address is not downloaded."""
+        return replace(self, directory=unasked(self.directory))
+
     def only_reading(self) -> "DataConfig":
-        """The same for using a trained model: a data set that its run names is not downloaded."""
-        return replace(self, download=False, directory=unasked(self.directory))
+        """The same for using a trained model: a data set that its run names is not downloaded either."""
+        return replace(self.of_a_run(), download=False)
 
     def files(self) -> dict[str, str]:
         """The files that are named, by the name of the split in the data."""

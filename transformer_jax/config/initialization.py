@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from transformer_jax.config.addresses import absolute_path, absolute_place
+from transformer_jax.config.addresses import absolute_path, absolute_place, unasked
 from transformer_jax.config.checks import require, require_choice, require_pattern
 from transformer_jax.config.errors import ConfigError
 
@@ -41,6 +41,10 @@ class InitConfig:
         require_choice("init.tokenizer", self.tokenizer, TOKENIZERS_OF_A_START)
         require_pattern("init.leave_out", self.leave_out)
         renamings(self.rename)
+
+    def of_a_run(self) -> "InitConfig":
+        """The same out of a run directory, which may be somebody else's: a run at an address is not opened."""
+        return replace(self, run=unasked(self.run))
 
     def absolute(self) -> "InitConfig":
         """The same from wherever it is read."""

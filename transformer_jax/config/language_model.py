@@ -59,9 +59,13 @@ class TextDataConfig:
         """Whether examples are pairs of sentences, not documents."""
         return False
 
-    def only_reading(self) -> "TextDataConfig":
-        """The same for using a trained model: text at an address that its run names is not downloaded."""
+    def of_a_run(self) -> "TextDataConfig":
+        """The same out of a run directory, which may be somebody else's: text at an address is not downloaded."""
         return replace(self, file=unasked(self.file), directory=unasked(self.directory))
+
+    def only_reading(self) -> "TextDataConfig":
+        """The same for using a trained model."""
+        return self.of_a_run()
 
     def absolute(self) -> "TextDataConfig":
         """The same, with file and folder written out in full."""

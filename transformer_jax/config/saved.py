@@ -115,7 +115,7 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
 def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
     """The settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
 
-    Of a run directory without its cache.
+    Of a run directory without its cache, and with its addresses marked as not asked for.
 
     Raises:
         ConfigError: whatever is wrong with the recipe, its settings or the overrides.
@@ -126,7 +126,8 @@ def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> Experimen
 def stated_settings(source: str) -> ConfigDict:
     """The settings that a recipe states, or all of those of a run directory; raises ConfigError as ``resolve`` does."""
     if is_run_directory(source):
-        return ConfigDict(to_dict(without_its_cache(load_run_config(source))))
+        saved = without_its_cache(load_run_config(source))
+        return ConfigDict(to_dict(replace(saved, data=saved.data.of_a_run(), init=saved.init.of_a_run())))
     return load_recipe(source)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.config.addresses import is_address
-from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
-from transformer_jax.runtime.object_stores import Store, each, mirror_folder
+from transformer_jax.runtime.file_digests import DIGESTS, changed_files, digested_files, write_digests
+from transformer_jax.runtime.object_stores import Store, StoreError, for_each, mirror_folder
 
 StoreType = TypeVar("StoreType")
 
@@ -42,16 +42,21 @@ def open_or_build(
     def is_whole(directory: Path) -> bool:
         return _opened(open_store, directory) is not None
 
+    # Until another machine can download it.
+    unsent = directory.with_name(f"{directory.name}.unsent")
     store = _opened(open_store, directory)
     if store is None and remote and _download(remote, directory, is_whole):
         store = _opened(open_store, directory)
     if store is None:
+        if remote:
+            unsent.parent.mkdir(parents=True, exist_ok=True)
+            unsent.touch()
         with _appearing(directory, is_whole) as partial:
             write(partial)
             write_digests(partial)
-        if remote:
-            _upload(directory, remote)
         store = open_store(directory)
+    if remote and unsent.exists():
+        _upload(directory, remote, unsent)
     return store
 
 
@@ -79,24 +84,34 @@ def _download(remote: str, directory: Path, is_whole: Callable[[Path], bool]) ->
     listed = store.listing()
     if DIGESTS not in listed:
         return False
-    _say(f"{remote}: downloading {sum(found.size for found in listed.values()) / 1e6:,.1f} MB of tokenized data")
     with _appearing(directory, is_whole) as partial:
-        each(lambda name: store.download(name, partial / name, listed[name].size), listed)
+        store.download(DIGESTS, partial / DIGESTS, listed[DIGESTS].size)
+        # Whatever else lies there was not written with them.
+        ours = {name: found for name, found in listed.items() if name in digested_files(partial)}
+        _say(f"{remote}: downloading {sum(found.size for found in ours.values()) / 1e6:,.1f} MB of tokenized data")
+        for_each(lambda name: store.download(name, partial / name, ours[name].size), ours)
         if changed := changed_files(partial):
             _say(f"{remote}: {', '.join(changed)} changed since the data were tokenized; they are tokenized again")
-            store.remove(DIGESTS)
             shutil.rmtree(partial)
+            with contextlib.suppress(StoreError):
+                store.remove(DIGESTS)
     return not changed
 
 
-def _upload(directory: Path, remote: str) -> None:
-    """Unless another process was first. The digests come last, and what has none is not believed."""
+def _upload(directory: Path, remote: str, unsent: Path) -> None:
+    """Unless another process was first. The digests come last, and what has none is not believed.
+
+    Where the store refuses, the data are here all the same, and the next start tries again.
+    """
     store, digests = Store(remote), (directory / DIGESTS).read_bytes()
-    if store.read(DIGESTS) == digests:
-        return
     names = [file.name for file in directory.iterdir() if file.name != DIGESTS]
-    each(lambda name: store.upload(directory / name, name), names)
-    store.write(DIGESTS, digests)
+    try:
+        if store.read(DIGESTS) != digests:
+            for_each(lambda name: store.upload(directory / name, name), names)
+            store.write(DIGESTS, digests)
+        unsent.unlink(missing_ok=True)
+    except StoreError as error:
+        _say(f"{error}; the tokenized data are in {directory}, and the next start uploads them")
 
 
 @contextlib.contextmanager

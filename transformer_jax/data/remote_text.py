@@ -33,12 +33,12 @@ def _copied(address: str, key: str, only: str = "") -> Path:
         named = store.find(only)
         found = {} if named is None else {only: named}
     else:
-        found = {name: each for name, each in store.listing().items() if "/" not in name}
+        found = store.listing(is_deep=False)
     if not found:
         raise DataError(f"{key}: {address}: no {only or 'files'} there")
-    for name in set(files.versions()) - set(found) if not only else ():
-        files.forget(name)
-    files.update(found)
+    with files.locked():
+        files.forget(set(files.versions()) - set(found) if not only else ())
+        files.update(found)
     name_mirror(files.path, store.address)
     return files.path
 

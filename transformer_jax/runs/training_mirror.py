@@ -6,24 +6,27 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from transformer_jax.checkpoints.format import step_names
 from transformer_jax.checkpoints.run_directory import RunIsBusy, locked
 from transformer_jax.checkpoints.stored_run import LEASE, WRITER, checkpoint_of, is_of_a_run, whole_checkpoints
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.uploads import Uploads
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import in_background
-from transformer_jax.runtime.lease import SECONDS, Lease, held
-from transformer_jax.runtime.object_stores import Store, StoreError, each, mirror_folder, name_mirror
+from transformer_jax.runtime.lease import SECONDS, Lease, end_this_process, held
+from transformer_jax.runtime.object_stores import Store, StoreError, for_each, mirror_folder, name_mirror
 from transformer_jax.runtime.retries import is_transient, reason_of
 
 PAUSE = 10.0
 """Seconds between two looks at what the run wrote."""
 
 PATIENCE_AT_END = 600.0
+_START_OF_MACHINE = Path("/proc/sys/kernel/random/boot_id")
 # Of messages about a store that does not answer.
 _SECONDS_APART = 600.0
 
@@ -37,13 +40,16 @@ class _LeaseLost(StoreError):
 
 
 class _StoredLease:
-    """A lease in an object store; what is renewed often is tried once."""
+    """A lease in an object store; what is renewed often is tried for a moment."""
 
     def __init__(self, address: str) -> None:
-        self._store, self.name = Store(address, patience=5.0), f"{address}/{LEASE}"
+        self._store, self.name = Store(address), f"{address}/{LEASE}"
 
     def create(self, content: str) -> bool:
-        return self._store.create(LEASE, content.encode())
+        # The first operation waits for a store that is away when the command starts.
+        is_created = self._store.create(LEASE, content.encode())
+        self._store.patience = 5.0
+        return is_created
 
     def read(self) -> str:
         return self._store.read(LEASE).decode(errors="replace")
@@ -59,34 +65,41 @@ class _StoredLease:
 def training_mirror(address: str, pause: float = PAUSE, lease_seconds: float = SECONDS) -> Iterator[Path]:
     """The local folder in which the run at ``address`` trains; at the end everything is in the store.
 
-    A run that another machine continued meanwhile is downloaded anew; otherwise what this one wrote is kept, also what was not
-    uploaded yet. Raises RunIsBusy while another process trains there, ConfigError where that cannot be found out, StoreError,
-    and UploadFailed at the end.
+    A run that another machine continued meanwhile is downloaded anew, and what is newer here kept aside; otherwise what this
+    one wrote stays, also what was not uploaded yet. Raises RunIsBusy while another process trains there, ConfigError where that
+    cannot be found out, StoreError, and UploadFailed at the end.
     """
-    # An operation that is tried for longer than a lease may be another process's by then.
-    store = Store(address, patience=lease_seconds / 2)
+    store = Store(address)
     base = mirror_folder(store.address, "train")
     base.mkdir(parents=True, exist_ok=True)
     busy = RunIsBusy(f"--workdir: another process is training in {store.address}; use another address", base)
     folder = base / "run"
-    with locked(base / "mirror.lock", busy):
-        owner = _owner_id(base)
-        with _leased(store, owner, busy, lease_seconds) as lease:
-            _bring_here(store, folder, owner)
-            uploads = Uploads(store, folder, base / "outgoing", lambda: _require_held(lease, store))
-            _say(f"{store.address}: the local copy is {folder}")
-            name_mirror(folder, store.address)
-            with _in_the_background(uploads, store.address, pause):
-                yield folder
-            _finish(uploads, store, folder)
+    is_trained = threading.Event()
+
+    def end(problem: str) -> None:
+        # Afterwards the next upload says so.
+        if not is_trained.is_set():
+            end_this_process(problem)
+
+    with locked(base / "mirror.lock", busy), _leased(store, _holder(base), busy, lease_seconds, end) as lease:
+        writer = _bring_here(store, base)
+        uploads = Uploads(store, folder, base / "outgoing", writer, lambda: _require_held(lease, store))
+        # An operation that is tried for longer than a lease may be another process's by then.
+        store.patience = lease_seconds / 2
+        _say(f"{store.address}: the local copy is {folder}")
+        name_mirror(folder, store.address)
+        with _in_the_background(uploads, store.address, pause):
+            yield folder
+        is_trained.set()
+        _finish(uploads, store, folder)
 
 
 @contextmanager
-def _leased(store: Store, owner: str, busy: RunIsBusy, seconds: float) -> Iterator[Lease]:
+def _leased(store: Store, holder: str, busy: RunIsBusy, seconds: float, end: Callable[[str], None]) -> Iterator[Lease]:
     """The lease; a store that is away for a while ends nothing, since nothing can be written to it then either."""
     with ExitStack() as stack:
         try:
-            lease = stack.enter_context(held(_StoredLease(store.address), owner, busy, seconds, patience=float("inf")))
+            lease = stack.enter_context(held(_StoredLease(store.address), holder, busy, seconds, float("inf"), end))
         except StoreError as error:
             raise ConfigError(f"--workdir: cannot lock here: {error}") from None
         yield lease
@@ -94,44 +107,89 @@ def _leased(store: Store, owner: str, busy: RunIsBusy, seconds: float) -> Iterat
 
 def _require_held(lease: Lease, store: Store) -> None:
     if not lease.is_held():
-        raise _LeaseLost(f"{store.address}: another process took the lease; nothing more is uploaded from here")
+        raise _LeaseLost(
+            f"{store.address}: another process took the lease, or it was deleted; nothing more is uploaded from here"
+        )
 
 
-def _owner_id(base: Path) -> str:
-    """The name of this mirror: 32 hexadecimal digits."""
+def _holder(base: Path) -> str:
+    """The name of this mirror since the machine was started; a copy of the disk in another machine has another name."""
     file = base / "mirror.id"
     if not file.is_file():
         write_whole(file, uuid.uuid4().hex)
-    return file.read_text(encoding="utf-8")
+    start = _START_OF_MACHINE.read_text().strip() if _START_OF_MACHINE.is_file() else f"{uuid.getnode():x}"
+    return f"{file.read_text(encoding='utf-8')} {start}"
 
 
-def _bring_here(store: Store, folder: Path, owner: str) -> None:
-    """Makes ``folder`` what the store has, unless this mirror was the last to write there and may have more."""
-    writer, last_writer = json.dumps({"mirror": owner}).encode(), store.read(WRITER)
-    if folder.is_dir() and last_writer == writer:
-        return
-    # What was not downloaded to the end must not look like a run.
-    arriving = folder.with_name("arriving")
-    for old in (folder, arriving):
-        shutil.rmtree(old, ignore_errors=True)
-    arriving.mkdir()
+def _bring_here(store: Store, base: Path) -> bytes:
+    """Makes ``base/run`` what the store has, unless it was the last that was uploaded there, and may have more.
+
+    Returns what the store's ``writer.json`` is to be from the first upload on. By it this start is recognized: ``writers.json``
+    here has it, and that of the start before, as long as nothing was uploaded. A copy of this disk has them too, so the store
+    must not be ahead.
+    """
+    folder, known, last_writer = base / "run", base / "writers.json", store.read(WRITER).decode(errors="replace")
+    if not (
+        folder.is_dir() and last_writer in _strings_in(known) and _newest_here(folder) >= _newest_in(store.listing())
+    ):
+        _download(store, base, is_new=not last_writer)
+    writer = json.dumps({"start": uuid.uuid4().hex})
+    write_whole(known, json.dumps([last_writer, writer]))
+    return writer.encode()
+
+
+def _newest_here(run: Path) -> int:
+    return max(map(int, step_names(run / "checkpoints")), default=-1)
+
+
+def _newest_in(listed: Iterable[str]) -> int:
+    return max((int(name.rpartition("/")[2]) for name in whole_checkpoints(listed)), default=-1)
+
+
+def _strings_in(file: Path) -> list[str]:
+    try:
+        found = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [str(each) for each in found] if isinstance(found, list) else []
+
+
+def _download(store: Store, base: Path, is_new: bool) -> None:
     listed = store.listing()
     whole = whole_checkpoints(listed)
+    # What was not downloaded to the end must not look like a run.
+    folder, arriving = base / "run", base / "arriving"
+    shutil.rmtree(arriving, ignore_errors=True)
+    arriving.mkdir()
     unsound = sorted({name for each in listed if (name := checkpoint_of(each))} - whole)
-    if unsound and not last_writer:
+    if unsound and is_new:
         # No upload was cut short, so it is all that there is; starting over would delete it.
         raise ConfigError(
             f"--workdir: {store.address}/{unsound[0]} has no digests.json; resume a run of an earlier version in a local folder"
         )
     wanted = [name for name in listed if is_of_a_run(name) and (checkpoint_of(name) or "") in {"", *whole}]
+    newest = _newest_in(listed)
     if wanted:
-        steps = sorted(int(name.rpartition("/")[2]) for name in whole)
         size = sum(listed[name].size for name in wanted)
-        newest = f", newest checkpoint {steps[-1]}" if steps else ""
-        _say(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{newest}")
-    each(lambda name: store.download(name, arriving / name, listed[name].size), wanted)
+        up_to = f", newest checkpoint {newest}" if whole else ""
+        _say(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{up_to}")
+    for_each(lambda name: store.download(name, arriving / name, listed[name].size), wanted)
+    _make_way(folder, newest, store.address)
     arriving.rename(folder)
-    store.write(WRITER, writer)
+
+
+def _make_way(folder: Path, newest: int, address: str) -> None:
+    """Removes the copy of an earlier start; one with a newer checkpoint than the store's is kept under another name."""
+    newest_here = _newest_here(folder)
+    if newest_here <= newest:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    kept = folder.with_name(f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}")
+    folder.rename(kept)
+    _say(
+        f"{address}: was continued elsewhere; checkpoints up to {newest_here} that were not uploaded from here are in "
+        f"{kept}; remove them when you do not need them"
+    )
 
 
 @contextmanager

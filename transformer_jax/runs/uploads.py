@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from transformer_jax.checkpoints.format import is_step
-from transformer_jax.checkpoints.stored_run import checkpoint_of, described_files, whole_checkpoints
+from transformer_jax.checkpoints.format import step_names
+from transformer_jax.checkpoints.stored_run import WRITER, checkpoint_of, described_files, whole_checkpoints
 from transformer_jax.runtime.file_digests import DIGESTS
-from transformer_jax.runtime.object_stores import Store, each, is_safe
+from transformer_jax.runtime.object_stores import Store, for_each, is_safe
 
 BYTES_PER_SECOND = 1e5
 """Of a log that grows: a store has no appending, so the longer it is, the more rarely it is sent."""
@@ -18,12 +18,16 @@ BYTES_PER_SECOND = 1e5
 class Uploads:
     """Brings an object store to the state of the run directory ``folder``, pass by pass.
 
-    ``outgoing``: a folder on the same disk, for links to checkpoints, which the run may delete meanwhile. ``require_held``
-    raises once another process has the run; it is asked before anything that others would believe.
+    ``outgoing``: a folder on the same disk, for links to checkpoints, which the run may delete meanwhile. ``writer`` is the
+    content of ``writer.json``, the first upload. ``require_held`` raises once another process has the run; it is asked before
+    every operation that writes.
     """
 
-    def __init__(self, store: Store, folder: Path, outgoing: Path, require_held: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, folder: Path, outgoing: Path, writer: bytes, require_held: Callable[[], None]
+    ) -> None:
         self._store, self._folder, self._outgoing, self._require_held = store, folder, outgoing, require_held
+        self._writer, self._is_begun = writer, False
         listed = store.listing()
         # What is here is sent once more, and what the run removes from now on is removed there.
         known = {"outcome.json"} & set(listed)
@@ -46,7 +50,9 @@ class Uploads:
         if not (self._folder / "config.json").is_file():
             # Nothing yet; or somebody removed the folder, which says nothing about the store.
             return False
-        self._require_held()
+        if not self._is_begun:
+            self._write(WRITER, self._writer)
+            self._is_begun = True
         linked = self._link_new_checkpoints()
         self._send_described(is_whole=is_last or bool(linked))
         for checkpoint in linked:
@@ -70,8 +76,7 @@ class Uploads:
         return linked
 
     def _local_checkpoints(self) -> list[str]:
-        folders = [entry for entry in (self._folder / "checkpoints").glob("[0-9]*") if is_step(entry.name)]
-        return [f"checkpoints/{entry.name}" for entry in sorted(folders, key=lambda entry: int(entry.name))]
+        return [f"checkpoints/{name}" for name in step_names(self._folder / "checkpoints")]
 
     def _send_described(self, *, is_whole: bool) -> None:
         found = described_files(self._folder)
@@ -82,13 +87,11 @@ class Uploads:
                     content = (self._folder / name).read_bytes()
                 except FileNotFoundError:
                     continue
-                self._require_held()
-                self._store.write(name, content)
+                self._write(name, content)
                 self._described[name] = described
                 self._due[name] = time.monotonic() + len(content) / BYTES_PER_SECOND
         for name in [name for name in self._described if name not in found]:
-            self._require_held()
-            self._store.remove(name)
+            self._remove(name)
             del self._described[name]
 
     def _send_checkpoint(self, checkpoint: str) -> None:
@@ -100,17 +103,15 @@ class Uploads:
         stored = self._names.setdefault(checkpoint, set())
         stale = stored - set(files)
         stored |= set(files)
-        each(lambda name: self._store.upload(files[name], name), sorted(files))
-        each(self._store.remove, sorted(stale))
-        self._require_held()
-        self._store.write(marker, content)
+        for_each(lambda name: self._upload(files[name], name), sorted(files))
+        for_each(self._remove, sorted(stale))
+        self._write(marker, content)
         self._names[checkpoint], self._markers[checkpoint] = {*files, marker}, content
         shutil.rmtree(folder, ignore_errors=True)
 
     def _remove_marker(self, checkpoint: str) -> None:
         if self._markers.get(checkpoint):
-            self._require_held()
-            self._store.remove(f"{checkpoint}/{DIGESTS}")
+            self._remove(f"{checkpoint}/{DIGESTS}")
             self._markers[checkpoint] = b""
 
     def _remove_old(self) -> None:
@@ -119,10 +120,21 @@ class Uploads:
         if not any(self._markers.get(checkpoint) for checkpoint in kept):
             return
         for checkpoint in [checkpoint for checkpoint in self._names if checkpoint not in kept]:
-            self._require_held()
             self._remove_marker(checkpoint)
-            each(self._store.remove, sorted(self._names.pop(checkpoint)))
+            for_each(self._remove, sorted(self._names.pop(checkpoint)))
             self._markers.pop(checkpoint, None)
+
+    def _write(self, name: str, content: bytes) -> None:
+        self._require_held()
+        self._store.write(name, content)
+
+    def _upload(self, file: Path, name: str) -> None:
+        self._require_held()
+        self._store.upload(file, name)
+
+    def _remove(self, name: str) -> None:
+        self._require_held()
+        self._store.remove(name)
 
 
 def _link(source: str, target: str) -> None:

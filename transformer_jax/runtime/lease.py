@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.retries import reason_of
@@ -45,14 +46,59 @@ class LeaseFile(Protocol):
 
 
 class Lease:
-    """A lease that this process took."""
+    """A lease that this process took: in ``file`` are its own id, a count of renewals, and ``holder``."""
 
-    def __init__(self, file: LeaseFile, owner: str) -> None:
-        self._file, self._owner = file, owner
+    def __init__(self, file: LeaseFile, holder: str) -> None:
+        self._file, self._holder, self._count = file, holder, 0
+        self._id = uuid.uuid4().hex
+
+    def take(self, problem: ConfigError, seconds: float) -> None:
+        """Raises ``problem`` where another process renews it within ``seconds``."""
+        if self._file.create(self._content()):
+            return
+        before = self._file.read()
+        if self._holder and _holder_in(before) == self._holder:
+            self._file.write(self._content())
+            return
+        sys.stderr.write(f"{self._file.name}: watched for up to {seconds:.0f} s: does its holder still live?\n")
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(seconds / BEATS / 4)
+            if self._file.read() != before:
+                raise problem
+        self._file.write(self._content())
+        time.sleep(seconds / BEATS)
+        if not self.is_held():
+            raise problem
 
     def is_held(self) -> bool:
-        """Whether it is still this process's, asked now."""
-        return _owner_in(self._file.read()) == self._owner
+        """Whether it is still this process's, asked now; where it is gone, another process may have held it since."""
+        return _id_in(self._file.read()) == self._id
+
+    def renew(self) -> bool:
+        """Whether it is still this process's; others see that this process lives."""
+        self._count += 1
+        if not self.is_held():
+            return False
+        self._file.write(self._content())
+        return True
+
+    def release(self) -> None:
+        """Deletes it, if it is this process's."""
+        if self.is_held():
+            self._file.remove()
+
+    def _content(self) -> str:
+        return json.dumps([self._id, self._count, self._holder])
+
+
+def end_this_process(problem: str) -> None:
+    """Asks this process to save and end."""
+    # Imported here because it imports JAX, which a command that only looks at a run does without.
+    from transformer_jax.runtime.distributed import say
+
+    say(f"{problem}; this process saves and ends", sys.stderr)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
@@ -60,48 +106,48 @@ def leased(path: Path, problem: ConfigError, seconds: float = SECONDS) -> Iterat
     """Raises ``problem`` while another process holds the lease; holds it until the end, and asks this process to stop if it
     is lost, or cannot be renewed for half of ``seconds``, while no other can take it yet.
     """
-    with held(_LocalFile(path), uuid.uuid4().hex, problem, seconds, seconds / 2):
+    with held(_LocalFile(path), "", problem, seconds, seconds / 2):
         yield
 
 
 @contextmanager
 def held(
     file: LeaseFile,
-    owner: str,
+    holder: str,
     problem: ConfigError,
     seconds: float,
     patience: float,
+    end: Callable[[str], None] = end_this_process,
 ) -> Iterator[Lease]:
-    """As ``leased``; ends this process where the lease cannot be renewed for ``patience`` seconds.
+    """As ``leased``; calls ``end`` where the lease is lost, or cannot be renewed for ``patience`` seconds.
 
-    ``owner``: 32 hexadecimal digits. One that a killed process of the same owner left is taken at once.
+    ``holder``: a name that no two processes that live have; one that a killed process of that name left is taken without
+    watching it. Empty for none.
     """
-    _take(file, owner, problem, seconds)
+    lease = Lease(file, holder)
+    lease.take(problem, seconds)
 
     def beat(over: threading.Event) -> None:
-        count, renewed, pause = 0, time.monotonic(), seconds / BEATS
+        renewed, pause = time.monotonic(), seconds / BEATS
         while not over.wait(pause):
-            count += 1
             try:
-                if _owner_in(file.read()) != owner:
-                    _end_this_process(f"{file.name}: another process took the lease")
+                if not lease.renew():
+                    end(f"{file.name}: another process took the lease, or it was deleted")
                     return
-                file.write(json.dumps([owner, count]))
                 renewed, pause = time.monotonic(), seconds / BEATS
             except (OSError, DataError) as error:
                 # A full disk, a mount or a store that does not answer.
                 if time.monotonic() - renewed > patience:
-                    _end_this_process(f"{file.name}: the lease cannot be renewed ({reason_of(error)})")
+                    end(f"{file.name}: the lease cannot be renewed ({reason_of(error)})")
                     return
                 pause = seconds / BEATS / 4
 
     try:
         with in_background(beat, "lease"):
-            yield Lease(file, owner)
+            yield lease
     finally:
         with suppress(OSError, DataError):
-            if _owner_in(file.read()) == owner:
-                file.remove()
+            lease.release()
 
 
 class _LocalFile:
@@ -131,34 +177,13 @@ class _LocalFile:
         self._path.unlink(missing_ok=True)
 
 
-def _end_this_process(problem: str) -> None:
-    """Asks this process to save and end."""
-    # Imported here because it imports JAX, which a command that only looks at a run does without.
-    from transformer_jax.runtime.distributed import say
-
-    say(f"{problem}; this process saves and ends", sys.stderr)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _take(file: LeaseFile, owner: str, problem: ConfigError, seconds: float) -> None:
-    first = json.dumps([owner, 0])
-    if file.create(first):
-        return
-    before = file.read()
-    if _owner_in(before) == owner:
-        file.write(first)
-        return
-    sys.stderr.write(f"{file.name}: watched for up to {seconds:.0f} s: does its holder still live?\n")
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        time.sleep(seconds / BEATS / 4)
-        if file.read() != before:
-            raise problem
-    file.write(first)
-    time.sleep(seconds / BEATS)
-    if _owner_in(file.read()) != owner:
-        raise problem
-
-
-def _owner_in(content: str) -> str:
+def _id_in(content: str) -> str:
     return content[2:34] if content.startswith('["') else ""
+
+
+def _holder_in(content: str) -> str:
+    try:
+        _, _, holder = parse_json(content)
+    except (ValueError, TypeError):
+        return ""
+    return str(holder)

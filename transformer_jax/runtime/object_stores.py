@@ -9,10 +9,10 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runtime.retries import is_of_a_library, reason_of, retried
+from transformer_jax.config.secrets import masked, secrets_in
+from transformer_jax.runtime.retries import reason_of, retried
 
 Result = TypeVar("Result")
 
@@ -22,6 +22,9 @@ PATIENCE = 120.0
 MIRRORS = "TRANSFORMER_JAX_MIRRORS"
 _THREADS = 8
 _LONGEST_NAME = 255
+# hdfs:///a is a of the name node that the environment names.
+_WITHOUT_BUCKET = ("hdfs", "webhdfs", "dbfs")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _MIRRORED: dict[str, str] = {}
 
 
@@ -30,10 +33,19 @@ class StoreError(DataError):
 
 
 class StoredObject(NamedTuple):
-    """An object of a store: its size in bytes, and a text that differs when its content does."""
+    """An object of a store: its size in bytes, and a text that differs when its content does; empty where nothing tells."""
 
     size: int
     version: str
+
+    @classmethod
+    def described(cls, info: dict[str, Any]) -> "StoredObject":
+        """The object that a file system of fsspec describes."""
+        found = (
+            info.get(key) for key in ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
+        )
+        told = next((str(value) for value in found if value), "")
+        return cls(int(info.get("size") or 0), told and f"{info.get('size')} {told}")
 
 
 class Store:
@@ -46,12 +58,16 @@ class Store:
         self.address, self.patience = address.rstrip("/"), patience
         self._files, self._root = _opened(self.address)
 
-    def listing(self) -> dict[str, StoredObject]:
-        """All objects, from the store itself; raises DataError at a name that is none of a file below a folder."""
+    def listing(self, is_deep: bool = True) -> dict[str, StoredObject]:
+        """All objects, or only those that are in no folder below, from the store itself.
+
+        Raises DataError at a name that no file below a folder can have.
+        """
+        depth = {} if is_deep else {"maxdepth": 1}
 
         def find() -> dict[str, Any]:
             self._files.invalidate_cache()
-            found: dict[str, Any] = self._files.find(self._root, detail=True)
+            found: dict[str, Any] = self._files.find(self._root, detail=True, **depth)
             return found
 
         found = self._tried(find, "")
@@ -61,8 +77,8 @@ class Store:
         objects = {name: info for name, info in names.items() if name and not name.endswith("/")}
         for name in objects:
             if not is_safe(name):
-                raise DataError(f"{self.address}: holds {name[:100]!r}, which is no name of a file; remove it")
-        return {name: StoredObject(int(info["size"] or 0), _version(info)) for name, info in objects.items()}
+                raise DataError(f"{self.address}: holds {name[:100]!r}, which is not a valid file name; remove it")
+        return {name: StoredObject.described(info) for name, info in objects.items()}
 
     def find(self, name: str) -> StoredObject | None:
         """An object by its name; None where there is none."""
@@ -73,7 +89,7 @@ class Store:
                 info = self._files.info(self._path(name))
             except FileNotFoundError:
                 return None
-            return StoredObject(int(info["size"] or 0), _version(info)) if info["type"] == "file" else None
+            return StoredObject.described(info) if info["type"] == "file" else None
 
         return self._tried(find, name)
 
@@ -111,17 +127,29 @@ class Store:
         return self._tried(create, name)
 
     def download(self, name: str, file: Path, size: int) -> None:
-        """Writes an object of ``size`` bytes to a file, which appears at once; one cut short is read again."""
+        """Writes an object of ``size`` bytes to a file, which appears at once; one cut short is read again.
+
+        Raises DataError, which names the file, where the disk is full.
+        """
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f"{file.name[:200]}.{uuid.uuid4().hex}.partial")
+        partial = file.with_name(f"{uuid.uuid4().hex}.partial")
 
         def get() -> None:
             self._files.invalidate_cache()
-            self._files.get_file(self._path(name), str(partial))
+            try:
+                self._files.get_file(self._path(name), str(partial))
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    raise DataError(
+                        f"{file}: {reason_of(error)}; {MIRRORS} names the folder for local copies"
+                    ) from None
+                raise
             arrived = partial.stat().st_size
-            # A log may have grown since it was listed.
-            if arrived != size and arrived != (now := int(self._files.info(self._path(name))["size"])):
-                raise OSError(errno.EIO, f"{arrived} of {now} bytes arrived")
+            if arrived != size:
+                # A log may have grown since it was listed; some stores do not know the size.
+                now = self._files.info(self._path(name)).get("size")
+                if now is not None and arrived != now:
+                    raise OSError(errno.EIO, f"{arrived} of {now} bytes arrived")
 
         try:
             self._tried(get, name)
@@ -146,7 +174,7 @@ class Store:
 
     def _path(self, name: str) -> str:
         if not is_safe(name):
-            raise DataError(f"{self.address}: {name[:100]!r} is no name of a file")
+            raise DataError(f"{self.address}: {name[:100]!r} is not a valid file name")
         return f"{self._root}/{name}"
 
     def _tried(self, operation: Callable[[], Result], name: str) -> Result:
@@ -156,12 +184,10 @@ class Store:
         except DataError:
             raise
         except Exception as error:
-            if isinstance(error, OSError) or is_of_a_library(error):
-                raise StoreError(f"{what}: {reason_of(error)}") from error
-            raise
+            raise StoreError(f"{what}: {reason_of(error)}") from error
 
 
-def each(work: Callable[[str], object], names: Iterable[str]) -> None:
+def for_each(work: Callable[[str], object], names: Iterable[str]) -> None:
     """Does ``work`` for several objects at once."""
     pool = ThreadPoolExecutor(_THREADS)
     try:
@@ -204,13 +230,16 @@ def with_addresses(text: str) -> str:
 
 def _opened(address: str) -> tuple[Any, str]:
     """The file system of an address, and its path there."""
+    if secrets_in(address):
+        raise ConfigError(
+            f"{masked(address)}: a password in the address of an object store; leave it out, and give it in the environment"
+        )
     scheme, _, rest = address.partition("://")
-    if not rest or "::" in address or scheme in ("file", "local"):
+    is_rooted = rest.startswith("/") and scheme not in _WITHOUT_BUCKET
+    if not rest or is_rooted or "::" in address or scheme in ("file", "local") or scheme != scheme.lower():
         raise ConfigError(
             f"{address}: not the address of an object store; write s3://BUCKET/FOLDER, or a path as it is"
         )
-    if ":" in urlsplit(address).netloc.rpartition("@")[0]:
-        raise ConfigError("a password in the address of an object store: leave it out, and give it in the environment")
     try:
         import fsspec
 
@@ -222,8 +251,3 @@ def _opened(address: str) -> tuple[Any, str]:
     except ValueError as error:
         raise ConfigError(f"{address}: {reason_of(error)}; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER") from None
     return files, str(root).rstrip("/")
-
-
-def _version(info: dict[str, Any]) -> str:
-    found = (info.get(key) for key in ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created"))
-    return f"{info.get('size')} {next((str(value) for value in found if value), '')}"

@@ -2,6 +2,8 @@
 
 import errno
 import random
+import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -15,14 +17,17 @@ QUIET = 20.0
 
 _FINAL_ERRORS = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _FINAL_NUMBERS = (errno.EINVAL, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOSYS, errno.ENAMETOOLONG)
-# Libraries of object stores, whose errors have no common type.
-_LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
+_NETWORK_ERRORS = (socket.gaierror, ssl.SSLError)
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same may succeed a little later: 5xx, too many requests, a lost connection, a time-out."""
+    if isinstance(error, _NETWORK_ERRORS):
+        return not isinstance(error, ssl.SSLCertVerificationError)
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
-        return not isinstance(error, _FINAL_ERRORS) and error.errno not in _FINAL_NUMBERS
+        # gcsfs raises a plain OSError where access is denied.
+        is_refused = isinstance(error, _FINAL_ERRORS) or str(error).startswith("Forbidden")
+        return not is_refused and error.errno not in _FINAL_NUMBERS
     if not is_of_a_library(error):
         return False
     code = getattr(error, "code", getattr(error, "status", None))
@@ -31,8 +36,8 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_of_a_library(error: BaseException) -> bool:
-    """Whether a library of an object store raised its own kind of error."""
-    return type(error).__module__.partition(".")[0] in _LIBRARIES
+    """Whether a library raised its own kind of error: those of object stores have no common type."""
+    return type(error).__module__.partition(".")[0] not in ("builtins", "transformer_jax")
 
 
 def retried(operation: Callable[[], Result], what: str, patience: float) -> Result:
