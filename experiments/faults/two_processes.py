@@ -109,8 +109,8 @@ def judge_end(fault: str, other: tuple[int, str], victim: tuple[int, str]) -> Ve
     """How the two ended, by status and output; frames of C++ are no fault where a sentence follows them."""
     for status, output in (other, victim):
         said = ABORT_OF_JAX.sub("", output) if LAST_LINE.search(output) else output
-        if FRAMES.search(said):
-            return Verdict("traceback", output[-2000:])
+        if found := FRAMES.search(said):
+            return Verdict("traceback", f"{said[found.start() :][:2000]} ... {output[-1000:]}")
         if status == LOST_ANOTHER and not LAST_LINE.search(output):
             return Verdict("wrong", f"no last line that says why: {output[-1500:]}")
     expected = {0, LOST_ANOTHER} if fault == "kill -9" else {0, NOTHING_TO_SAVE, LOST_ANOTHER}

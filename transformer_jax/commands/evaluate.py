@@ -67,10 +67,12 @@ def run(values: flags.FlagValues) -> int:
         return _watch(values, config)
     if not values.distributed:
         return _score(values, config)
-    from transformer_jax.runtime.distributed import ending_with_others
+    from transformer_jax.runtime.distributed import ending_with_others, wait_until_all_are_done
 
     with ending_with_others():
-        return _score(values, config)
+        status = _score(values, config)
+        wait_until_all_are_done()
+    return status
 
 
 def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:

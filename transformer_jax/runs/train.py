@@ -42,6 +42,7 @@ from transformer_jax.runtime.distributed import (
     require_same,
     require_shared_folder,
     say,
+    wait_until_all_are_done,
 )
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.runtime.preemption import ending_at_once, interruption
@@ -72,6 +73,7 @@ def train(
     try:
         with ending_with_others() if is_distributed else ending_at_once():
             outcome = run_training(config, workdir, profiled, is_distributed, origin=origin)
+            wait_until_all_are_done()
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1

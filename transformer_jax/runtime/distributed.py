@@ -107,7 +107,8 @@ def wait_for_all(name: str) -> None:
     """A barrier: returns when all processes have called it with this name, each name once.
 
     Collectives time out after 30 s and abort the process with a C++ stack trace; this waits for slow processes and says so.
-    Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds, 1800 where it is not set.
+    Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds, 1800 where it is not set, and RuntimeError where
+    another process died.
     """
     client = distributed_state.client
     if jax.process_count() == 1 or client is None:
@@ -116,6 +117,9 @@ def wait_for_all(name: str) -> None:
         with _reported_after(SECONDS_UNTIL_TOLD, f"process {jax.process_index()} waits for the others: {name}"):
             client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
     except RuntimeError as error:
+        if not str(error).startswith("DEADLINE_EXCEEDED"):
+            # Another process died.
+            raise
         raise ConfigError(
             f"--distributed: not all processes came to {name!r} in {SECONDS_TO_WAIT} s; raise TRANSFORMER_JAX_SECONDS_TO_WAIT "
             f"if they are slow ({str(error).splitlines()[0][:200]})"
@@ -145,6 +149,11 @@ def _by_hand() -> dict[str, Any]:
     return {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)} | {
         "cluster_detection_method": "deactivate"
     }
+
+
+def wait_until_all_are_done() -> None:
+    """For the end of a command: JAX ends the process where another comes to its exit ``SECONDS_UNTIL_DEAD`` later."""
+    wait_for_all("end")
 
 
 def is_first() -> bool:
