@@ -1,4 +1,4 @@
-"""The scripts of experiments/benchmarks and experiments/roofline as modules."""
+"""Scripts of experiments as modules."""
 
 import importlib
 import sys
@@ -13,6 +13,12 @@ EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 def benchmark_module(monkeypatch):
     for folder in ("benchmarks", "roofline"):
         monkeypatch.syspath_prepend(str(EXPERIMENTS / folder))
+    return importlib.import_module
+
+
+@pytest.fixture
+def faults(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXPERIMENTS / "faults"))
     return importlib.import_module
 
 

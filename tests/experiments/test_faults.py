@@ -25,16 +25,6 @@ FAULTS = Path(__file__).resolve().parents[2] / "experiments" / "faults"
 CHANCES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture
-def faults(monkeypatch):
-    monkeypatch.syspath_prepend(str(FAULTS))
-    yield importlib.import_module
-    for name in [
-        name for name, module in list(sys.modules.items()) if str(FAULTS) in str(getattr(module, "__file__", ""))
-    ]:
-        del sys.modules[name]
-
-
 def test_bad_inputs_are_refused_with_the_expected_message(faults, tmp_path):
     inputs = faults("inputs")
     assert len(inputs.table()) >= 300
@@ -290,28 +280,3 @@ def test_any_bytes_as_settings_are_settings_or_a_sentence(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"config\.json"):
         load_run_config(tmp_path)
-
-
-def test_a_run_is_killed_and_started_again_until_it_ends(faults, monkeypatch, tmp_path):
-    goodput, waits = faults("goodput"), iter([None, None, 0])
-
-    class Process:
-        def __init__(self, command, stdout, stderr):
-            assert command[-1] == "--config=quickstart"
-
-        def wait(self, timeout=None):
-            if timeout is None:
-                return 0
-            assert 5 <= timeout <= 15
-            if (status := next(waits)) is None:
-                raise subprocess.TimeoutExpired("train", timeout)
-            return status
-
-        def kill(self):
-            pass
-
-    monkeypatch.setattr(goodput.subprocess, "Popen", Process)
-    kills, _ = goodput.trained(["--config=quickstart"], tmp_path / "run", 10.0, random.Random(0))
-    assert kills == 2
-    found = {"goodput": 0.5, "seconds": {"step": 1.0, "lost": 2.5}}
-    assert "| 10 | 2 | 8 | 50.0% | 12.5% | 1.0 | 2.5 | 0.0 |" in goodput.table([(10.0, kills, 8.0, found)])

@@ -1,14 +1,15 @@
 """Runs in an object store that are read: what is downloaded, what is sent back, what is not asked for."""
 
 import errno
+import fcntl
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from faulty_store import Killed
 from stored_runs import RUN, save, steps, training
 
-from transformer_jax.checkpoints import read_mirror
 from transformer_jax.checkpoints.read_mirror import (
     ReadMirror,
     fetch_arrays,
@@ -16,13 +17,11 @@ from transformer_jax.checkpoints.read_mirror import (
     open_run,
     refresh_mirrors,
 )
-from transformer_jax.commands.flag_parsing import parse_flags
-from transformer_jax.commands.mirrored_runs import run_on_mirrors
-from transformer_jax.commands.registry import load_command
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, from_dict, resolve, to_dict, to_json
+from transformer_jax.config import DataError, ExperimentConfig, from_dict, resolve, to_dict, to_json
 from transformer_jax.config.addresses import is_unasked
+from transformer_jax.runtime import mirrored_files
 from transformer_jax.runtime.file_digests import changed_files
-from transformer_jax.runtime.object_stores import Store
+from transformer_jax.runtime.object_stores import MIRRORS, Store, StoredObject
 
 
 def test_to_read_a_run_arrays_are_downloaded_once_asked_for(store):
@@ -73,24 +72,6 @@ def test_an_address_that_holds_no_run_is_refused_before_anything_is_downloaded(s
     assert store.operations == ["write /bucket/other/movie"]
 
 
-def test_commands_see_folders_and_their_messages_name_the_address(store):
-    with training() as folder:
-        save(folder, 1)
-    values = parse_flags(load_command("checkpoint").define_flags, ["diff", f"{RUN}/:1", f"{RUN}:best"])
-    seen = []
-
-    def run(given):
-        seen.extend(given.arguments)
-        raise ConfigError(f"{given.arguments[1]}: wrong")
-
-    with pytest.raises(ConfigError, match=f"^{RUN}:1: wrong"):
-        run_on_mirrors("checkpoint", run, values)
-    assert seen == ["diff", f"{open_read_mirror(RUN).path}:1", f"{open_read_mirror(RUN).path}:best"]
-    values = parse_flags(load_command("compare").define_flags, [f"{RUN}/evaluation-test-1.txt", "runs/b"])
-    run_on_mirrors("compare", lambda given: seen.extend(given.arguments) or 0, values)
-    assert seen[-2:] == [str(open_read_mirror(RUN).path / "evaluation-test-1.txt"), "runs/b"]
-
-
 def test_of_two_commands_that_share_a_copy_none_sends_what_the_other_downloaded(store):
     with training() as folder:
         save(folder, 1)
@@ -121,49 +102,6 @@ def test_of_a_folder_of_runs_no_checkpoint_is_sent_back(store):
     assert len(store.operations) == begun
 
 
-def test_results_that_could_not_be_uploaded_are_said_and_the_next_command_uploads_them(store, monkeypatch):
-    with training() as folder:
-        save(folder, 1)
-    values = parse_flags(load_command("evaluate").define_flags, [RUN])
-
-    def evaluate(given) -> int:
-        (Path(given.workdir) / "evaluation-test-1.json").write_text("{}")
-        store.faults[len(store.operations) + 1] = PermissionError(errno.EACCES, "Access Denied")
-        return 0
-
-    assert run_on_mirrors("evaluate", evaluate, values) == 1
-    assert not Store(RUN).read("evaluation-test-1.json")
-    read_mirror._OPEN.clear()
-    values = parse_flags(load_command("evaluate").define_flags, [RUN])
-    assert run_on_mirrors("evaluate", lambda given: 0, values) == 0
-    assert Store(RUN).read("evaluation-test-1.json") == b"{}"
-
-
-def test_the_error_of_a_command_is_not_replaced_by_that_of_the_store(store, capsys):
-    with training() as folder:
-        save(folder, 1)
-    values = parse_flags(load_command("evaluate").define_flags, [RUN])
-
-    def fail(given) -> int:
-        (open_read_mirror(RUN).path / "notes.txt").write_text("a")
-        store.faults[len(store.operations) + 1] = PermissionError(errno.EACCES, "Access Denied")
-        raise DataError("wrong")
-
-    with pytest.raises(DataError, match="^wrong"):
-        run_on_mirrors("evaluate", fail, values)
-    assert "notes.txt: Access Denied. The results are in" in capsys.readouterr().err
-
-
-def test_nothing_is_renewed_or_uploaded_to_see_what_would_be_deleted(store):
-    with training() as folder:
-        save(folder, 1)
-    with training():
-        values = parse_flags(load_command("checkpoint").define_flags, ["prune", RUN, "--keep_last=1", "--dry_run"])
-        begun = len(store.operations)
-        assert run_on_mirrors("checkpoint", lambda given: 0, values) == 0
-        assert not any(operation.startswith("write") for operation in store.operations[begun:])
-
-
 def test_an_address_that_only_another_run_names_is_not_opened(store, tmp_path):
     settings = to_dict(ExperimentConfig())
     settings["init"]["run"], settings["data"]["directory"] = RUN, "faulty://bucket/text"
@@ -175,3 +113,128 @@ def test_an_address_that_only_another_run_names_is_not_opened(store, tmp_path):
     assert not store.operations
     chosen = resolve(str(tmp_path), [("init.run", RUN), ("data.directory", "faulty://bucket/text")])
     assert (chosen.init.run, chosen.data.directory) == (RUN, "faulty://bucket/text")
+
+
+def test_a_file_that_a_kill_left_without_record_is_not_sent_back(store, monkeypatch):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "outcome.json").write_text("{}")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        download = Store.download
+
+        def download_and_die(self, name, file, size):
+            download(self, name, file, size)
+            if name == "outcome.json":
+                raise Killed
+
+        patched.setattr(mirrored_files, "for_each", lambda work, names: [work(name) for name in sorted(names)])
+        patched.setattr(Store, "download", download_and_die)
+        patched.setattr(mirrored_files.MirroredFiles, "_save", saved_once(mirrored_files.MirroredFiles._save))
+        ReadMirror(RUN)
+    Store(RUN).remove("outcome.json")
+    ReadMirror(RUN).send_back()
+    assert "outcome.json" not in Store(RUN).listing()
+
+
+def saved_once(save):
+    """As if the process were killed after the first call."""
+    calls = []
+    return lambda self: calls.append(save(self)) if not calls else None
+
+
+def test_what_was_only_touched_is_not_sent_back(store):
+    with training() as folder:
+        save(folder, 1)
+    mirror = ReadMirror(RUN)
+    (mirror.path / "metrics.jsonl").touch()
+    Store(RUN).write("metrics.jsonl", b"longer\n")
+    mirror.send_back()
+    assert Store(RUN).read("metrics.jsonl") == b"longer\n"
+
+
+def test_results_that_were_not_uploaded_yet_are_not_overwritten(store):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "evaluation-test-1.json").write_text("first")
+    mirror = ReadMirror(RUN)
+    (mirror.path / "evaluation-test-1.json").write_text("of this machine")
+    Store(RUN).write("evaluation-test-1.json", b"of another")
+    again = ReadMirror(RUN)
+    assert (again.path / "evaluation-test-1.json").read_text() == "of this machine"
+    Store(RUN).remove("evaluation-test-1.json")
+    again.refresh()
+    assert (again.path / "evaluation-test-1.json").is_file()
+    again.send_back()
+    assert Store(RUN).read("evaluation-test-1.json") == b"of this machine"
+
+
+def test_what_the_store_no_longer_has_is_removed_here(store):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "outcome.json").write_text("{}")
+    mirror = ReadMirror(RUN)
+    Store(RUN).remove("outcome.json")
+    mirror.refresh()
+    assert not (mirror.path / "outcome.json").exists()
+
+
+def test_the_store_is_listed_and_changed_by_one_command_at_a_time(store, monkeypatch):
+    with training() as folder:
+        save(folder, 1)
+    mirror, inside = ReadMirror(RUN), []
+
+    def is_locked() -> bool:
+        with (mirror.path.parent / "files.lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    for name in ("listing", "download", "write"):
+        found = getattr(Store, name)
+        monkeypatch.setattr(
+            Store,
+            name,
+            lambda self, *given, found=found, name=name: (inside.append((name, is_locked())), found(self, *given))[1],
+        )
+    (mirror.path / "evaluation-test-1.json").write_text("{}")
+    mirror.refresh()
+    mirror.fetch(mirror.path / "checkpoints" / "1", ["params"])
+    mirror.send_back()
+    assert {name for name, _ in inside} == {"listing", "download", "write"}
+    assert all(locked for _, locked in inside)
+
+
+def test_where_nothing_can_be_locked_another_folder_is_asked_for(store, monkeypatch):
+    def refuse(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with training() as folder:
+        save(folder, 1)
+    monkeypatch.setattr(mirrored_files.fcntl, "flock", refuse)
+    with pytest.raises(DataError, match=f"cannot be locked .No locks available.; {MIRRORS} names another folder"):
+        ReadMirror(RUN)
+
+
+def test_of_a_bucket_only_its_runs_are_downloaded(store):
+    with training() as folder:
+        save(folder, 1)
+    for name in ("corpus/train.en", "deep/er/config.json", "leaderboard.csv"):
+        Store("faulty://bucket").write(name, b"1")
+    mirror = ReadMirror("faulty://bucket")
+    here = {file.relative_to(mirror.path).as_posix() for file in mirror.path.rglob("*") if file.is_file()}
+    assert {name for name in here if not name.startswith("run/")} == {"leaderboard.csv"}
+    assert "run/config.json" in here
+
+
+def test_a_placeholder_never_replaces_what_was_downloaded(store, monkeypatch):
+    with training() as folder:
+        save(folder, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredObject, "described", classmethod(lambda cls, info: cls(0, "")))
+        mirror = ReadMirror(RUN)
+        checkpoint = mirror.path / "checkpoints" / "1"
+        mirror.fetch(checkpoint, ["params"])
+        ReadMirror(RUN)
+        assert changed_files(checkpoint, ["params"]) == []

@@ -84,7 +84,7 @@ def test_a_run_cut_off_from_its_store_between_two_uploads_goes_on_elsewhere_to_t
         address, newest = "faulty://bucket/run", UPDATES
         with pytest.raises(Killed), training_mirror(address, 3600.0, 0.3) as folder:
             shutil.copytree(copy_until(newest - 3, whole, tmp_path / "copy"), folder, dirs_exist_ok=True)
-            Uploads(Store(address), folder, tmp_path / "outgoing", b"another start", lambda: None).send()
+            Uploads(Store(address), folder.parent, b"another start", lambda: None).send()
             shutil.copytree(whole, folder, dirs_exist_ok=True)
             begun = len(store.operations)
             store.faults.update(dict.fromkeys(range(begun + 20, begun + 1000), Killed()))

@@ -14,7 +14,7 @@ from transformer_jax.runs import training_mirror as module
 from transformer_jax.runs import uploads
 from transformer_jax.runs.training_mirror import UploadFailed, training_mirror
 from transformer_jax.runtime.file_digests import changed_files
-from transformer_jax.runtime.object_stores import MIRRORS, Store
+from transformer_jax.runtime.object_stores import Store
 
 BUSY = OSError(errno.EBUSY, "503 Slow Down")
 
@@ -98,7 +98,7 @@ def test_a_long_log_is_sent_rarely_but_before_a_checkpoint_and_at_the_end(store,
     folder = tmp_path / "run"
     folder.mkdir()
     save(folder, 1)
-    sent = uploads.Uploads(Store(RUN), folder, tmp_path / "outgoing", b"{}", lambda: None)
+    sent = uploads.Uploads(Store(RUN), tmp_path, b"{}", lambda: None)
     sent.send()
     save(folder, 2)
 
@@ -172,87 +172,6 @@ def test_where_nothing_can_be_locked_that_is_what_is_said(store):
         pass
 
 
-def test_a_run_of_an_earlier_version_is_not_begun_anew(store):
-    Store(RUN).write("checkpoints/5/params/a", b"1")
-    with pytest.raises(ConfigError, match="checkpoints/5 has no digests"), training():
-        pass
-
-
-def test_a_mirror_that_is_behind_gives_way_to_the_store(store, monkeypatch, tmp_path):
-    with training() as folder:
-        save(folder, 1)
-    here = tmp_path / "mirrors"
-    elsewhere(monkeypatch, tmp_path / "other")
-    with training() as folder:
-        save(folder, 2)
-    monkeypatch.setenv(MIRRORS, str(here))
-    with training() as folder:
-        assert steps(folder) == [1, 2]
-
-
-def killed_before_an_upload(monkeypatch, step: int):
-    """A start that trained up to ``step``, and was killed before it uploaded anything."""
-    with monkeypatch.context() as patched:
-        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
-        with pytest.raises(Killed), training() as folder:
-            save(folder, step)
-            raise Killed
-
-
-def test_work_that_was_not_uploaded_is_kept_where_another_machine_went_on(store, monkeypatch, tmp_path, capsys):
-    with training() as folder:
-        save(folder, 1)
-    killed_before_an_upload(monkeypatch, 3)
-    elsewhere(monkeypatch, tmp_path / "other")
-    with training() as folder:
-        save(folder, 2)
-    elsewhere(monkeypatch, tmp_path / "mirrors")
-    with training() as folder:
-        assert steps(folder) == [1, 2]
-    (kept,) = folder.parent.glob("run-*")
-    assert steps(kept) == [1, 3]
-    assert f"checkpoints up to 3 that were not uploaded from here are in {kept}" in capsys.readouterr().err
-
-
-def test_a_start_that_uploads_nothing_takes_nothing_from_the_one_before(store, monkeypatch, tmp_path):
-    with training() as folder:
-        save(folder, 1)
-    killed_before_an_upload(monkeypatch, 2)
-    elsewhere(monkeypatch, tmp_path / "other")
-    with monkeypatch.context() as patched:
-        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
-        with training():
-            pass
-    elsewhere(monkeypatch, tmp_path / "mirrors")
-    with training() as folder:
-        assert steps(folder) == [1, 2]
-
-
-def test_a_copy_of_the_disk_on_another_machine_gives_way_to_what_was_uploaded_since(store, monkeypatch, tmp_path):
-    with training() as folder:
-        save(folder, 1)
-    shutil.copytree(tmp_path / "mirrors", tmp_path / "clone")
-    with training() as folder:
-        save(folder, 2)
-    elsewhere(monkeypatch, tmp_path / "clone")
-    with training() as folder:
-        assert steps(folder) == [1, 2]
-    assert "checkpoints/2/digests.json" in Store(RUN).listing()
-
-
-def test_a_copy_of_the_disk_that_was_made_while_it_trained_gives_way_too(store, monkeypatch, tmp_path):
-    with training(pause=0.01) as folder:
-        save(folder, 1)
-        while "checkpoints/1/digests.json" not in Store(RUN).listing():
-            threading.Event().wait(0.01)
-        shutil.copytree(tmp_path / "mirrors", tmp_path / "clone")
-        save(folder, 2)
-    elsewhere(monkeypatch, tmp_path / "clone")
-    with training() as folder:
-        assert steps(folder) == [1, 2]
-    assert "checkpoints/2/digests.json" in Store(RUN).listing()
-
-
 def test_once_the_lease_is_lost_no_file_of_a_checkpoint_follows(store, monkeypatch):
     monkeypatch.setattr(module, "end_this_process", lambda problem: None)
     with pytest.raises(UploadFailed, match="another process took the lease"), training() as folder:
@@ -283,3 +202,71 @@ def test_a_lease_that_is_lost_while_the_last_files_are_uploaded_ends_nothing_but
 
         monkeypatch.setattr(Store, "upload", lose)
     assert not ended
+
+
+def test_what_others_wrote_since_is_not_sent_over(store):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "evaluation-test-1.json").write_text("first")
+    Store(RUN).write("evaluation-test-1.json", b"second")
+    with training() as folder:
+        (folder / "evaluation-validation-1.json").write_text("{}")
+    assert Store(RUN).read("evaluation-test-1.json") == b"second"
+    assert Store(RUN).read("evaluation-validation-1.json") == b"{}"
+
+
+def test_a_checkpoint_that_cannot_be_copied_is_not_passed_over(store, monkeypatch):
+    def refuse(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UploadFailed, match="checkpoints/1 cannot be uploaded: .*No space left"), training() as folder:
+        save(folder, 1)
+        monkeypatch.setattr(uploads.os, "link", refuse)
+        monkeypatch.setattr(uploads.shutil, "copyfile", refuse)
+
+
+@pytest.mark.parametrize("name", ["checkpoints/1/digests.json", "a:b.txt"])
+def test_what_cannot_be_uploaded_is_said_at_the_end(store, name):
+    with (
+        pytest.raises(UploadFailed, match="checkpoints/1 cannot be uploaded|not uploaded.*a:b.txt"),
+        training() as folder,
+    ):
+        save(folder, 1)
+        if name == "a:b.txt":
+            (folder / name).write_text("")
+        else:
+            (folder / name).unlink()
+
+
+def test_a_copy_of_the_mirror_on_this_machine_has_no_part_in_the_lease(store, monkeypatch, tmp_path):
+    with training_mirror(RUN, AT_END, 3.0):
+        shutil.copytree(tmp_path / "mirrors", tmp_path / "copy")
+        elsewhere(monkeypatch, tmp_path / "copy")
+        with pytest.raises(RunIsBusy), training_mirror(RUN, AT_END, 3.0):
+            pass
+
+
+def test_every_write_and_every_removal_asks_for_the_lease_first(store, tmp_path):
+    asked, operations = [], store.operations
+    base = tmp_path / "base"
+    (base / "run").mkdir(parents=True)
+    sent = uploads.Uploads(Store(RUN), base, b"{}", lambda: asked.append(len(operations)))
+    for step in (1, 2):
+        save(base / "run", step)
+        (base / "run" / "outcome.json").write_text("{}")
+        sent.send()
+        shutil.rmtree(base / "run" / "checkpoints" / str(step))
+        (base / "run" / "outcome.json").unlink()
+    sent.send()
+    changing = [place for place, operation in enumerate(operations) if not operation.startswith("read")]
+    assert {operation.partition(" ")[0] for operation in operations} >= {"write", "remove"}
+    assert len(asked) == len(changing)
+
+
+def test_the_newest_checkpoint_goes_first(store, tmp_path):
+    (tmp_path / "run").mkdir()
+    for step in (2, 10, 9):
+        save(tmp_path / "run", step)
+    uploads.Uploads(Store(RUN), tmp_path, b"{}", lambda: None).send()
+    marked = [operation for operation in store.operations if operation.endswith("digests.json")]
+    assert [operation.split("/")[-2] for operation in marked] == ["10", "9", "2"]

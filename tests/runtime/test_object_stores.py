@@ -123,6 +123,8 @@ def test_mirrors_of_different_addresses_are_different_folders_below_one(store, t
         ("simplecache::s3://key:secret@bucket/a", "leave it out"),
         ("s3://key:se[cret@bucket/a", "leave it out"),
         ("S3://bucket/a", "not the address"),
+        ("github://bucket/a", "github://bucket/a: "),
+        ("s3://bucket/a?sig=secret", "leave it out"),
         ("gs:///bucket/a", "not the address"),
     ],
 )
@@ -146,6 +148,7 @@ def test_paths_are_no_addresses():
         (DataConfig(source="text", train="a.{en,de},s3://b/c.{en,de}"), "data.train"),
         (WordTextConfig(source="text", file="a", test_sets="s3://b/sets"), "data.test_sets"),
         (InitConfig(embeddings="s3://b/glove.txt"), "init.embeddings"),
+        (DataConfig(source="tfds", name="wmt14_translate", directory="s3://b/tfds"), "data.directory"),
     ],
 )
 def test_where_only_a_file_will_do_an_address_is_refused(data, key):
@@ -226,5 +229,15 @@ def test_an_address_that_only_the_run_names_is_not_opened(store):
     saved = DataConfig(source="text", directory="faulty://bucket/text").only_reading()
     with pytest.raises(DataError, match=r"--config.data.directory=faulty://bucket/text"):
         list(open_corpus(saved, 0).pairs("train"))
+    with pytest.raises(ConfigError, match="leave it out") as found:
+        list(
+            open_documents(TextDataConfig(source="text", file="faulty://b/train.txt?token=SECRET"), 0).documents(
+                "train"
+            )
+        )
+    assert "SECRET" not in str(found.value)
+    hidden = DataConfig(source="text", directory="faulty://key:SECRET@bucket/text").only_reading()
+    with pytest.raises(DataError, match=r"--config.data.directory=faulty://key:\*\*\*@bucket/text"):
+        list(open_corpus(hidden, 0).pairs("train"))
     assert not store.operations
     assert DataConfig(source="text", directory="/data").only_reading().directory == "/data"

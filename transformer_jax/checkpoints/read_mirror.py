@@ -14,10 +14,12 @@ from transformer_jax.checkpoints.stored_run import (
     described_files,
     is_read,
     is_restored_later,
+    runs_among,
     whole_checkpoints,
 )
 from transformer_jax.config import DataError
 from transformer_jax.config.addresses import is_address, is_unasked, without_mark
+from transformer_jax.config.secrets import masked
 from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.mirrored_files import MirroredFiles
 from transformer_jax.runtime.object_stores import Store, StoredObject, StoreError, mirror_folder, name_mirror
@@ -37,18 +39,19 @@ class ReadMirror:
 
     def refresh(self) -> None:
         """Brings the copy up to date; a checkpoint that is being written or deleted there is none."""
-        listed = self._store.listing()
-        if not any(name == "config.json" or name.endswith("/config.json") for name in listed):
-            found = ", ".join(sorted(listed)[:8]) or "nothing"
-            raise DataError(f"{self.address}: not a run directory: no config.json in it (found {found})")
-        whole = whole_checkpoints(listed)
-        objects = {
-            name: found
-            for name, found in listed.items()
-            if is_read(name) and (checkpoint_of(name) is None or checkpoint_of(name) in whole)
-        }
-        later = {name: found for name, found in objects.items() if is_restored_later(name)}
         with self._files.locked():
+            listed = self._store.listing()
+            runs = runs_among(listed)
+            if not runs:
+                found = ", ".join(sorted(listed)[:8]) or "nothing"
+                raise DataError(f"{self.address}: not a run directory: no config.json in it (found {found})")
+            whole = whole_checkpoints(listed)
+            objects = {
+                name: found
+                for name, found in listed.items()
+                if is_read(name, runs) and (checkpoint_of(name) is None or checkpoint_of(name) in whole)
+            }
+            later = {name: found for name, found in objects.items() if is_restored_later(name)}
             self._remove_old(objects)
             self._files.update({name: found for name, found in objects.items() if name not in later})
             self._files.create_placeholders(later)
@@ -67,9 +70,9 @@ class ReadMirror:
         Raises StoreError; then the next command that reads this run uploads it.
         """
         with self._files.locked():
-            for name, described in described_files(self.path).items():
-                if not self._files.is_as_downloaded(name, described):
-                    self._files.send(name, described)
+            for name in described_files(self.path):
+                if self._files.is_changed(name):
+                    self._files.send(name)
 
     def _remove_old(self, objects: dict[str, StoredObject]) -> None:
         """Removes copies of what is gone, and of each checkpoint that was written anew."""
@@ -95,7 +98,7 @@ def open_read_mirror(address: str) -> ReadMirror:
 def open_run(place: str | Path) -> RunDirectory:
     """The run in a folder, or at an address a copy of it to read; raises DataError where only another run names the address."""
     if is_unasked(str(place)):
-        address = without_mark(str(place))
+        address = masked(without_mark(str(place)))
         raise DataError(
             f"init.run: the run names {address}, and only what you name yourself is opened: --init_from={address}"
         )

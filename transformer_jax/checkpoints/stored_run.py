@@ -5,11 +5,11 @@ A store has no renaming, so ``digests.json`` is the commit marker of a checkpoin
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from transformer_jax.runtime.described_files import Described, describe
 from transformer_jax.runtime.file_digests import DIGESTS
-from transformer_jax.runtime.mirrored_files import Described, describe
 from transformer_jax.runtime.object_stores import is_safe
 
 LEASE, WRITER = "train.lease", "writer.json"
@@ -45,9 +45,17 @@ def is_of_a_run(name: str) -> bool:
     return name not in (LEASE, WRITER) and _LOCAL.fullmatch(name) is None
 
 
-def is_read(name: str) -> bool:
-    """Whether some command reads it: traces and events are for programs of others."""
-    return is_of_a_run(name) and _UNREAD.fullmatch(name) is None
+def runs_among(names: Iterable[str]) -> set[str]:
+    """The folders of runs among objects: the empty name for a run itself, ``trial-3`` for one in a folder of runs."""
+    folders = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == "config.json"}
+    return {folder for folder in folders if "/" not in folder}
+
+
+def is_read(name: str, runs: Collection[str]) -> bool:
+    """Whether some command reads it: traces and events are for programs of others, and so is what lies beside ``runs``."""
+    folder, slash, _ = name.partition("/")
+    is_inside = "" in runs or not slash or folder in runs
+    return is_inside and is_of_a_run(name) and _UNREAD.fullmatch(name) is None
 
 
 def described_files(folder: Path) -> dict[str, Described]:

@@ -25,7 +25,8 @@ def absolute_place(text: str) -> str:
 def absolute_path(text: str, key: str) -> str:
     """A path written out in full, or nothing; raises ConfigError, which names ``key``, at an address."""
     if is_address(text):
-        raise ConfigError(f"{key}: {masked(text)} lies in an object store; here only a file of this machine will do")
+        shown = masked(without_mark(text))
+        raise ConfigError(f"{key}: {shown} lies in an object store; here only a place on this machine will do")
     return absolute_place(text)
 
 

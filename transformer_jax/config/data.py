@@ -48,7 +48,9 @@ class DataConfig:
 
     def absolute(self) -> "DataConfig":
         """The same, with the folder and the files written out in full."""
-        directory = absolute_place(self.directory)
+        directory = (
+            absolute_path(self.directory, "data.directory") if self.source == "tfds" else absolute_place(self.directory)
+        )
         train, validation, test = (
             _absolute_files(getattr(self, name), f"data.{name}") for name in ("train", "validation", "test")
         )

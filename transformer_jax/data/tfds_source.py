@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from transformer_jax.config import DataError
+from transformer_jax.config.addresses import absolute_path
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest, require_split
 from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.text_files import check_sentence, hash_file
@@ -128,7 +129,7 @@ def _require_plain_name(name: str) -> None:
 def _find_builder(name: str, directory: str) -> Any:
     _require_plain_name(name)
     tfds = _import_tfds()
-    folder = Path(directory).expanduser() if directory else None
+    folder = Path(absolute_path(directory, "data.directory")) if directory else None
     is_one_version = folder is not None and (folder / "features.json").is_file()
     try:
         if name == TRANSLATE_FOLDER:

@@ -1,31 +1,29 @@
 """A run that trains in a local folder and lives in an object store: downloaded first, uploaded as it goes, leased meanwhile."""
 
-import json
-import shutil
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from transformer_jax.checkpoints.format import step_names
 from transformer_jax.checkpoints.run_directory import RunIsBusy, locked
-from transformer_jax.checkpoints.stored_run import LEASE, WRITER, checkpoint_of, is_of_a_run, whole_checkpoints
+from transformer_jax.checkpoints.stored_run import LEASE
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.json_text import parse_json
+from transformer_jax.runs.local_copy import bring_here
 from transformer_jax.runs.uploads import Uploads
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.lease import SECONDS, Lease, end_this_process, held
-from transformer_jax.runtime.object_stores import Store, StoreError, for_each, mirror_folder, name_mirror
+from transformer_jax.runtime.object_stores import Store, StoreError, mirror_folder, name_mirror
 from transformer_jax.runtime.retries import is_transient, reason_of
 
 PAUSE = 10.0
 """Seconds between two looks at what the run wrote."""
 
 PATIENCE_AT_END = 600.0
+LOCK = "mirror.lock"
 _START_OF_MACHINE = Path("/proc/sys/kernel/random/boot_id")
 # Of messages about a store that does not answer.
 _SECONDS_APART = 600.0
@@ -81,9 +79,9 @@ def training_mirror(address: str, pause: float = PAUSE, lease_seconds: float = S
         if not is_trained.is_set():
             end_this_process(problem)
 
-    with locked(base / "mirror.lock", busy), _leased(store, _holder(base), busy, lease_seconds, end) as lease:
-        writer = _bring_here(store, base)
-        uploads = Uploads(store, folder, base / "outgoing", writer, lambda: _require_held(lease, store))
+    with locked(base / LOCK, busy), _leased(store, _holder(base), busy, lease_seconds, end) as lease:
+        writer = bring_here(store, base)
+        uploads = Uploads(store, base, writer, lambda: _require_held(lease, store))
         # An operation that is tried for longer than a lease may be another process's by then.
         store.patience = lease_seconds / 2
         _say(f"{store.address}: the local copy is {folder}")
@@ -113,83 +111,12 @@ def _require_held(lease: Lease, store: Store) -> None:
 
 
 def _holder(base: Path) -> str:
-    """The name of this mirror since the machine was started; a copy of the disk in another machine has another name."""
+    """The name of this mirror since the machine was started; a copy of it, here or elsewhere, has another name."""
     file = base / "mirror.id"
     if not file.is_file():
         write_whole(file, uuid.uuid4().hex)
     start = _START_OF_MACHINE.read_text().strip() if _START_OF_MACHINE.is_file() else f"{uuid.getnode():x}"
-    return f"{file.read_text(encoding='utf-8')} {start}"
-
-
-def _bring_here(store: Store, base: Path) -> bytes:
-    """Makes ``base/run`` what the store has, unless it was the last that was uploaded there, and may have more.
-
-    Returns what the store's ``writer.json`` is to be from the first upload on. By it this start is recognized: ``writers.json``
-    here has it, and that of the start before, as long as nothing was uploaded. A copy of this disk has them too, so the store
-    must not be ahead.
-    """
-    folder, known, last_writer = base / "run", base / "writers.json", store.read(WRITER).decode(errors="replace")
-    if not (
-        folder.is_dir() and last_writer in _strings_in(known) and _newest_here(folder) >= _newest_in(store.listing())
-    ):
-        _download(store, base, is_new=not last_writer)
-    writer = json.dumps({"start": uuid.uuid4().hex})
-    write_whole(known, json.dumps([last_writer, writer]))
-    return writer.encode()
-
-
-def _newest_here(run: Path) -> int:
-    return max(map(int, step_names(run / "checkpoints")), default=-1)
-
-
-def _newest_in(listed: Iterable[str]) -> int:
-    return max((int(name.rpartition("/")[2]) for name in whole_checkpoints(listed)), default=-1)
-
-
-def _strings_in(file: Path) -> list[str]:
-    try:
-        found = parse_json(file.read_bytes())
-    except (OSError, ValueError):
-        return []
-    return [str(each) for each in found] if isinstance(found, list) else []
-
-
-def _download(store: Store, base: Path, is_new: bool) -> None:
-    listed = store.listing()
-    whole = whole_checkpoints(listed)
-    # What was not downloaded to the end must not look like a run.
-    folder, arriving = base / "run", base / "arriving"
-    shutil.rmtree(arriving, ignore_errors=True)
-    arriving.mkdir()
-    unsound = sorted({name for each in listed if (name := checkpoint_of(each))} - whole)
-    if unsound and is_new:
-        # No upload was cut short, so it is all that there is; starting over would delete it.
-        raise ConfigError(
-            f"--workdir: {store.address}/{unsound[0]} has no digests.json; resume a run of an earlier version in a local folder"
-        )
-    wanted = [name for name in listed if is_of_a_run(name) and (checkpoint_of(name) or "") in {"", *whole}]
-    newest = _newest_in(listed)
-    if wanted:
-        size = sum(listed[name].size for name in wanted)
-        up_to = f", newest checkpoint {newest}" if whole else ""
-        _say(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{up_to}")
-    for_each(lambda name: store.download(name, arriving / name, listed[name].size), wanted)
-    _make_way(folder, newest, store.address)
-    arriving.rename(folder)
-
-
-def _make_way(folder: Path, newest: int, address: str) -> None:
-    """Removes the copy of an earlier start; one with a newer checkpoint than the store's is kept under another name."""
-    newest_here = _newest_here(folder)
-    if newest_here <= newest:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    kept = folder.with_name(f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}")
-    folder.rename(kept)
-    _say(
-        f"{address}: was continued elsewhere; checkpoints up to {newest_here} that were not uploaded from here are in "
-        f"{kept}; remove them when you do not need them"
-    )
+    return f"{file.read_text(encoding='utf-8')} {start} {(base / LOCK).stat().st_ino}"
 
 
 @contextmanager
@@ -237,6 +164,8 @@ def _finish(uploads: Uploads, store: Store, folder: Path) -> None:
                 raise UploadFailed(f"{error}. Not everything is uploaded; it is in {folder}{remedy}") from None
         time.sleep(pause)
         pause = min(2 * pause, 30.0)
+    if is_sent and (left := uploads.left_out()):
+        raise UploadFailed(f"{folder}: not uploaded, since a store cannot have such names: {', '.join(left)[:300]}")
     _say(f"{store.address}: everything is uploaded" if is_sent else f"{folder}: no run in it, nothing is uploaded")
 
 

@@ -6,32 +6,32 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from transformer_jax.checkpoints.format import step_names
+from transformer_jax.checkpoints.format import step_names, were_set_aside
 from transformer_jax.checkpoints.stored_run import WRITER, checkpoint_of, described_files, whole_checkpoints
+from transformer_jax.config import DataError
+from transformer_jax.runtime.described_files import load_described, save_described
 from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.object_stores import Store, for_each, is_safe
+from transformer_jax.runtime.retries import reason_of
 
+SENT = "sent.json"
 BYTES_PER_SECOND = 1e5
 """Of a log that grows: a store has no appending, so the longer it is, the more rarely it is sent."""
 
 
 class Uploads:
-    """Brings an object store to the state of the run directory ``folder``, pass by pass.
+    """Brings an object store to the state of the run directory ``base/run``, pass by pass.
 
-    ``outgoing``: a folder on the same disk, for links to checkpoints, which the run may delete meanwhile. ``writer`` is the
-    content of ``writer.json``, the first upload. ``require_held`` raises once another process has the run; it is asked before
-    every operation that writes.
+    ``base/outgoing`` has links to checkpoints, which the run may delete meanwhile; ``base/sent.json`` describes the files that
+    the store has, so that the next start sends only those that changed. ``writer`` is the content of ``writer.json``, the first
+    upload. ``require_held`` raises once another process has the run; it is asked before every operation that writes.
     """
 
-    def __init__(
-        self, store: Store, folder: Path, outgoing: Path, writer: bytes, require_held: Callable[[], None]
-    ) -> None:
-        self._store, self._folder, self._outgoing, self._require_held = store, folder, outgoing, require_held
-        self._writer, self._is_begun = writer, False
+    def __init__(self, store: Store, base: Path, writer: bytes, require_held: Callable[[], None]) -> None:
+        self._store, self._folder, self._outgoing, self._record = store, base / "run", base / "outgoing", base / SENT
+        self._require_held, self._writer, self._is_begun = require_held, writer, False
         listed = store.listing()
-        # What is here is sent once more, and what the run removes from now on is removed there.
-        known = {"outcome.json"} & set(listed)
-        self._described = dict.fromkeys([*known, *described_files(folder)], (-1, -1))
+        self._sent = {name: each for name, each in load_described(self._record).items() if name in listed}
         whole = whole_checkpoints(listed)
         self._due: dict[str, float] = {}
         # By checkpoint the names of its objects, and the content of its marker, empty where it has none.
@@ -54,11 +54,19 @@ class Uploads:
             self._write(WRITER, self._writer)
             self._is_begun = True
         linked = self._link_new_checkpoints()
-        self._send_described(is_whole=is_last or bool(linked))
+        try:
+            self._send_described(is_whole=is_last or bool(linked))
+        finally:
+            save_described(self._record, self._sent)
         for checkpoint in linked:
             self._send_checkpoint(checkpoint)
         self._remove_old()
         return True
+
+    def left_out(self) -> list[str]:
+        """Files that a store cannot have, by their names."""
+        names = (file.relative_to(self._folder).as_posix() for file in self._folder.rglob("*") if file.is_file())
+        return [name for name in names if not is_safe(name)]
 
     def _link_new_checkpoints(self) -> list[str]:
         """Links the checkpoints that the store does not have, newest first: what is newest counts when time is short."""
@@ -70,9 +78,11 @@ class Uploads:
                     continue
                 shutil.copytree(self._folder / checkpoint, self._outgoing / checkpoint, copy_function=_link)
                 linked.append(checkpoint)
-            except (FileNotFoundError, shutil.Error):
-                # The run deleted it just now.
+            except (FileNotFoundError, shutil.Error) as error:
                 shutil.rmtree(self._outgoing / checkpoint, ignore_errors=True)
+                # Otherwise the run deleted it just now.
+                if (self._folder / checkpoint).exists():
+                    raise DataError(f"{self._folder / checkpoint} cannot be uploaded: {_first_reason(error)}") from None
         return linked
 
     def _local_checkpoints(self) -> list[str]:
@@ -82,17 +92,17 @@ class Uploads:
         found = described_files(self._folder)
         for name, described in found.items():
             is_due = is_whole or time.monotonic() >= self._due.get(name, 0.0)
-            if is_due and self._described.get(name) != described:
+            if is_due and self._sent.get(name) != described:
                 try:
                     content = (self._folder / name).read_bytes()
                 except FileNotFoundError:
                     continue
                 self._write(name, content)
-                self._described[name] = described
+                self._sent[name] = described
                 self._due[name] = time.monotonic() + len(content) / BYTES_PER_SECOND
-        for name in [name for name in self._described if name not in found]:
+        for name in [name for name in self._sent if name not in found]:
             self._remove(name)
-            del self._described[name]
+            del self._sent[name]
 
     def _send_checkpoint(self, checkpoint: str) -> None:
         folder, marker = self._outgoing / checkpoint, f"{checkpoint}/{DIGESTS}"
@@ -116,7 +126,9 @@ class Uploads:
 
     def _remove_old(self) -> None:
         """Deletes what the run no longer keeps, unless nothing would be left that one can resume from."""
-        kept = set(self._local_checkpoints())
+        # Of one that was damaged here the store has a sound copy.
+        damaged = {f"checkpoints/{folder.name.split('-')[1]}" for folder in were_set_aside(self._folder)}
+        kept = {*self._local_checkpoints(), *damaged}
         if not any(self._markers.get(checkpoint) for checkpoint in kept):
             return
         for checkpoint in [checkpoint for checkpoint in self._names if checkpoint not in kept]:
@@ -135,6 +147,12 @@ class Uploads:
     def _remove(self, name: str) -> None:
         self._require_held()
         self._store.remove(name)
+
+
+def _first_reason(error: OSError) -> str:
+    """Of several files that could not be copied the first."""
+    several = error.args[0] if isinstance(error, shutil.Error) else None
+    return str(several[0][-1]) if several else reason_of(error)
 
 
 def _link(source: str, target: str) -> None:

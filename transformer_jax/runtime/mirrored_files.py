@@ -4,43 +4,36 @@ import fcntl
 import json
 import os
 import shutil
-import stat
+import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
+from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.runtime.object_stores import Store, StoredObject, StoreError, for_each
+from transformer_jax.runtime.described_files import Described, describe
+from transformer_jax.runtime.object_stores import MIRRORS, Store, StoredObject, StoreError, for_each
 from transformer_jax.runtime.retries import reason_of
 
 
-class Described(NamedTuple):
-    """What differs once a file was written to."""
-
-    size: int
-    time: int
-
-
 class _Copy(NamedTuple):
+    """A copy as it was downloaded; without version and description while a placeholder, or what is arriving, is there."""
+
     version: str
-    described: Described
+    described: Described | None
+    digest: int
 
 
-def describe(file: Path) -> Described | None:
-    """Size in bytes and time of change of a file, in nanoseconds; None where it is none, or a link."""
-    try:
-        found = file.lstat()
-    except OSError:
-        return None
-    return Described(found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+_ARRIVING = _Copy("", None, 0)
 
 
 class MirroredFiles:
     """Copies below ``folder/files``; ``folder/copies.json`` has the version of each, and the file as it was downloaded.
 
-    Several processes may share them: each looks and changes inside ``locked``.
+    Several processes may share them: each looks at the store, and changes copies, inside ``locked``.
     """
 
     def __init__(self, store: Store, folder: Path) -> None:
@@ -49,48 +42,57 @@ class MirroredFiles:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Waits until no other process is inside; copies of which there is no record are removed."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with (self.path.parent / "files.lock").open("a") as lock:
-            # Where the file system has none, processes that share copies may download one twice.
-            with suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        """Waits until no other process is inside; copies of which there is no record are removed.
+
+        Raises DataError where nothing can be locked.
+        """
+        folder = self.path.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "files.lock").open("a") as lock:
+            _lock(lock, f"{self._store.address}: another command downloads this to {folder}; this one waits")
             self._copies = _read(self._record)
             if not self._record.is_file():
                 shutil.rmtree(self.path, ignore_errors=True)
+            # What a killed process left.
+            for partial in self.path.rglob("*.partial"):
+                partial.unlink(missing_ok=True)
             try:
                 yield
             finally:
-                write_whole(self._record, json.dumps(self._copies))
+                self._save()
 
     def update(self, objects: Mapping[str, StoredObject]) -> None:
-        """Downloads those that are missing or changed; raises StoreError."""
-        old = [name for name, found in objects.items() if not self._is_current(name, found)]
+        """Downloads those that are missing or changed, but not over a copy that was written to; raises StoreError."""
+        old = [
+            name for name, found in objects.items() if not self._is_current(name, found) and not self.is_changed(name)
+        ]
+        # If this process is killed, the files are of the store all the same.
+        self._copies |= dict.fromkeys(old, _ARRIVING)
+        self._save()
 
         def download(name: str) -> None:
             file = self.path / name
             try:
                 self._store.download(name, file, objects[name].size)
+                self._copies[name] = _Copy(objects[name].version, describe(file), _digest(file))
             except OSError as error:
                 raise StoreError(f"{self._store.address}/{name}: {file}: {reason_of(error)}") from error
-            if described := describe(file):
-                self._copies[name] = _Copy(objects[name].version, described)
 
         for_each(download, old)
 
     def create_placeholders(self, objects: Mapping[str, StoredObject]) -> None:
-        """Makes an empty file of the right size, which takes no room, for each that is neither here nor downloaded."""
+        """Makes an empty file of the right size, which takes no room, for each that is not here."""
         for name, found in objects.items():
             file = self.path / name
-            if self._is_current(name, found) or (file.is_file() and file.stat().st_size == found.size):
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
-            os.truncate(file, found.size)
+            if not file.is_file():
+                self._copies[name] = _ARRIVING
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.touch()
+                os.truncate(file, found.size)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Deletes copies."""
-        for name in names:
+        """Deletes copies, but none that was written to."""
+        for name in [name for name in names if not self.is_changed(name)]:
             (self.path / name).unlink(missing_ok=True)
             self._copies.pop(name, None)
 
@@ -98,24 +100,59 @@ class MirroredFiles:
         """The versions of what was downloaded, by name."""
         return {name: copy.version for name, copy in self._copies.items()}
 
-    def is_as_downloaded(self, name: str, described: Described) -> bool:
-        """Whether nobody has written to the copy."""
-        return name in self._copies and self._copies[name].described == described
+    def is_changed(self, name: str) -> bool:
+        """Whether the file is not as it was downloaded, but was written here."""
+        file, copy = self.path / name, self._copies.get(name)
+        described = describe(file)
+        if described is None or copy == _ARRIVING:
+            return False
+        return copy is None or (copy.described != described and copy.digest != _digest(file))
 
-    def send(self, name: str, described: Described) -> None:
-        """Uploads a copy that was written to, or a file beside the copies, which ``described`` describes."""
-        self._store.write(name, (self.path / name).read_bytes())
+    def send(self, name: str) -> None:
+        """Uploads a file that was written here."""
+        file = self.path / name
+        described, content = describe(file), file.read_bytes()
+        self._store.write(name, content)
         found = self._store.find(name)
-        self._copies[name] = _Copy(found.version if found else "", described)
+        self._copies[name] = _Copy(found.version if found else "", described, zlib.crc32(content))
 
     def _is_current(self, name: str, found: StoredObject) -> bool:
         is_known = found.version != "" and name in self._copies and self._copies[name].version == found.version
         return is_known and (self.path / name).is_file()
 
+    def _save(self) -> None:
+        write_whole(self._record, json.dumps(self._copies))
+
+
+def _lock(file: TextIO, remark: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.stderr.write(f"{remark}\n")
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        raise DataError(f"{file.name}: cannot be locked ({reason_of(error)}); {MIRRORS} names another folder") from None
+
+
+def _digest(file: Path) -> int:
+    """CRC-32 of a file; 0 where there is none."""
+    found = 0
+    try:
+        with file.open("rb") as content:
+            while block := content.read(1 << 20):
+                found = zlib.crc32(block, found)
+    except FileNotFoundError:
+        return 0
+    return found
+
 
 def _read(record: Path) -> dict[str, _Copy]:
     try:
         found = parse_json(record.read_bytes())
-        return {str(name): _Copy(str(version), Described(*described)) for name, (version, described) in found.items()}
+        return {str(name): _copy(*each) for name, each in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
+
+
+def _copy(version: str, described: list[int] | None, digest: int) -> _Copy:
+    return _Copy(str(version), None if described is None else Described(*described), int(digest))

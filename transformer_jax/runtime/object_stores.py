@@ -228,12 +228,17 @@ def with_addresses(text: str) -> str:
     return text
 
 
-def _opened(address: str) -> tuple[Any, str]:
-    """The file system of an address, and its path there."""
+def require_no_password(address: str) -> None:
+    """Raises ConfigError at a password in an address: errors of libraries would show it."""
     if secrets_in(address):
         raise ConfigError(
             f"{masked(address)}: a password in the address of an object store; leave it out, and give it in the environment"
         )
+
+
+def _opened(address: str) -> tuple[Any, str]:
+    """The file system of an address, and its path there."""
+    require_no_password(address)
     scheme, _, rest = address.partition("://")
     is_rooted = rest.startswith("/") and scheme not in _WITHOUT_BUCKET
     if not rest or is_rooted or "::" in address or scheme in ("file", "local") or scheme != scheme.lower():
@@ -248,6 +253,7 @@ def _opened(address: str) -> tuple[Any, str]:
         raise ConfigError(
             f"{address}: {reason_of(error)}; give the package its extra object-stores, or pip install s3fs gcsfs"
         ) from None
-    except ValueError as error:
+    # File systems of other kinds want arguments that an address has no place for.
+    except Exception as error:
         raise ConfigError(f"{address}: {reason_of(error)}; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER") from None
     return files, str(root).rstrip("/")

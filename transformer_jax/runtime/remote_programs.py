@@ -30,7 +30,7 @@ _OPEN: list["RemotePrograms"] = []
 def local_programs(address: str) -> Path:
     """The folder with the programs at ``address``; what JAX adds to it is uploaded until the process ends.
 
-    Raises StoreError when the store does not answer; what cannot be uploaded later is said and costs nothing else.
+    Raises StoreError when the store does not answer; what cannot be uploaded later is said, and costs the end 20 s.
     """
     programs = RemotePrograms(address)
     programs.download()
@@ -42,7 +42,8 @@ def local_programs(address: str) -> Path:
 
 def upload_the_rest() -> None:
     """Uploads what is left, for the end of a command: once the interpreter ends, libraries of stores cannot start threads."""
-    for programs in _OPEN:
+    while _OPEN:
+        programs = _OPEN.pop()
         if programs.new_files():
             time.sleep(_SECONDS_TO_WRITE)
             programs.upload()

@@ -1,0 +1,142 @@
+"""The local copy in which a run of an object store trains: when it stays, gives way, or is kept aside."""
+
+import shutil
+import threading
+
+import pytest
+from faulty_store import Killed
+from stored_runs import AT_END, LEASE_SECONDS, RUN, elsewhere, save, steps, training
+
+from transformer_jax.checkpoints.format import set_aside
+from transformer_jax.config import ConfigError
+from transformer_jax.runs import uploads
+from transformer_jax.runs.training_mirror import training_mirror
+from transformer_jax.runtime.object_stores import MIRRORS, Store
+
+
+def test_a_run_of_an_earlier_version_is_not_begun_anew(store):
+    Store(RUN).write("checkpoints/5/params/a", b"1")
+    with pytest.raises(ConfigError, match="checkpoints/5 has no digests"), training():
+        pass
+
+
+def test_a_mirror_that_is_behind_gives_way_to_the_store(store, monkeypatch, tmp_path):
+    with training() as folder:
+        save(folder, 1)
+    here = tmp_path / "mirrors"
+    elsewhere(monkeypatch, tmp_path / "other")
+    with training() as folder:
+        save(folder, 2)
+    monkeypatch.setenv(MIRRORS, str(here))
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+
+
+def killed_before_an_upload(monkeypatch, step: int):
+    """A start that trained up to ``step``, and was killed before it uploaded anything."""
+    with monkeypatch.context() as patched:
+        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        with pytest.raises(Killed), training() as folder:
+            save(folder, step)
+            raise Killed
+
+
+def test_work_that_was_not_uploaded_is_kept_where_another_machine_went_on(store, monkeypatch, tmp_path, capsys):
+    with training() as folder:
+        save(folder, 1)
+    killed_before_an_upload(monkeypatch, 3)
+    elsewhere(monkeypatch, tmp_path / "other")
+    with training() as folder:
+        save(folder, 2)
+    elsewhere(monkeypatch, tmp_path / "mirrors")
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+    (kept,) = folder.parent.glob("run-*")
+    assert steps(kept) == [1, 3]
+    assert f"not uploaded from here (checkpoints up to 3) is kept in {kept}" in capsys.readouterr().err
+
+
+def test_a_start_that_uploads_nothing_takes_nothing_from_the_one_before(store, monkeypatch, tmp_path):
+    with training() as folder:
+        save(folder, 1)
+    killed_before_an_upload(monkeypatch, 2)
+    elsewhere(monkeypatch, tmp_path / "other")
+    with monkeypatch.context() as patched:
+        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        with training():
+            pass
+    elsewhere(monkeypatch, tmp_path / "mirrors")
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+
+
+def test_a_copy_of_the_disk_on_another_machine_gives_way_to_what_was_uploaded_since(store, monkeypatch, tmp_path):
+    with training() as folder:
+        save(folder, 1)
+    shutil.copytree(tmp_path / "mirrors", tmp_path / "clone")
+    with training() as folder:
+        save(folder, 2)
+    elsewhere(monkeypatch, tmp_path / "clone")
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+    assert "checkpoints/2/digests.json" in Store(RUN).listing()
+
+
+def test_a_copy_of_the_disk_that_was_made_while_it_trained_gives_way_too(store, monkeypatch, tmp_path):
+    with training(pause=0.01) as folder:
+        save(folder, 1)
+        while "checkpoints/1/digests.json" not in Store(RUN).listing():
+            threading.Event().wait(0.01)
+        shutil.copytree(tmp_path / "mirrors", tmp_path / "clone", ignore=shutil.ignore_patterns("outgoing"))
+        save(folder, 2)
+    elsewhere(monkeypatch, tmp_path / "clone")
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+    assert "checkpoints/2/digests.json" in Store(RUN).listing()
+
+
+def test_a_folder_of_other_runs_is_not_trained_in(store, monkeypatch, tmp_path):
+    with training() as folder:
+        save(folder, 1)
+    before = Store("faulty://bucket").listing()
+    with (
+        pytest.raises(ConfigError, match="faulty://bucket holds other runs, run among them"),
+        training_mirror("faulty://bucket", AT_END, LEASE_SECONDS),
+    ):
+        pass
+    assert Store("faulty://bucket").listing() == before
+
+
+def test_of_a_checkpoint_that_was_damaged_here_the_sound_one_stays_and_comes_back(store):
+    with training() as folder:
+        save(folder, 1)
+        save(folder, 2)
+    with training() as folder:
+        set_aside(folder / "checkpoints" / "2")
+    assert "checkpoints/2/digests.json" in Store(RUN).listing()
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+
+
+def test_results_that_were_not_uploaded_are_kept_where_another_machine_wrote_since(store, monkeypatch, tmp_path):
+    with training() as folder:
+        save(folder, 1)
+    with monkeypatch.context() as patched, training() as folder:
+        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        (folder / "evaluation-test-1.json").write_text("{}")
+        (folder / "metrics.jsonl").write_text("another end")
+    elsewhere(monkeypatch, tmp_path / "other")
+    with training():
+        pass
+    elsewhere(monkeypatch, tmp_path / "mirrors")
+    with training() as folder:
+        (kept,) = folder.parent.glob("run-*")
+        assert (kept / "evaluation-test-1.json").is_file()
+    with training() as folder:
+        (folder / "metrics.jsonl").write_text("a third")
+    elsewhere(monkeypatch, tmp_path / "other")
+    with training():
+        pass
+    elsewhere(monkeypatch, tmp_path / "mirrors")
+    with training() as folder:
+        assert len(list(folder.parent.glob("run-*"))) == 1, "the end of a log is no result"
