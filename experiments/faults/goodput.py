@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+MOST_KILLS_AT_THE_START = 5
 KINDS = ("step", "lost", "start_up", "compile", "data_wait", "evaluation", "checkpoint")
 
 
@@ -39,6 +40,8 @@ def main() -> int:
 
 def trained(settings: list[str], workdir: Path, every: float, rng: random.Random) -> tuple[int, float]:
     """Trains to the end; the number of kills and the seconds by the clock."""
+    if workdir.exists():
+        raise SystemExit(f"{workdir} exists; name another folder")
     command = [sys.executable, "-m", "transformer_jax", "train", f"--workdir={workdir}", *settings]
     kills, began = 0, time.monotonic()
     with workdir.with_suffix(".log").open("a") as log:
@@ -50,6 +53,8 @@ def trained(settings: list[str], workdir: Path, every: float, rng: random.Random
                 process.kill()
                 process.wait()
                 kills += 1
+                if kills >= MOST_KILLS_AT_THE_START and not (workdir / "goodput.json").is_file():
+                    raise SystemExit(f"no update in {kills} starts; let --every be longer") from None
                 continue
             if status:
                 raise SystemExit(f"train ended with status {status}; see {log.name}")

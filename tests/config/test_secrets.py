@@ -20,6 +20,9 @@ SECRET = "hunter2"
         f"mysql+pymysql://host/studies?user=me&passwd={SECRET}&charset=utf8",
         f"postgresql://me:other@host/studies?sslpassword={SECRET}",
         f"postgresql://:{SECRET}@host/studies",
+        f"s3://host/studies?X-Amz-Signature={SECRET}",
+        f"az://host/studies?sig={SECRET}",
+        f"gs://host/studies#token={SECRET}",
     ],
 )
 def test_an_address_is_shown_without_its_password(address):
@@ -34,7 +37,9 @@ def test_an_escaped_password_is_masked_in_both_spellings():
     assert masked("FATAL: p@ss and p%40ss", address) == "FATAL: *** and ***"
 
 
-@pytest.mark.parametrize("address", ["postgresql://me@host/studies", "/shared/study.journal", "a:b@c", ""])
+@pytest.mark.parametrize(
+    "address", ["postgresql://me@host/studies", "/shared/study.journal", "a:b@c", "", "s3://a/b?design=3&sslmode=x"]
+)
 def test_what_has_no_password_stays(address):
     assert masked(address) == address
     assert not secrets_in(address)

@@ -140,3 +140,63 @@ def test_results_that_were_not_uploaded_are_kept_where_another_machine_wrote_sin
     elsewhere(monkeypatch, tmp_path / "mirrors")
     with training() as folder:
         assert len(list(folder.parent.glob("run-*"))) == 1, "the end of a log is no result"
+
+
+def test_what_lies_below_a_run_is_left_alone(store, monkeypatch, tmp_path):
+    with training() as folder:
+        save(folder, 1)
+    others = [
+        f"{RUN}/torch/checkpoints/100/weights",
+        f"{RUN}/marian/config.json",
+        f"{RUN}/fine/checkpoints/1/digests.json",
+    ]
+    for name in others:
+        Store(name.rpartition("/")[0]).write(name.rpartition("/")[2], b"{}")
+    elsewhere(monkeypatch, tmp_path / "other")
+    for step in (2, 3):
+        with training() as folder:
+            assert not (folder / "marian").exists()
+            save(folder, step)
+            shutil.rmtree(folder / "checkpoints" / str(step - 1))
+    assert {name.removeprefix(f"{RUN}/") for name in others} <= set(Store(RUN).listing())
+    assert steps_in_store() == {3}
+
+
+def steps_in_store() -> set[int]:
+    return {int(name.split("/")[1]) for name in Store(RUN).listing() if name.startswith("checkpoints/")}
+
+
+def test_a_run_two_levels_down_is_one_too(store):
+    Store("faulty://bucket/project/run").write("config.json", b"{}")
+    with (
+        pytest.raises(ConfigError, match="holds other runs, project/run among them"),
+        training_mirror("faulty://bucket", AT_END, LEASE_SECONDS),
+    ):
+        pass
+
+
+def test_while_a_damaged_run_makes_up_for_its_checkpoint_the_store_keeps_the_longer_log(store):
+    with training() as folder:
+        save(folder, 1)
+        save(folder, 2)
+    whole = Store(RUN).read("metrics.jsonl")
+    with training() as folder:
+        set_aside(folder / "checkpoints" / "2")
+        (folder / "metrics.jsonl").write_text(whole.decode().splitlines()[0] + "\n")
+    assert Store(RUN).read("metrics.jsonl") == whole
+    with training() as folder:
+        set_aside(folder / "checkpoints" / "2")
+        save(folder, 3)
+        longer = (folder / "metrics.jsonl").read_bytes()
+    assert Store(RUN).read("metrics.jsonl") == longer
+
+
+def test_without_the_record_of_what_was_sent_results_are_not_sent_over_newer_ones(store, monkeypatch):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "evaluation-test-1.json").write_text("first")
+    Store(RUN).write("evaluation-test-1.json", b"second")
+    (folder.parent / "sent.json").unlink()
+    with training():
+        pass
+    assert Store(RUN).read("evaluation-test-1.json") == b"second"

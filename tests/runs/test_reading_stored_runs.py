@@ -238,3 +238,33 @@ def test_a_placeholder_never_replaces_what_was_downloaded(store, monkeypatch):
         mirror.fetch(checkpoint, ["params"])
         ReadMirror(RUN)
         assert changed_files(checkpoint, ["params"]) == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "checkpoints/1/metrics/metrics"])
+def test_a_copy_that_was_damaged_is_downloaded_again_and_never_sent(store, name):
+    with training() as folder:
+        save(folder, 1)
+    mirror = ReadMirror(RUN)
+    (mirror.path / name).write_text("")
+    mirror.send_back()
+    assert Store(RUN).read(name) != b""
+    assert (ReadMirror(RUN).path / name).read_bytes() == Store(RUN).read(name)
+
+
+@pytest.mark.parametrize("record", ["", None])
+def test_without_its_record_no_copy_is_believed_and_results_are_kept(store, record, capsys):
+    with training() as folder:
+        save(folder, 1)
+    mirror = ReadMirror(RUN)
+    (mirror.path / "evaluation-test-1.json").write_text("{}")
+    with training() as folder:
+        save(folder, 2)
+    copies = mirror.path.with_name("copies.json")
+    copies.unlink() if record is None else copies.write_text(record)
+    again = ReadMirror(RUN)
+    again.send_back()
+    assert b'"step": 2' in Store(RUN).read("metrics.jsonl")
+    assert not Store(RUN).read("evaluation-test-1.json")
+    (kept,) = mirror.path.parent.glob("unrecorded-*")
+    assert (kept / "evaluation-test-1.json").is_file()
+    assert f"the record of the local copies is lost; results among them are in {kept}" in capsys.readouterr().err

@@ -270,3 +270,22 @@ def test_the_newest_checkpoint_goes_first(store, tmp_path):
     uploads.Uploads(Store(RUN), tmp_path, b"{}", lambda: None).send()
     marked = [operation for operation in store.operations if operation.endswith("digests.json")]
     assert [operation.split("/")[-2] for operation in marked] == ["10", "9", "2"]
+
+
+def test_what_a_checkpoint_of_that_number_had_before_is_removed(store):
+    with training() as folder:
+        save(folder, 1)
+    Store(RUN).write("checkpoints/1/params/stale", b"1")
+    with training() as folder:
+        shutil.rmtree(folder / "checkpoints" / "1")
+        save(folder, 1, "again")
+    assert "checkpoints/1/params/stale" not in Store(RUN).listing()
+
+
+def test_what_was_sent_and_is_gone_from_the_store_is_sent_again(store):
+    with training() as folder:
+        save(folder, 1)
+    Store(RUN).remove("config.json")
+    with training():
+        pass
+    assert Store(RUN).read("config.json")

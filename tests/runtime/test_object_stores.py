@@ -209,6 +209,14 @@ def test_only_the_files_of_a_folder_are_asked_for(store):
     assert list(Store("faulty://bucket/a").listing(is_deep=False)) == ["b"]
 
 
+def test_a_damaged_copy_of_text_is_downloaded_again(store, tmp_path):
+    Store("faulty://bucket/text").write("train.en", b"a\nb\n")
+    copy = remote_text.local_file("faulty://bucket/text/train.en", "data.file")
+    copy.write_text("a")
+    remote_text._copied.cache_clear()
+    assert remote_text.local_file("faulty://bucket/text/train.en", "data.file").read_bytes() == b"a\nb\n"
+
+
 def test_text_in_a_store_is_read_and_downloaded_again_once_changed(store):
     found = Store("faulty://bucket/text")
     for name, content in {"train.en": b"a\nb\n", "train.de": b"c\nd\n", "more/x": b"x"}.items():

@@ -14,6 +14,7 @@ from transformer_jax.checkpoints.stored_run import (
     described_files,
     is_read,
     is_restored_later,
+    is_result,
     runs_among,
     whole_checkpoints,
 )
@@ -32,7 +33,7 @@ class ReadMirror:
 
     def __init__(self, address: str) -> None:
         self._store = Store(address)
-        self._files = MirroredFiles(self._store, mirror_folder(self._store.address, "read"))
+        self._files = MirroredFiles(self._store, mirror_folder(self._store.address, "read"), is_result)
         self.address, self.path = self._store.address, self._files.path
         self._objects: dict[str, StoredObject] = {}
         self.refresh()

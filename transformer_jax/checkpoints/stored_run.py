@@ -19,6 +19,9 @@ _CHECKPOINTS = re.compile(r"([^/]+/)?checkpoints")
 _IN_CHECKPOINT = re.compile(r"((?:[^/]+/)?checkpoints/[0-9]{1,18})/(.+)")
 # Of the disk of one machine; a folder that was set aside holds what is of no use to others.
 _LOCAL = re.compile(r"(.*/)?(damaged-[^/]*/.*|[^/]*\.(partial|lock|lease))")
+_TRAINED = re.compile(
+    r"([^/]+/)?((config|run|data|outcome|goodput)\.json|metrics\.jsonl|tokenizer/.*|profile/.*|events\.[^/]*)"
+)
 _UNREAD = re.compile(r"([^/]+/)?(profile/.*|events\.[^/]*)")
 
 
@@ -56,6 +59,20 @@ def is_read(name: str, runs: Collection[str]) -> bool:
     folder, slash, _ = name.partition("/")
     is_inside = "" in runs or not slash or folder in runs
     return is_inside and is_of_a_run(name) and _UNREAD.fullmatch(name) is None
+
+
+def is_result(name: str) -> bool:
+    """Whether commands that read a run may write this: not what training wrote, which is checked against other files."""
+    return is_of_a_run(name) and checkpoint_of(name) is None and _TRAINED.fullmatch(name) is None
+
+
+def own_checkpoints(names: Iterable[str]) -> dict[str, set[str]]:
+    """The objects of each checkpoint of a run itself, none of a run below it."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        if name.startswith("checkpoints/") and (checkpoint := checkpoint_of(name)):
+            found.setdefault(checkpoint, set()).add(name)
+    return found
 
 
 def described_files(folder: Path) -> dict[str, Described]:

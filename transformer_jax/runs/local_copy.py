@@ -14,7 +14,8 @@ from transformer_jax.checkpoints.stored_run import (
     checkpoint_of,
     described_files,
     is_of_a_run,
-    runs_among,
+    is_result,
+    own_checkpoints,
     whole_checkpoints,
 )
 from transformer_jax.config import ConfigError
@@ -23,9 +24,6 @@ from transformer_jax.runs.uploads import SENT
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.described_files import load_described, save_described
 from transformer_jax.runtime.object_stores import Store, StoredObject, for_each
-
-# The ends of logs, which a kill may cut off anyway, are of no use where another machine went on.
-_RESULTS = ("outcome.json", "evaluation-")
 
 
 def bring_here(store: Store, base: Path) -> bytes:
@@ -36,8 +34,7 @@ def bring_here(store: Store, base: Path) -> bytes:
     must not be ahead. Raises ConfigError at an address that is not of one run, and StoreError.
     """
     folder, known, last_writer = base / "run", base / "writers.json", store.read(WRITER).decode(errors="replace")
-    listed = store.listing()
-    _require_one_run(listed, store.address)
+    listed = _of_this_run(store.listing(), store.address)
     if not (folder.is_dir() and last_writer in _strings_in(known) and _newest_here(folder) >= _newest_in(listed)):
         _download(store, listed, base, is_new=not last_writer)
     writer = json.dumps({"start": uuid.uuid4().hex})
@@ -45,11 +42,14 @@ def bring_here(store: Store, base: Path) -> bytes:
     return writer.encode()
 
 
-def _require_one_run(listed: Iterable[str], address: str) -> None:
-    """All that lies below an address is taken for the run's, and deleted with it."""
-    others = sorted(runs_among(listed) - {""})
-    if others:
+def _of_this_run(listed: Mapping[str, StoredObject], address: str) -> dict[str, StoredObject]:
+    """The objects but those of runs, and of exported models, below it; raises ConfigError where there are only such."""
+    folders = {name.rpartition("/")[0] for name in listed if name.rpartition("/")[2] == "config.json"}
+    others = sorted(folders - {""})
+    if others and "" not in folders:
         raise ConfigError(f"--workdir: {address} holds other runs, {others[0]} among them; name a folder of its own")
+    below = tuple(f"{folder}/" for folder in others)
+    return {name: found for name, found in listed.items() if not name.startswith(below)}
 
 
 def _newest_here(run: Path) -> int:
@@ -57,7 +57,8 @@ def _newest_here(run: Path) -> int:
 
 
 def _newest_in(listed: Iterable[str]) -> int:
-    return max((int(name.rpartition("/")[2]) for name in whole_checkpoints(listed)), default=-1)
+    whole = whole_checkpoints(own for names in own_checkpoints(listed).values() for own in names)
+    return max((int(name.rpartition("/")[2]) for name in whole), default=-1)
 
 
 def _strings_in(file: Path) -> list[str]:
@@ -70,7 +71,7 @@ def _strings_in(file: Path) -> list[str]:
 
 def _download(store: Store, listed: Mapping[str, StoredObject], base: Path, is_new: bool) -> None:
     whole = whole_checkpoints(listed)
-    unsound = sorted({name for each in listed if (name := checkpoint_of(each))} - whole)
+    unsound = sorted(set(own_checkpoints(listed)) - whole)
     if unsound and is_new:
         # No upload was cut short, so it is all that there is; starting over would delete it.
         raise ConfigError(
@@ -96,7 +97,8 @@ def _make_way(base: Path, newest: int, address: str) -> None:
     """Removes the copy of an earlier start; one with what the store does not have is kept under another name."""
     folder, sent = base / "run", load_described(base / SENT)
     here = described_files(folder)
-    results = [name for name in here if name.startswith(_RESULTS) and sent.get(name) != here[name]]
+    # The end of a log, which a kill may cut off anyway, is of no use where another machine went on.
+    results = [name for name in here if (is_result(name) or name == "outcome.json") and sent.get(name) != here[name]]
     if _newest_here(folder) <= newest and not results:
         shutil.rmtree(folder, ignore_errors=True)
         return

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transformer_jax.checkpoints.format import step_names, were_set_aside
-from transformer_jax.checkpoints.stored_run import WRITER, checkpoint_of, described_files, whole_checkpoints
+from transformer_jax.checkpoints.stored_run import (
+    WRITER,
+    described_files,
+    is_result,
+    own_checkpoints,
+    whole_checkpoints,
+)
 from transformer_jax.config import DataError
 from transformer_jax.runtime.described_files import load_described, save_described
 from transformer_jax.runtime.file_digests import DIGESTS
@@ -32,13 +38,14 @@ class Uploads:
         self._require_held, self._writer, self._is_begun = require_held, writer, False
         listed = store.listing()
         self._sent = {name: each for name, each in load_described(self._record).items() if name in listed}
+        if not self._record.is_file():
+            # Others may have written newer results.
+            here = described_files(self._folder)
+            self._sent |= {name: here[name] for name in here if name in listed and is_result(name)}
         whole = whole_checkpoints(listed)
         self._due: dict[str, float] = {}
         # By checkpoint the names of its objects, and the content of its marker, empty where it has none.
-        self._names: dict[str, set[str]] = {}
-        for name in listed:
-            if checkpoint := checkpoint_of(name):
-                self._names.setdefault(checkpoint, set()).add(name)
+        self._names = own_checkpoints(listed)
         self._markers = {name: store.read(f"{name}/{DIGESTS}") if name in whole else b"" for name in self._names}
 
     def send(self, *, is_last: bool = False) -> bool:
@@ -54,10 +61,12 @@ class Uploads:
             self._write(WRITER, self._writer)
             self._is_begun = True
         linked = self._link_new_checkpoints()
-        try:
-            self._send_described(is_whole=is_last or bool(linked))
-        finally:
-            save_described(self._record, self._sent)
+        # Where the newest checkpoint was damaged here, the log in the store is that of the sound one until this is ahead of it.
+        if not self._is_behind():
+            try:
+                self._send_described(is_whole=is_last or bool(linked))
+            finally:
+                save_described(self._record, self._sent)
         for checkpoint in linked:
             self._send_checkpoint(checkpoint)
         self._remove_old()
@@ -127,14 +136,21 @@ class Uploads:
     def _remove_old(self) -> None:
         """Deletes what the run no longer keeps, unless nothing would be left that one can resume from."""
         # Of one that was damaged here the store has a sound copy.
-        damaged = {f"checkpoints/{folder.name.split('-')[1]}" for folder in were_set_aside(self._folder)}
-        kept = {*self._local_checkpoints(), *damaged}
+        kept = {*self._local_checkpoints(), *(f"checkpoints/{step}" for step in self._damaged_steps())}
         if not any(self._markers.get(checkpoint) for checkpoint in kept):
             return
         for checkpoint in [checkpoint for checkpoint in self._names if checkpoint not in kept]:
             self._remove_marker(checkpoint)
             for_each(self._remove, sorted(self._names.pop(checkpoint)))
             self._markers.pop(checkpoint, None)
+
+    def _is_behind(self) -> bool:
+        stored = [step for step in self._damaged_steps() if self._markers.get(f"checkpoints/{step}")]
+        here = [int(name) for name in step_names(self._folder / "checkpoints")]
+        return max(stored, default=-1) > max(here, default=-1)
+
+    def _damaged_steps(self) -> list[int]:
+        return [int(folder.name.split("-")[1]) for folder in were_set_aside(self._folder)]
 
     def _write(self, name: str, content: bytes) -> None:
         self._require_held()

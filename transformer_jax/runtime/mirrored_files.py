@@ -5,8 +5,9 @@ import json
 import os
 import shutil
 import sys
+import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -33,16 +34,18 @@ _ARRIVING = _Copy("", None, 0)
 class MirroredFiles:
     """Copies below ``folder/files``; ``folder/copies.json`` has the version of each, and the file as it was downloaded.
 
-    Several processes may share them: each looks at the store, and changes copies, inside ``locked``.
+    Several processes may share them: each looks at the store, and changes copies, inside ``locked``. Files whose name
+    ``is_result`` are written by commands, and kept until they are sent; any other that differs from its record is damaged.
     """
 
-    def __init__(self, store: Store, folder: Path) -> None:
+    def __init__(self, store: Store, folder: Path, is_result: Callable[[str], bool] = lambda name: False) -> None:
         self._store, self.path, self._record = store, folder / "files", folder / "copies.json"
+        self._is_result = is_result
         self._copies: dict[str, _Copy] = {}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Waits until no other process is inside; copies of which there is no record are removed.
+        """Waits until no other process is inside; copies of which there is no record are removed, but for results.
 
         Raises DataError where nothing can be locked.
         """
@@ -51,8 +54,8 @@ class MirroredFiles:
         with (folder / "files.lock").open("a") as lock:
             _lock(lock, f"{self._store.address}: another command downloads this to {folder}; this one waits")
             self._copies = _read(self._record)
-            if not self._record.is_file():
-                shutil.rmtree(self.path, ignore_errors=True)
+            if not self._copies:
+                self._remove_unrecorded()
             # What a killed process left.
             for partial in self.path.rglob("*.partial"):
                 partial.unlink(missing_ok=True)
@@ -101,12 +104,11 @@ class MirroredFiles:
         return {name: copy.version for name, copy in self._copies.items()}
 
     def is_changed(self, name: str) -> bool:
-        """Whether the file is not as it was downloaded, but was written here."""
-        file, copy = self.path / name, self._copies.get(name)
-        described = describe(file)
-        if described is None or copy == _ARRIVING:
+        """Whether this is a result that is not as it was downloaded, but was written here."""
+        copy = self._copies.get(name)
+        if not self._is_result(name) or copy == _ARRIVING or not (self.path / name).is_file():
             return False
-        return copy is None or (copy.described != described and copy.digest != _digest(file))
+        return copy is None or not self._is_as_downloaded(name)
 
     def send(self, name: str) -> None:
         """Uploads a file that was written here."""
@@ -118,7 +120,26 @@ class MirroredFiles:
 
     def _is_current(self, name: str, found: StoredObject) -> bool:
         is_known = found.version != "" and name in self._copies and self._copies[name].version == found.version
-        return is_known and (self.path / name).is_file()
+        return is_known and self._is_as_downloaded(name)
+
+    def _is_as_downloaded(self, name: str) -> bool:
+        file, copy = self.path / name, self._copies[name]
+        described = describe(file)
+        return described is not None and (copy.described == described or copy.digest == _digest(file))
+
+    def _remove_unrecorded(self) -> None:
+        """Nobody knows which version these files are of."""
+        kept = self.path.with_name(f"unrecorded-{uuid.uuid4().hex[:6]}")
+        for file in [file for file in self.path.rglob("*") if file.is_file()]:
+            name = file.relative_to(self.path).as_posix()
+            if self._is_result(name):
+                (kept / name).parent.mkdir(parents=True, exist_ok=True)
+                file.rename(kept / name)
+        shutil.rmtree(self.path, ignore_errors=True)
+        if kept.is_dir():
+            sys.stderr.write(
+                f"{self._store.address}: the record of the local copies is lost; results among them are in {kept}\n"
+            )
 
     def _save(self) -> None:
         write_whole(self._record, json.dumps(self._copies))

@@ -153,6 +153,8 @@ class Store:
 
         try:
             self._tried(get, name)
+            with partial.open("rb") as content:
+                os.fsync(content)
             partial.replace(file)
         finally:
             partial.unlink(missing_ok=True)
