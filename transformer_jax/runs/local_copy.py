@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from transformer_jax.checkpoints.format import step_names
@@ -56,8 +56,8 @@ def _newest_here(run: Path) -> int:
     return max(map(int, step_names(run / "checkpoints")), default=-1)
 
 
-def _newest_in(listed: Iterable[str]) -> int:
-    whole = whole_checkpoints(own for names in own_checkpoints(listed).values() for own in names)
+def _newest_in(listed: Collection[str]) -> int:
+    whole = whole_checkpoints(listed) & own_checkpoints(listed).keys()
     return max((int(name.rpartition("/")[2]) for name in whole), default=-1)
 
 
