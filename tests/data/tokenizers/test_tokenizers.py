@@ -82,6 +82,7 @@ def subword(request):
 def test_subword_round_trip_of_hard_text(subword, text):
     assert subword.decode(subword.encode(text)) == text
     assert subword.encode_batch([text, text]) == [subword.encode(text)] * 2
+    assert subword.encode_batch([text]) == [subword.encode(text)]
 
 
 @settings(max_examples=300, deadline=None)

@@ -56,6 +56,9 @@ class SubwordTokenizer:
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """``encode`` of many texts, by default on all cores."""
+        if len(texts) == 1:
+            # Threads take longer to start than a sentence takes.
+            return [self.encode(texts[0])]
         return self._processor.encode([_escape(text) for text in texts], num_threads=num_threads)
 
     def decode(self, ids: Sequence[int]) -> str:
