@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 from faulty_store import Killed
@@ -70,16 +71,20 @@ def test_a_start_that_uploads_nothing_takes_nothing_from_the_one_before(store, m
         assert steps(folder) == [1, 2]
 
 
+def assert_gives_way(monkeypatch, clone: Path) -> None:
+    elsewhere(monkeypatch, clone)
+    with training() as folder:
+        assert steps(folder) == [1, 2]
+    assert "checkpoints/2/digests.json" in Store(RUN).listing()
+
+
 def test_a_copy_of_the_disk_on_another_machine_gives_way_to_what_was_uploaded_since(store, monkeypatch, tmp_path):
     with training() as folder:
         save(folder, 1)
     shutil.copytree(tmp_path / "mirrors", tmp_path / "clone")
     with training() as folder:
         save(folder, 2)
-    elsewhere(monkeypatch, tmp_path / "clone")
-    with training() as folder:
-        assert steps(folder) == [1, 2]
-    assert "checkpoints/2/digests.json" in Store(RUN).listing()
+    assert_gives_way(monkeypatch, tmp_path / "clone")
 
 
 def test_a_copy_of_the_disk_that_was_made_while_it_trained_gives_way_too(store, monkeypatch, tmp_path):
@@ -87,12 +92,11 @@ def test_a_copy_of_the_disk_that_was_made_while_it_trained_gives_way_too(store, 
         save(folder, 1)
         while "checkpoints/1/digests.json" not in Store(RUN).listing():
             threading.Event().wait(0.01)
-        shutil.copytree(tmp_path / "mirrors", tmp_path / "clone", ignore=shutil.ignore_patterns("outgoing"))
+        shutil.copytree(
+            tmp_path / "mirrors", tmp_path / "clone", ignore=shutil.ignore_patterns("outgoing", "*.partial")
+        )
         save(folder, 2)
-    elsewhere(monkeypatch, tmp_path / "clone")
-    with training() as folder:
-        assert steps(folder) == [1, 2]
-    assert "checkpoints/2/digests.json" in Store(RUN).listing()
+    assert_gives_way(monkeypatch, tmp_path / "clone")
 
 
 def test_a_folder_of_other_runs_is_not_trained_in(store, monkeypatch, tmp_path):
