@@ -23,6 +23,9 @@ SECRET = "hunter2"
         f"s3://host/studies?X-Amz-Signature={SECRET}",
         f"az://host/studies?sig={SECRET}",
         f"gs://host/studies#token={SECRET}",
+        f"az://host/studies?AccountKey={SECRET}",
+        f"s3://host/studies?api-key={SECRET}&a=b",
+        f"postgresql://me:{SECRET}#2@host/studies?sslpassword=x",
     ],
 )
 def test_an_address_is_shown_without_its_password(address):
@@ -38,7 +41,7 @@ def test_an_escaped_password_is_masked_in_both_spellings():
 
 
 @pytest.mark.parametrize(
-    "address", ["postgresql://me@host/studies", "/shared/study.journal", "a:b@c", "", "s3://a/b?design=3&sslmode=x"]
+    "address", ["postgresql://me@host/studies", "/shared/study.journal", "a:b@c", "", "s3://a/b?design=3&sslkey=x"]
 )
 def test_what_has_no_password_stays(address):
     assert masked(address) == address

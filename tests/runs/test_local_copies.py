@@ -187,7 +187,9 @@ def test_while_a_damaged_run_makes_up_for_its_checkpoint_the_store_keeps_the_lon
     with training() as folder:
         set_aside(folder / "checkpoints" / "2")
         (folder / "metrics.jsonl").write_text(whole.decode().splitlines()[0] + "\n")
+        (folder / "outcome.json").write_text("{}")
     assert Store(RUN).read("metrics.jsonl") == whole
+    assert Store(RUN).read("outcome.json") == b"{}", "only the log waits"
     with training() as folder:
         set_aside(folder / "checkpoints" / "2")
         save(folder, 3)
@@ -195,12 +197,40 @@ def test_while_a_damaged_run_makes_up_for_its_checkpoint_the_store_keeps_the_lon
     assert Store(RUN).read("metrics.jsonl") == longer
 
 
-def test_without_the_record_of_what_was_sent_results_are_not_sent_over_newer_ones(store, monkeypatch):
+@pytest.mark.parametrize("record", ["", None])
+def test_without_the_record_of_what_was_sent_neither_of_two_results_replaces_the_other(store, record):
     with training() as folder:
         save(folder, 1)
-        (folder / "evaluation-test-1.json").write_text("first")
+        for name in ("test", "validation"):
+            (folder / f"evaluation-{name}-1.json").write_text("first")
     Store(RUN).write("evaluation-test-1.json", b"second")
-    (folder.parent / "sent.json").unlink()
+    sent = folder.parent / "sent.json"
+    sent.unlink() if record is None else sent.write_text(record)
     with training():
         pass
-    assert Store(RUN).read("evaluation-test-1.json") == b"second"
+    stored = {name: Store(RUN).read(name) for name in Store(RUN).listing() if name.startswith("evaluation-")}
+    assert stored.pop("evaluation-test-1.json") == b"second"
+    assert stored.pop("evaluation-validation-1.json") == b"first"
+    assert list(stored.values()) == [b"first"]
+
+
+def test_a_folder_that_only_looks_like_a_damaged_checkpoint_is_none(store):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "damaged-2.bak").mkdir()
+    assert "checkpoints/1/digests.json" in Store(RUN).listing()
+
+
+def test_pictures_of_training_are_no_reason_to_keep_a_copy(store, monkeypatch, tmp_path):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "curves.png").write_text("a")
+    with monkeypatch.context() as patched, training() as folder:
+        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        (folder / "curves.png").write_text("another")
+    elsewhere(monkeypatch, tmp_path / "other")
+    with training():
+        pass
+    elsewhere(monkeypatch, tmp_path / "mirrors")
+    with training() as folder:
+        assert not list(folder.parent.glob("run-*"))

@@ -268,3 +268,16 @@ def test_without_its_record_no_copy_is_believed_and_results_are_kept(store, reco
     (kept,) = mirror.path.parent.glob("unrecorded-*")
     assert (kept / "evaluation-test-1.json").is_file()
     assert f"the record of the local copies is lost; results among them are in {kept}" in capsys.readouterr().err
+
+
+def test_the_log_of_a_command_that_watches_is_its_own(store):
+    with training() as folder:
+        save(folder, 1)
+    mirror = ReadMirror(RUN)
+    (mirror.path / "evaluate-test").mkdir()
+    for line in ("1\n", "2\n"):
+        with (mirror.path / "evaluate-test" / "metrics.jsonl").open("a") as log:
+            log.write(line)
+        mirror.send_back()
+        mirror.refresh()
+    assert Store(RUN).read("evaluate-test/metrics.jsonl") == b"1\n2\n"

@@ -19,8 +19,10 @@ _CHECKPOINTS = re.compile(r"([^/]+/)?checkpoints")
 _IN_CHECKPOINT = re.compile(r"((?:[^/]+/)?checkpoints/[0-9]{1,18})/(.+)")
 # Of the disk of one machine; a folder that was set aside holds what is of no use to others.
 _LOCAL = re.compile(r"(.*/)?(damaged-[^/]*/.*|[^/]*\.(partial|lock|lease))")
+# ``evaluate --watch`` keeps a log of its own.
 _TRAINED = re.compile(
-    r"([^/]+/)?((config|run|data|outcome|goodput)\.json|metrics\.jsonl|tokenizer/.*|profile/.*|events\.[^/]*)"
+    r"((?!evaluate-)[^/]+/)?((config|run|data|outcome|goodput|trackers)\.json|metrics\.jsonl|curves\.png|hang\.txt|events\.[^/]*|"
+    r"(tokenizer|profile)/.*)"
 )
 _UNREAD = re.compile(r"([^/]+/)?(profile/.*|events\.[^/]*)")
 

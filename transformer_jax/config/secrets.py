@@ -8,9 +8,10 @@ from transformer_jax.config.errors import ConfigError
 MASK = "***"
 # The scheme of an address, also of one written with a slash too few, or behind those of a chain (``simplecache::s3://``).
 _SCHEME = re.compile(r"(?:\w[\w+.-]*::)*\w[\w+.-]*:/+")
-# In the query of an address: password=, passwd=, pwd=, sslpassword=, token=, secret_key=, X-Amz-Signature=, sig=, api_key= ...
+# In the query of an address, or behind its #: password=, pwd=, token=, secret=, signature=, sig=, auth=, api_key= ...
 _QUERY = re.compile(
-    r"(?i)([?&;#](?:[^=&;]*(?:pass|pwd|token|secret|signature|credential)[^=&;]*|sig|auth|key|api_?key)=)([^&;]*)"
+    r"(?i)((?:[?&;]|#(?=[^@]*$))"
+    r"(?:[^=&;]*(?:pass|pwd|token|secret|signature|credential)[^=&;]*|(?!sslkey=)[^=&;]*key|sig|auth)=)([^&;]*)"
 )
 
 

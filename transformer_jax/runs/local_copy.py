@@ -85,7 +85,7 @@ def _download(store: Store, listed: Mapping[str, StoredObject], base: Path, is_n
     newest = _newest_in(listed)
     if wanted:
         size = sum(listed[name].size for name in wanted)
-        up_to = f", newest checkpoint {newest}" if whole else ""
+        up_to = f", newest checkpoint {newest}" if newest >= 0 else ""
         _say(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{up_to}")
     for_each(lambda name: store.download(name, arriving / name, listed[name].size), wanted)
     _make_way(base, newest, store.address)

@@ -3,10 +3,11 @@
 import os
 import shutil
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from transformer_jax.checkpoints.format import step_names, were_set_aside
+from transformer_jax.checkpoints.format import is_step, step_names, were_set_aside
 from transformer_jax.checkpoints.stored_run import (
     WRITER,
     described_files,
@@ -21,6 +22,7 @@ from transformer_jax.runtime.object_stores import Store, for_each, is_safe
 from transformer_jax.runtime.retries import reason_of
 
 SENT = "sent.json"
+_LOG = "metrics.jsonl"
 BYTES_PER_SECOND = 1e5
 """Of a log that grows: a store has no appending, so the longer it is, the more rarely it is sent."""
 
@@ -38,10 +40,8 @@ class Uploads:
         self._require_held, self._writer, self._is_begun = require_held, writer, False
         listed = store.listing()
         self._sent = {name: each for name, each in load_described(self._record).items() if name in listed}
-        if not self._record.is_file():
-            # Others may have written newer results.
-            here = described_files(self._folder)
-            self._sent |= {name: here[name] for name in here if name in listed and is_result(name)}
+        if not self._sent:
+            self._set_results_aside(listed)
         whole = whole_checkpoints(listed)
         self._due: dict[str, float] = {}
         # By checkpoint the names of its objects, and the content of its marker, empty where it has none.
@@ -61,16 +61,24 @@ class Uploads:
             self._write(WRITER, self._writer)
             self._is_begun = True
         linked = self._link_new_checkpoints()
-        # Where the newest checkpoint was damaged here, the log in the store is that of the sound one until this is ahead of it.
-        if not self._is_behind():
-            try:
-                self._send_described(is_whole=is_last or bool(linked))
-            finally:
-                save_described(self._record, self._sent)
+        try:
+            self._send_described(is_whole=is_last or bool(linked))
+        finally:
+            save_described(self._record, self._sent)
         for checkpoint in linked:
             self._send_checkpoint(checkpoint)
         self._remove_old()
         return True
+
+    def _set_results_aside(self, listed: Iterable[str]) -> None:
+        """Where nothing tells what was sent, results here and there may differ: neither is to replace the other."""
+        here = described_files(self._folder)
+        for name in [name for name in here if name in listed and is_result(name)]:
+            file = self._folder / name
+            if self._store.read(name) == file.read_bytes():
+                self._sent[name] = here[name]
+            else:
+                file.rename(file.with_name(f"{file.name}.{uuid.uuid4().hex[:6]}"))
 
     def left_out(self) -> list[str]:
         """Files that a store cannot have, by their names."""
@@ -98,8 +106,11 @@ class Uploads:
         return [f"checkpoints/{name}" for name in step_names(self._folder / "checkpoints")]
 
     def _send_described(self, *, is_whole: bool) -> None:
-        found = described_files(self._folder)
+        found, is_behind = described_files(self._folder), self._is_behind()
         for name, described in found.items():
+            if name == _LOG and is_behind:
+                # The newest checkpoint was damaged here; that in the store is sound, and the log there goes up to it.
+                continue
             is_due = is_whole or time.monotonic() >= self._due.get(name, 0.0)
             if is_due and self._sent.get(name) != described:
                 try:
@@ -150,7 +161,8 @@ class Uploads:
         return max(stored, default=-1) > max(here, default=-1)
 
     def _damaged_steps(self) -> list[int]:
-        return [int(folder.name.split("-")[1]) for folder in were_set_aside(self._folder)]
+        steps = (folder.name.split("-")[1] for folder in were_set_aside(self._folder))
+        return [int(step) for step in steps if is_step(step)]
 
     def _write(self, name: str, content: bytes) -> None:
         self._require_held()
