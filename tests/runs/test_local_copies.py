@@ -33,10 +33,23 @@ def test_a_mirror_that_is_behind_gives_way_to_the_store(store, monkeypatch, tmp_
         assert steps(folder) == [1, 2]
 
 
+def cut_off(monkeypatch) -> None:
+    """From now on nothing is uploaded."""
+    monkeypatch.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+
+
+def resume_on_another_machine(monkeypatch, folder: Path) -> None:
+    """Resumes the run with an empty disk, and comes back to the mirrors in ``folder``."""
+    elsewhere(monkeypatch, folder / "other")
+    with training():
+        pass
+    elsewhere(monkeypatch, folder / "mirrors")
+
+
 def killed_before_an_upload(monkeypatch, step: int):
     """A start that trained up to ``step``, and was killed before it uploaded anything."""
     with monkeypatch.context() as patched:
-        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        cut_off(patched)
         with pytest.raises(Killed), training() as folder:
             save(folder, step)
             raise Killed
@@ -63,7 +76,7 @@ def test_a_start_that_uploads_nothing_takes_nothing_from_the_one_before(store, m
     killed_before_an_upload(monkeypatch, 2)
     elsewhere(monkeypatch, tmp_path / "other")
     with monkeypatch.context() as patched:
-        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        cut_off(patched)
         with training():
             pass
     elsewhere(monkeypatch, tmp_path / "mirrors")
@@ -126,22 +139,16 @@ def test_results_that_were_not_uploaded_are_kept_where_another_machine_wrote_sin
     with training() as folder:
         save(folder, 1)
     with monkeypatch.context() as patched, training() as folder:
-        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        cut_off(patched)
         (folder / "evaluation-test-1.json").write_text("{}")
         (folder / "metrics.jsonl").write_text("another end")
-    elsewhere(monkeypatch, tmp_path / "other")
-    with training():
-        pass
-    elsewhere(monkeypatch, tmp_path / "mirrors")
+    resume_on_another_machine(monkeypatch, tmp_path)
     with training() as folder:
         (kept,) = folder.parent.glob("run-*")
         assert (kept / "evaluation-test-1.json").is_file()
     with training() as folder:
         (folder / "metrics.jsonl").write_text("a third")
-    elsewhere(monkeypatch, tmp_path / "other")
-    with training():
-        pass
-    elsewhere(monkeypatch, tmp_path / "mirrors")
+    resume_on_another_machine(monkeypatch, tmp_path)
     with training() as folder:
         assert len(list(folder.parent.glob("run-*"))) == 1, "the end of a log is no result"
 
@@ -226,11 +233,17 @@ def test_pictures_of_training_are_no_reason_to_keep_a_copy(store, monkeypatch, t
         save(folder, 1)
         (folder / "curves.png").write_text("a")
     with monkeypatch.context() as patched, training() as folder:
-        patched.setattr(uploads.Uploads, "send", lambda self, is_last=False: False)
+        cut_off(patched)
         (folder / "curves.png").write_text("another")
-    elsewhere(monkeypatch, tmp_path / "other")
-    with training():
-        pass
-    elsewhere(monkeypatch, tmp_path / "mirrors")
+    resume_on_another_machine(monkeypatch, tmp_path)
     with training() as folder:
         assert not list(folder.parent.glob("run-*"))
+
+
+def test_what_a_later_start_removes_here_is_removed_there(store):
+    with training() as folder:
+        save(folder, 1)
+        (folder / "outcome.json").write_text("{}")
+    with training() as folder:
+        (folder / "outcome.json").unlink()
+    assert "outcome.json" not in Store(RUN).listing()

@@ -145,11 +145,14 @@ def saved_once(save):
 def test_what_was_only_touched_is_not_sent_back(store):
     with training() as folder:
         save(folder, 1)
+        (folder / "evaluation-test-1.json").write_text("first")
     mirror = ReadMirror(RUN)
-    (mirror.path / "metrics.jsonl").touch()
-    Store(RUN).write("metrics.jsonl", b"longer\n")
+    for name in ("metrics.jsonl", "evaluation-test-1.json"):
+        (mirror.path / name).touch()
+        Store(RUN).write(name, b"longer\n")
     mirror.send_back()
     assert Store(RUN).read("metrics.jsonl") == b"longer\n"
+    assert Store(RUN).read("evaluation-test-1.json") == b"longer\n"
 
 
 def test_results_that_were_not_uploaded_yet_are_not_overwritten(store):

@@ -15,7 +15,7 @@ from transformer_jax.checkpoints.stored_run import (
     is_read,
     is_restored_later,
     is_result,
-    runs_among,
+    run_folders,
     whole_checkpoints,
 )
 from transformer_jax.config import DataError
@@ -42,7 +42,7 @@ class ReadMirror:
         """Brings the copy up to date; a checkpoint that is being written or deleted there is none."""
         with self._files.locked():
             listed = self._store.listing()
-            runs = runs_among(listed)
+            runs = {folder for folder in run_folders(listed) if "/" not in folder}
             if not runs:
                 found = ", ".join(sorted(listed)[:8]) or "nothing"
                 raise DataError(f"{self.address}: not a run directory: no config.json in it (found {found})")

@@ -50,10 +50,9 @@ def is_of_a_run(name: str) -> bool:
     return name not in (LEASE, WRITER) and _LOCAL.fullmatch(name) is None
 
 
-def runs_among(names: Iterable[str]) -> set[str]:
-    """The folders of runs among objects: the empty name for a run itself, ``trial-3`` for one in a folder of runs."""
-    folders = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == "config.json"}
-    return {folder for folder in folders if "/" not in folder}
+def run_folders(names: Iterable[str]) -> set[str]:
+    """The folders of runs, and of exported models, among objects; the empty name stands for a run itself."""
+    return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == "config.json"}
 
 
 def is_read(name: str, runs: Collection[str]) -> bool:

@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import numpy as np
 from transformer_jax.config import DataError
 from transformer_jax.config.addresses import is_address
 from transformer_jax.runtime.file_digests import DIGESTS, changed_files, digested_files, write_digests
-from transformer_jax.runtime.object_stores import Store, StoreError, for_each, mirror_folder
+from transformer_jax.runtime.object_stores import Store, StoreError, for_each, mirror_folder, notify
 
 StoreType = TypeVar("StoreType")
 
@@ -48,10 +47,9 @@ def open_or_build(
     if store is None and remote and _download(remote, directory, is_whole):
         store = _opened(open_store, directory)
     if store is None:
-        if remote:
-            unsent.parent.mkdir(parents=True, exist_ok=True)
-            unsent.touch()
         with _appearing(directory, is_whole) as partial:
+            if remote:
+                unsent.touch()
             write(partial)
             write_digests(partial)
         store = open_store(directory)
@@ -88,10 +86,10 @@ def _download(remote: str, directory: Path, is_whole: Callable[[Path], bool]) ->
         store.download(DIGESTS, partial / DIGESTS, listed[DIGESTS].size)
         # Whatever else lies there was not written with them.
         ours = {name: found for name, found in listed.items() if name in digested_files(partial)}
-        _say(f"{remote}: downloading {sum(found.size for found in ours.values()) / 1e6:,.1f} MB of tokenized data")
+        notify(f"{remote}: downloading {sum(found.size for found in ours.values()) / 1e6:,.1f} MB of tokenized data")
         for_each(lambda name: store.download(name, partial / name, ours[name].size), ours)
         if changed := changed_files(partial):
-            _say(f"{remote}: {', '.join(changed)} changed since the data were tokenized; they are tokenized again")
+            notify(f"{remote}: {', '.join(changed)} changed since the data were tokenized; they are tokenized again")
             shutil.rmtree(partial)
             with contextlib.suppress(StoreError):
                 store.remove(DIGESTS)
@@ -111,7 +109,7 @@ def _upload(directory: Path, remote: str, unsent: Path) -> None:
             store.write(DIGESTS, digests)
         unsent.unlink(missing_ok=True)
     except StoreError as error:
-        _say(f"{error}; the tokenized data are in {directory}, and the next start uploads them")
+        notify(f"{error}; the tokenized data are in {directory}, and the next start uploads them")
 
 
 @contextlib.contextmanager
@@ -161,7 +159,3 @@ def _remove_abandoned(folder: Path) -> None:
         newest = max((file.stat().st_mtime for file in [path, *path.glob("*")] if file.exists()), default=0.0)
         if time.time() - newest > ABANDONED_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")

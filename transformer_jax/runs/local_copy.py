@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 import time
 import uuid
 from collections.abc import Collection, Mapping
@@ -16,6 +15,7 @@ from transformer_jax.checkpoints.stored_run import (
     is_of_a_run,
     is_result,
     own_checkpoints,
+    run_folders,
     whole_checkpoints,
 )
 from transformer_jax.config import ConfigError
@@ -23,7 +23,7 @@ from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.uploads import SENT
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.described_files import load_described, save_described
-from transformer_jax.runtime.object_stores import Store, StoredObject, for_each
+from transformer_jax.runtime.object_stores import Store, StoredObject, for_each, notify
 
 
 def bring_here(store: Store, base: Path) -> bytes:
@@ -44,7 +44,7 @@ def bring_here(store: Store, base: Path) -> bytes:
 
 def _of_this_run(listed: Mapping[str, StoredObject], address: str) -> dict[str, StoredObject]:
     """The objects but those of runs, and of exported models, below it; raises ConfigError where there are only such."""
-    folders = {name.rpartition("/")[0] for name in listed if name.rpartition("/")[2] == "config.json"}
+    folders = run_folders(listed)
     others = sorted(folders - {""})
     if others and "" not in folders:
         raise ConfigError(f"--workdir: {address} holds other runs, {others[0]} among them; name a folder of its own")
@@ -86,7 +86,7 @@ def _download(store: Store, listed: Mapping[str, StoredObject], base: Path, is_n
     if wanted:
         size = sum(listed[name].size for name in wanted)
         up_to = f", newest checkpoint {newest}" if newest >= 0 else ""
-        _say(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{up_to}")
+        notify(f"{store.address}: downloading {len(wanted)} files, {size / 1e6:.1f} MB{up_to}")
     for_each(lambda name: store.download(name, arriving / name, listed[name].size), wanted)
     _make_way(base, newest, store.address)
     save_described(base / SENT, described_files(arriving))
@@ -104,12 +104,8 @@ def _make_way(base: Path, newest: int, address: str) -> None:
         return
     kept = folder.with_name(f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}")
     what = ", ".join([f"checkpoints up to {_newest_here(folder)}"] * (_newest_here(folder) > newest) + results)
-    _say(
-        f"{address}: was continued elsewhere; what was not uploaded from here ({what[:200]}) is kept in {kept}; remove it when "
-        "you do not need it"
+    notify(
+        f"{address}: was resumed on another machine; what was not uploaded from here ({what[:200]}) is kept in {kept}; "
+        "remove it when you do not need it"
     )
     folder.rename(kept)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -1,6 +1,5 @@
 """A run that trains in a local folder and lives in an object store: downloaded first, uploaded as it goes, leased meanwhile."""
 
-import sys
 import threading
 import time
 import uuid
@@ -16,7 +15,7 @@ from transformer_jax.runs.uploads import Uploads
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.lease import SECONDS, Lease, end_this_process, held
-from transformer_jax.runtime.object_stores import Store, StoreError, mirror_folder, name_mirror
+from transformer_jax.runtime.object_stores import Store, StoreError, mirror_folder, name_mirror, notify
 from transformer_jax.runtime.retries import is_transient, reason_of
 
 PAUSE = 10.0
@@ -63,9 +62,9 @@ class _StoredLease:
 def training_mirror(address: str, pause: float = PAUSE, lease_seconds: float = SECONDS) -> Iterator[Path]:
     """The local folder in which the run at ``address`` trains; at the end everything is in the store.
 
-    A run that another machine continued meanwhile is downloaded anew, and what is newer here kept aside; otherwise what this
-    one wrote stays, also what was not uploaded yet. Raises RunIsBusy while another process trains there, ConfigError where that
-    cannot be found out, StoreError, and UploadFailed at the end.
+    A run that another machine has resumed since is downloaded again; newer local checkpoints and results are moved to a folder
+    beside it. Otherwise the local copy is used, with what was not uploaded yet. Raises RunIsBusy while another process trains
+    there, ConfigError where that cannot be found out, StoreError, and UploadFailed at the end.
     """
     store = Store(address)
     base = mirror_folder(store.address, "train")
@@ -84,7 +83,7 @@ def training_mirror(address: str, pause: float = PAUSE, lease_seconds: float = S
         uploads = Uploads(store, base, writer, lambda: _require_held(lease, store))
         # An operation that is tried for longer than a lease may be another process's by then.
         store.patience = lease_seconds / 2
-        _say(f"{store.address}: the local copy is {folder}")
+        notify(f"{store.address}: the local copy is {folder}")
         name_mirror(folder, store.address)
         with _in_the_background(uploads, store.address, pause):
             yield folder
@@ -134,10 +133,10 @@ def _in_the_background(uploads: Uploads, address: str, pause: float) -> Iterator
                 failing_since = failing_since or now
                 if now - said > _SECONDS_APART:
                     said = now
-                    _say(f"{address}: {reason_of(error)}; the run goes on, and is uploaded when the store answers")
+                    notify(f"{address}: {reason_of(error)}; the run goes on, and is uploaded when the store answers")
                 continue
             if failing_since:
-                _say(f"{address}: answers again, and has everything up to now")
+                notify(f"{address}: answers again, and has everything up to now")
                 failing_since, said = 0.0, float("-inf")
 
     try:
@@ -147,7 +146,7 @@ def _in_the_background(uploads: Uploads, address: str, pause: float) -> Iterator
         try:
             uploads.send(is_last=True)
         except (DataError, OSError) as error:
-            _say(str(error))
+            notify(str(error))
         raise
 
 
@@ -166,8 +165,4 @@ def _finish(uploads: Uploads, store: Store, folder: Path) -> None:
         pause = min(2 * pause, 30.0)
     if is_sent and (left := uploads.left_out()):
         raise UploadFailed(f"{folder}: not uploaded, since a store cannot have such names: {', '.join(left)[:300]}")
-    _say(f"{store.address}: everything is uploaded" if is_sent else f"{folder}: no run in it, nothing is uploaded")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    notify(f"{store.address}: everything is uploaded" if is_sent else f"{folder}: no run in it, nothing is uploaded")

@@ -60,11 +60,12 @@ class Uploads:
         if not self._is_begun:
             self._write(WRITER, self._writer)
             self._is_begun = True
-        linked = self._link_new_checkpoints()
+        linked, before = self._link_new_checkpoints(), dict(self._sent)
         try:
             self._send_described(is_whole=is_last or bool(linked))
         finally:
-            save_described(self._record, self._sent)
+            if self._sent != before:
+                save_described(self._record, self._sent)
         for checkpoint in linked:
             self._send_checkpoint(checkpoint)
         self._remove_old()

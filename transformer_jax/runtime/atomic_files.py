@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.addresses import is_address
+from transformer_jax.config.addresses import absolute_path
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
-from transformer_jax.config.secrets import masked
 
 
 @contextlib.contextmanager
@@ -90,10 +89,7 @@ def remove_partial(path: Path) -> None:
 
 def require_local(path: str | Path, flag: str) -> None:
     """Raises ConfigError, which names ``flag``, at the address of an object store: as a path it would be a local folder."""
-    if is_address(path):
-        raise ConfigError(
-            f"{flag}: {masked(str(path))} lies in an object store; here only a folder of this machine will do"
-        )
+    absolute_path(str(path), flag)
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.described_files import Described, describe
-from transformer_jax.runtime.object_stores import MIRRORS, Store, StoredObject, StoreError, for_each
+from transformer_jax.runtime.object_stores import MIRRORS, Store, StoredObject, StoreError, for_each, notify
 from transformer_jax.runtime.retries import reason_of
 
 
@@ -25,10 +24,11 @@ class _Copy(NamedTuple):
 
     version: str
     described: Described | None
-    digest: int
+    # CRC-32 of a result, which touching it does not change; arrays are checked when they are restored.
+    digest: int | None
 
 
-_ARRIVING = _Copy("", None, 0)
+_ARRIVING = _Copy("", None, None)
 
 
 class MirroredFiles:
@@ -77,7 +77,8 @@ class MirroredFiles:
             file = self.path / name
             try:
                 self._store.download(name, file, objects[name].size)
-                self._copies[name] = _Copy(objects[name].version, describe(file), _digest(file))
+                digest = zlib.crc32(file.read_bytes()) if self._is_result(name) else None
+                self._copies[name] = _Copy(objects[name].version, describe(file), digest)
             except OSError as error:
                 raise StoreError(f"{self._store.address}/{name}: {file}: {reason_of(error)}") from error
 
@@ -125,7 +126,9 @@ class MirroredFiles:
     def _is_as_downloaded(self, name: str) -> bool:
         file, copy = self.path / name, self._copies[name]
         described = describe(file)
-        return described is not None and (copy.described == described or copy.digest == _digest(file))
+        if described is None:
+            return False
+        return described == copy.described or (copy.digest is not None and copy.digest == zlib.crc32(file.read_bytes()))
 
     def _remove_unrecorded(self) -> None:
         """Nobody knows which version these files are of."""
@@ -137,9 +140,7 @@ class MirroredFiles:
                 file.rename(kept / name)
         shutil.rmtree(self.path, ignore_errors=True)
         if kept.is_dir():
-            sys.stderr.write(
-                f"{self._store.address}: the record of the local copies is lost; results among them are in {kept}\n"
-            )
+            notify(f"{self._store.address}: the record of the local copies is lost; results among them are in {kept}")
 
     def _save(self) -> None:
         write_whole(self._record, json.dumps(self._copies))
@@ -149,22 +150,10 @@ def _lock(file: TextIO, remark: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.stderr.write(f"{remark}\n")
+        notify(remark)
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
         raise DataError(f"{file.name}: cannot be locked ({reason_of(error)}); {MIRRORS} names another folder") from None
-
-
-def _digest(file: Path) -> int:
-    """CRC-32 of a file; 0 where there is none."""
-    found = 0
-    try:
-        with file.open("rb") as content:
-            while block := content.read(1 << 20):
-                found = zlib.crc32(block, found)
-    except FileNotFoundError:
-        return 0
-    return found
 
 
 def _read(record: Path) -> dict[str, _Copy]:
@@ -175,5 +164,6 @@ def _read(record: Path) -> dict[str, _Copy]:
         return {}
 
 
-def _copy(version: str, described: list[int] | None, digest: int) -> _Copy:
-    return _Copy(str(version), None if described is None else Described(*described), int(digest))
+def _copy(version: str, described: list[int] | None, digest: int | None) -> _Copy:
+    found = None if described is None else Described(*described)
+    return _Copy(str(version), found, None if digest is None else int(digest))

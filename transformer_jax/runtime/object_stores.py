@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,11 @@ def for_each(work: Callable[[str], object], names: Iterable[str]) -> None:
     finally:
         # Where one failed, the others would only wait for the same store.
         pool.shutdown(cancel_futures=True)
+
+
+def notify(text: str) -> None:
+    """Prints a line on standard error, at once: what happens to objects and their local copies."""
+    sys.stderr.write(f"{text}\n")
 
 
 def is_safe(name: str) -> bool:
