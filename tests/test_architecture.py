@@ -29,7 +29,7 @@ FLOORS: dict[str, set[str]] = {
     "data": FOUNDATION | {"runtime.object_stores", "runtime.mirrored_files"},
     "layers": FOUNDATION | {"mixed_precision"},
     "models": FOUNDATION | {"layers", "mixed_precision"},
-    "training": FOUNDATION | {"mixed_precision", "layers.batch_rows"},
+    "training": FOUNDATION | {"mixed_precision", "layers.batch_axes"},
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
     "visualization": FOUNDATION,

@@ -22,7 +22,8 @@ class Precision:
     ``compute``: operands of the matrix products, forward and backward; ``output``: their results, which are the hidden states
     between them; ``logits``: those of a training loss. Parameters, gradients of parameters, moments, residual sums, statistics
     of norms, softmax, losses and the sums inside products are float32 under every policy. ``product`` is the algorithm of
-    products of float32; operands keep ``fraction`` bits of their fraction, all where it is None.
+    products of float32; operands keep ``fraction`` bits of their fraction, all where it is None. Backward passes make one axis
+    of rows and positions if ``merges_positions``, for a CPU's sake; they cannot where both are split over devices.
     """
 
     compute: str = "float32"
@@ -30,6 +31,7 @@ class Precision:
     logits: str = "float32"
     product: lax.Precision | None = None
     fraction: int | None = None
+    merges_positions: bool = True
 
     @property
     def wide(self) -> "Precision":
@@ -113,15 +115,14 @@ def contract_gradients(
     left_letters, right_letters = inputs.split(",")
     cotangent = precision.rounded(cotangent)
     to_left = _einsum(f"{output},{right_letters}->{left_letters}", cotangent, right, dtypes[0], precision.product)
-    return to_left, _gradient_of_right(subscripts, left, cotangent, dtypes[1], precision.product)
+    return to_left, _gradient_of_right(subscripts, left, cotangent, dtypes[1], precision)
 
 
-def _gradient_of_right(
-    subscripts: str, left: Array, cotangent: Array, dtype: str, product: lax.Precision | None
-) -> Array:
+def _gradient_of_right(subscripts: str, left: Array, cotangent: Array, dtype: str, precision: Precision) -> Array:
     inputs, output = subscripts.split("->")
     left_letters, right_letters = inputs.split(",")
-    if left.dtype != jnp.float32:
+    product = precision.product
+    if left.dtype != jnp.float32 or not precision.merges_positions:
         return _einsum(f"{output},{left_letters}->{right_letters}", cotangent, left, dtype, product)
     # Written first, an operand is transposed inside the product, so the smaller one comes first, and the small result is turned
     # afterwards. (XLA's CPU backend lacks this order for bfloat16.)

@@ -95,7 +95,7 @@ def test_a_former_flag_warns(capsys):
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
         (
             [*SLURM, *TRAIN, "--config.mesh.data=4"],
-            "mesh: data=4, fsdp=2, tensor=1 does not use the 16 devices that the launch asks for; meshes that fit: "
+            "mesh: data=4, fsdp=2, context=1, tensor=1 does not use the 16 devices that the launch asks for; meshes that fit: "
             + "; ".join(
                 f"--config.mesh={mesh}"
                 for mesh in (

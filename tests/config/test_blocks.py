@@ -79,6 +79,10 @@ REFUSED = [
         "(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of 6",
     ),
     (
+        {"model": {"kind": "rnn"}, "mesh": {"context": 2}},
+        "mesh.context: splits sequences of Transformers only; use mesh.data for other models",
+    ),
+    (
         {"batching": {"kind": "packed", "packed_length": 128}},
         "batching.packed_length: 128 positions do not hold a pair of 256; raise it or lower data.max_*_tokens",
     ),

@@ -41,7 +41,7 @@ def test_dictionary_and_back_is_the_same():
         ({"model": {"learning_rate": 1.0}}, "model.learning_rate: unknown key; did you mean optimizer.learning_rate?"),
         ({"modle": {"d_ff": 8}}, "modle: unknown key; did you mean model?"),
         ({"d_model": 8}, "d_model: unknown key; did you mean model.d_model?"),
-        ({"mesh": {"pipeline": 2}}, "mesh.pipeline: unknown key; mesh has data, fsdp, tensor"),
+        ({"mesh": {"pipeline": 2}}, "mesh.pipeline: unknown key; mesh has data, fsdp, context, tensor"),
         (
             {"data": {"kind": "bpe"}},
             "data.kind: unknown key; did you mean tokenizer.kind or batching.kind or model.kind?",
@@ -70,7 +70,7 @@ def test_a_wrong_type_names_key_value_and_type(values, message):
 
 
 def test_a_value_where_a_block_belongs():
-    assert refused({"mesh": 8}) == "mesh: expected a block of settings with data, fsdp, tensor, found 8"
+    assert refused({"mesh": 8}) == "mesh: expected a block of settings with data, fsdp, context, tensor, found 8"
 
 
 def test_a_whole_number_stands_for_a_float_and_becomes_one():

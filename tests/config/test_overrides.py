@@ -52,7 +52,7 @@ def test_words_for_true(word):
         ("model.num_head", "8", "model.num_head: unknown key; did you mean model.num_heads?"),
         ("tokeniser.kind", "bpe", "tokeniser.kind: unknown key; did you mean tokenizer.kind?"),
         ("model.d_ff.x", "8", "model.d_ff.x: unknown key; did you mean model.d_ff?"),
-        ("mesh", "8", "mesh: is a block; set keys of it (mesh=data=VALUE,...): data, fsdp, tensor"),
+        ("mesh", "8", "mesh: is a block; set keys of it (mesh=data=VALUE,...): data, fsdp, context, tensor"),
         ("model.d_ff", "2.5", "model.d_ff: expected a whole number (int), found '2.5'"),
         ("model.d_ff", "", "model.d_ff: expected a whole number (int), found ''"),
         ("model.dropout", "low", "model.dropout: expected a number (float), found 'low'"),

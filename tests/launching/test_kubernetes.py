@@ -271,5 +271,5 @@ def test_what_kubernetes_would_refuse(changes, problem):
 
 
 def test_the_mesh_must_fit_the_slice():
-    with pytest.raises(ConfigError, match="data=8, fsdp=1, tensor=1 does not use the 16 devices"):
+    with pytest.raises(ConfigError, match="data=8, fsdp=1, context=1, tensor=1 does not use the 16 devices"):
         read(settings(tpu="v5e:4x4"), training(data=8))

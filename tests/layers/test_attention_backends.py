@@ -141,7 +141,7 @@ def test_blockwise_over_a_mesh():
 def row_blocks(scores: int, shape: tuple[int, int] = (1, 1)) -> RowBlockAttention:
     devices = jax.devices()[: math.prod(shape)]
     mesh = jax.make_mesh(shape, ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=devices)
-    return RowBlockAttention(mesh, P("data"), "tensor", scores)
+    return RowBlockAttention(mesh, P("data", "tensor"), scores)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_the_kernel_for_tpus_in_its_interpreter(name):
     mesh = jax.make_mesh(
         (1, 2), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:2]
     )
-    backend = TpuFlashAttention(mesh, jax.P("data"), "tensor")
+    backend = TpuFlashAttention(mesh, P("data", "tensor"))
     arrays = inputs(MASKS[name], value_size=KEY_SIZE)
     expected = output_and_gradients(EinsumAttention(), MASKS[name], arrays)
     with pltpu.force_tpu_interpret_mode():

@@ -56,6 +56,8 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   %scattered = f32[2]{0} reduce-scatter(%z), channel_id=2, replica_groups=mesh['a'=2,'b'=4] {'b'}, dimensions={0}, to_apply=%add
   %asynchronous = (f32[4]{0}, f32[32]{0}) all-gather-start(%y), channel_id=3, replica_groups={}, dimensions={0}
   %part = f32[16]{0} fusion(%z), kind=kCustom, calls=%all-reduce-scatter.3
+  %exchanged.1 = (f32[8]{0}, f32[8]{0}) all-to-all(%u, %v), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
+  %exchanged.2 = (f32[8]{0}, f32[8]{0}) all-to-all(%w, %x), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
   %alone = f32[100]{0} all-reduce(%a), channel_id=4, replica_groups=[8,1]<=[8], to_apply=%add
 }
 """
@@ -70,6 +72,8 @@ def test_kinds_bytes_groups_and_times():
             Collective("reduce-scatter", 4 * 2, (0, 1, 2, 3), 1),
             Collective("reduce-scatter", 4 * 16, (0, 1, 2, 3), 1),
             Collective("all-gather", 4 * 32, tuple(range(8)), 1),
+            Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
+            Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
         ]
     )
 

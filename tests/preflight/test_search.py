@@ -139,6 +139,6 @@ def test_the_mesh_of_the_recipe_comes_first():
 
 def test_flags_of_a_variant():
     assert flags_of(replace(CONFIG, mesh=MeshConfig(data=2, tensor=2))) == (
-        "--config.mesh.data=2 --config.mesh.fsdp=1 --config.mesh.tensor=2 --config.batching.tokens_per_update=1024 "
-        "--config.batching.row_multiple=8 --config.model.rematerialize=none"
+        "--config.mesh.data=2 --config.mesh.fsdp=1 --config.mesh.context=1 --config.mesh.tensor=2 "
+        "--config.batching.tokens_per_update=1024 --config.batching.row_multiple=8 --config.model.rematerialize=none"
     )

@@ -124,8 +124,9 @@ def test_with_a_stride_the_same_tokens_have_another_context(cache, task, params)
 
 
 def test_devices_change_nothing(cache):
-    config = language_model_config(cache, mesh={"data": 2, "fsdp": 2, "tensor": 2})
-    one = task_of(language_model_config(cache))
+    model, mesh = {"num_heads": 4}, {"data": 1, "fsdp": 2, "context": 2, "tensor": 2}
+    config = language_model_config(cache, model=model, mesh=mesh)
+    one = task_of(language_model_config(cache, model=model))
     several = task_of(config, 8)
     states = [jax.device_get(trained(task, 3)[0].params) for task in (one, several)]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), *states)

@@ -23,7 +23,7 @@ from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
-VOCABULARY, D_MODEL, D_FF = 128, 32, 64
+VOCABULARY, D_MODEL, D_FF, WIDTH = 128, 32, 64, 16
 TABLE_BYTES = 4 * VOCABULARY * D_MODEL
 MATRIX_BYTES = 4 * D_MODEL * D_MODEL
 # A rate that moves every parameter, and a large epsilon, so that rounding of tiny gradients is not blown up to whole steps.
@@ -37,6 +37,7 @@ MESHES = {
     "data and tensor": MeshConfig(data=4, tensor=2),
     "fsdp and tensor": MeshConfig(data=1, fsdp=4, tensor=2),
     "all": MeshConfig(data=2, fsdp=2, tensor=2),
+    "context": MeshConfig(data=1, fsdp=2, context=2, tensor=2),
 }
 SEVERAL = tuple(MESHES)[1:]
 
@@ -67,7 +68,7 @@ def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig) -> Up
         optimizer=OPTIMIZER,
         mesh=mesh_config,
     )
-    devices = math.prod((mesh_config.data, mesh_config.fsdp, mesh_config.tensor))
+    devices = math.prod(mesh_config.sizes.values())
     mesh = make_mesh(mesh_config, jax.devices()[:devices])
     objective = TranslationObjective(config, VOCABULARY, VOCABULARY, mesh)
     return Update(config, objective.loss, objective.init_params, mesh)
@@ -76,7 +77,7 @@ def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig) -> Up
 @cache
 def program_of(name: str, scan_layers: bool) -> jax.stages.Compiled:
     update = update_on(MESHES[name], scan_layers)
-    return update.lower(batch_shape(16, 12, 12)).compile()
+    return update.lower(batch_shape(16, WIDTH, WIDTH)).compile()
 
 
 def exchanged(name: str, scan_layers: bool = False) -> list[Collective]:
@@ -89,7 +90,7 @@ def largest(collectives: list[Collective], kind: str) -> int:
 
 def batch() -> Batch:
     generator = np.random.default_rng(0)
-    ids = generator.integers(4, VOCABULARY, (2, 16, 12)).astype(np.int32)
+    ids = generator.integers(4, VOCABULARY, (2, 16, WIDTH)).astype(np.int32)
     ids[:, ::3, 7:] = 0
     return Batch(*map(Tokens.from_ids, ids))
 
@@ -112,7 +113,8 @@ def two_updates(name: str, scan_layers: bool):
     [
         ("all", False),
         ("all", True),
-        *(pytest.param(name, False, marks=pytest.mark.slow) for name in SEVERAL if name != "all"),
+        ("context", False),
+        *(pytest.param(name, False, marks=pytest.mark.slow) for name in SEVERAL if name not in ("all", "context")),
     ],
 )
 def test_every_mesh_makes_the_update_of_one_device(name, scan_layers):
@@ -140,7 +142,7 @@ def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_wher
     assert "all-gather" in kinds
     assert largest(found, "all-gather") <= TABLE_BYTES
     # Rows of hidden states of all devices together; none of them is sent to another device but for the embeddings.
-    hidden = 4 * 16 * 12 * D_MODEL
+    hidden = 4 * 16 * WIDTH * D_MODEL
     assert sum(each.times for each in found if each.kind == "all-gather" and each.bytes == hidden) == 0
     assert sum(each.times for each in found if each.kind == "all-to-all") <= 4
 
@@ -154,11 +156,23 @@ def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
     assert largest(found, "all-gather") < MATRIX_BYTES // parts
     assert "all-to-all" not in {each.kind for each in found}
     # Two sums a layer of the encoder and three of the decoder, there and back.
-    hidden = 4 * 16 * 12 * D_MODEL // MESHES[name].data
+    hidden = 4 * 16 * WIDTH * D_MODEL // MESHES[name].data
     sums = sum(
         each.times * (each.bytes // hidden) for each in found if each.kind == "all-reduce" and each.bytes >= hidden
     )
     assert sums >= 2 * (2 + 3) * layers_of(scan_layers)
+
+
+def test_devices_that_share_sequences_exchange_heads_and_gather_parameters_alone():
+    found = exchanged("context")
+    parts = MESHES["context"].context * MESHES["context"].tensor
+    # Query, key, value and output of three attentions, and the gradient of each; rows of a device of each of its heads.
+    exchanges = [each for each in found if each.kind == "all-to-all"]
+    assert sum(each.times for each in exchanges) == 3 * 4 * 2
+    assert {each.bytes for each in exchanges} == {4 * 16 * WIDTH * D_MODEL // (MESHES["context"].fsdp * parts)}
+    assert sum(each.times for each in found if each.kind == "all-gather") == sum(
+        each.times for each in exchanged("fsdp and tensor") if each.kind == "all-gather"
+    )
 
 
 @pytest.mark.parametrize("name", SEVERAL)
@@ -166,7 +180,7 @@ def test_memory_of_the_state_falls_as_parameters_are_split(name):
     mesh, single = MESHES[name], update_on(MESHES["single"]).state_shapes
     memory = program_of(name, False).memory_analysis()
     arguments = memory.argument_size_in_bytes
-    batch_bytes = 6 * 4 * 16 * 12 // (mesh.data * mesh.fsdp)
+    batch_bytes = 6 * 4 * 16 * WIDTH // (mesh.data * mesh.fsdp)
     whole = bytes_on_a_device((single.params, single.optimizer_state))
     split = (arguments - batch_bytes) / whole
     # Biases and norms are too small to be worth splitting.
@@ -181,7 +195,7 @@ def test_recurrent_models_exchange_nothing_inside_their_loops(attention):
     wiring = "bahdanau" if attention == "additive" else "luong"
     model = RnnConfig(d_embedding=16, d_hidden=16, d_attention=16, attention=attention, wiring=wiring)
     update = made_of(model, MeshConfig(data=2, fsdp=2, tensor=2))
-    program = update.lower(batch_shape(16, 12, 12)).compile()
+    program = update.lower(batch_shape(16, WIDTH, WIDTH)).compile()
     found = collectives_of(program.as_text(), 8)
     assert {"all-gather", "all-reduce"} <= {each.kind for each in found}
     # The chunks of the loss, of which there is one here, are a loop too.

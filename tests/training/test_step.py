@@ -25,7 +25,7 @@ from transformer_jax.training.losses import LossSums, label_smoothed_cross_entro
 from transformer_jax.training.nonfinite import first_non_finite
 from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
-from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, row_groups
+from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, row_groups, token_groups
 from transformer_jax.training.state import create_state
 from transformer_jax.training.step import compile_train_step, make_initial_state, make_train_step, micro_batches
 
@@ -63,10 +63,8 @@ def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
         factors = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key}, method="factors")
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         # Two columns of every row at a time.
-        at_once = 2 * len(labels) * VOCABULARY // row_groups(mesh)
-        return projected_cross_entropy(
-            *factors, labels, weights, 0.1, blocks=LogitBlocks(at_once), groups=row_groups(mesh)
-        )
+        blocks = LogitBlocks(2 * len(labels) * VOCABULARY // row_groups(mesh))
+        return projected_cross_entropy(*factors, labels, weights, 0.1, blocks=blocks, groups=token_groups(mesh))
 
     return loss
 

@@ -68,6 +68,9 @@ class ExperimentConfig:
             f"(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of {shards}"
         )
         require(divides, "batching.row_multiple", problem)
+        splits = self.mesh.context == 1 or self.model.has_attention_backend
+        problem = "splits sequences of Transformers only; use mesh.data for other models"
+        require(splits, "mesh.context", problem)
 
     def _check_schedule(self) -> None:
         warmup, updates = self.optimizer.warmup_updates, self.training.num_updates

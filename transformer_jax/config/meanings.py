@@ -141,5 +141,6 @@ MEANINGS = {
     "decoding.top_p": "Sampling from the fewest tokens of this total probability; 1 from all.",
     "mesh.data": "Devices that share the batch; -1 means all that are left.",
     "mesh.fsdp": "Devices that share parameters and optimizer state.",
+    "mesh.context": "Devices that share the positions of each sequence.",
     "mesh.tensor": "Devices that share each matrix.",
 }

@@ -8,18 +8,19 @@ from transformer_jax.config.optimization import MeshConfig
 
 
 def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here") -> dict[str, int]:
-    """The size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, "tensor": 1}``, the -1 worked out.
+    """The size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``, the -1 worked out.
 
     Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices; ``whose`` says of
     which devices it speaks.
     """
-    sizes = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
+    sizes = mesh.sizes
     known = math.prod(size for size in sizes.values() if size != -1)
     if device_count % known == 0:
         sizes = {axis: device_count // known if size == -1 else size for axis, size in sizes.items()}
     if math.prod(sizes.values()) != device_count:
+        stated = ", ".join(f"{axis}={size}" for axis, size in mesh.sizes.items())
         raise ConfigError(
-            f"mesh: data={mesh.data}, fsdp={mesh.fsdp}, tensor={mesh.tensor} does not use the {device_count} devices {whose}; "
+            f"mesh: {stated} does not use the {device_count} devices {whose}; "
             f"meshes that fit: {_proposals(device_count)}"
         )
     return sizes

@@ -96,17 +96,24 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Number of devices along each mesh axis: they share the batch (``data``), parameters (``fsdp``), each matrix (``tensor``).
+    """Number of devices along each mesh axis: they share the batch (``data``), parameters (``fsdp``), the positions of each
+    sequence (``context``), each matrix (``tensor``).
 
     -1 means all devices that are left.
     """
 
     data: int = -1
     fsdp: int = 1
+    context: int = 1
     tensor: int = 1
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of devices along each axis, slowest first."""
+        return {"data": self.data, "fsdp": self.fsdp, "context": self.context, "tensor": self.tensor}
+
     def __post_init__(self) -> None:
-        sizes = {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+        sizes = self.sizes
         for name, size in sizes.items():
             require(
                 size == -1 or size > 0, f"mesh.{name}", f"{size} must be above 0, or -1 for all devices that are left"

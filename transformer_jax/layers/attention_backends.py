@@ -99,13 +99,15 @@ class CudnnAttention:
         return jnp.swapaxes(heads, 1, 2).astype(precision.output)
 
 
-def on_each_device(attend: Callable[..., Array], mesh: Mesh, rows: P, heads: str) -> Callable[..., Array]:
-    """``attend(query, key, value, query_segments, key_segments)`` by each device of the mesh on its own rows and heads."""
+def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callable[..., Array]:
+    """``attend(query, key, value, query_segments, key_segments)`` by each device on its rows and ``heads``."""
     if mesh.size == 1:
         return attend
-    axes = P(*rows, heads)
+    rows = P(heads[0])
     # A kernel does not say how its outputs vary over the mesh.
-    return jax.shard_map(attend, mesh=mesh, in_specs=(axes, axes, axes, rows, rows), out_specs=axes, check_vma=False)
+    return jax.shard_map(
+        attend, mesh=mesh, in_specs=(heads, heads, heads, rows, rows), out_specs=heads, check_vma=False
+    )
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,7 @@ class TpuFlashAttention:
     """
 
     mesh: Mesh
-    rows: P
-    heads: str
+    heads: P
     block: int = 512
 
     def __call__(
@@ -128,7 +129,7 @@ class TpuFlashAttention:
         def attend(*operands: Array) -> Array:
             return self._on_one_device(*operands, is_causal=mask.is_causal)
 
-        attend = on_each_device(attend, self.mesh, self.rows, self.heads)
+        attend = on_each_device(attend, self.mesh, self.heads)
         operands = (each.astype(precision.compute) for each in (query, key, value))
         return attend(*operands, mask.query_segments, mask.key_segments).astype(precision.output)
 

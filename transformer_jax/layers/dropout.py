@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float, PyTree, UInt32
-from transformer_jax.layers.batch_rows import place_of_rows
+from transformer_jax.layers.batch_axes import place_of_rows
 
 Rate = float | Float[Array, ""] | None
 """A probability, maybe traced; None where nothing is dropped."""

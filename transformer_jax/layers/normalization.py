@@ -29,7 +29,7 @@ class LayerNorm(nn.Module):
         width = hidden.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (width,))
         bias = self.param("bias", nn.initializers.zeros, (width,))
-        return in_memory(normalize(hidden, scale, bias, self.epsilon, self.precision.output))
+        return in_memory(normalize(hidden, scale, bias, self.epsilon, self.precision))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -38,38 +38,44 @@ def normalize(
     scale: Float[Array, "D"],
     bias: Float[Array, "D"],
     epsilon: float = EPSILON,
-    dtype: str = "float32",
+    precision: Precision = FLOAT32,
 ) -> Float[Array, "*B D"]:
-    """``hidden``, standardized along its last axis, times ``scale`` plus ``bias``, rounded to ``dtype``.
+    """``hidden``, standardized along its last axis, times ``scale`` plus ``bias``, rounded to ``precision.output``.
 
     With the standardized rows y, their deviations s and c = scale g for the gradient g of the result, the derivative is
     (c - mean(c) - y mean(c y)) / s. Written out because automatic differentiation keeps, and on a CPU writes down, several
     arrays of that size.
     """
-    return _forward(hidden, scale, bias, epsilon, dtype)[0]
+    return _forward(hidden, scale, bias, epsilon, precision)[0]
 
 
-def _forward(hidden: Array, scale: Array, bias: Array, epsilon: float, dtype: str) -> tuple[Array, tuple[Array, ...]]:
+def _forward(
+    hidden: Array, scale: Array, bias: Array, epsilon: float, precision: Precision
+) -> tuple[Array, tuple[Array, ...]]:
     wide = hidden.astype(jnp.float32)
     mean = jnp.mean(wide, axis=-1, keepdims=True)
     inverse_deviation = lax.rsqrt(jnp.mean(jnp.square(wide - mean), axis=-1, keepdims=True) + epsilon)
     standardized = (wide - mean) * inverse_deviation
     normalized = standardized * jnp.broadcast_to(scale, hidden.shape) + jnp.broadcast_to(bias, hidden.shape)
-    return normalized.astype(dtype), (hidden, mean, inverse_deviation, scale)
+    return normalized.astype(precision.output), (hidden, mean, inverse_deviation, scale)
 
 
-def _backward(epsilon: float, dtype: str, residuals: tuple[Array, ...], gradient: Array) -> tuple[Array, Array, Array]:
-    del epsilon, dtype
+def _backward(
+    epsilon: float, precision: Precision, residuals: tuple[Array, ...], gradient: Array
+) -> tuple[Array, Array, Array]:
+    del epsilon
     hidden, scale = residuals[0], residuals[3]
     # As rows: on a CPU, with all its axes, the broadcast scale of the forward pass would be kept for this one.
-    wide, gradient = (array.reshape(-1, hidden.shape[-1]).astype(jnp.float32) for array in (hidden, gradient))
-    mean, inverse_deviation = (array.reshape(-1, 1) for array in residuals[1:3])
+    rows = (-1,) if precision.merges_positions else hidden.shape[:-1]
+    wide, gradient = (array.reshape(*rows, hidden.shape[-1]).astype(jnp.float32) for array in (hidden, gradient))
+    mean, inverse_deviation = (array.reshape(*rows, 1) for array in residuals[1:3])
     standardized = (wide - mean) * inverse_deviation
-    cotangent = gradient * scale[None]
+    cotangent = gradient * jnp.broadcast_to(scale, wide.shape)
     projection = jnp.mean(cotangent * standardized, axis=-1, keepdims=True)
     centered = cotangent - jnp.mean(cotangent, axis=-1, keepdims=True)
     to_hidden = (centered - standardized * projection) * inverse_deviation
-    to_scale, to_bias = jnp.sum(gradient * standardized, axis=0), jnp.sum(gradient, axis=0)
+    summed = tuple(range(wide.ndim - 1))
+    to_scale, to_bias = jnp.sum(gradient * standardized, axis=summed), jnp.sum(gradient, axis=summed)
     return to_hidden.reshape(hidden.shape).astype(hidden.dtype), to_scale, to_bias
 
 

@@ -24,8 +24,7 @@ class RowBlockAttention:
     """
 
     mesh: Mesh
-    rows: P
-    heads: str
+    heads: P
     scores: int = 2**22
 
     def __call__(
@@ -51,5 +50,5 @@ class RowBlockAttention:
             heads = lax.map(jax.checkpoint(attend), split)
             return heads.reshape(-1, *query_shape[1:], heads.shape[-1])[:rows]
 
-        attend_everywhere = on_each_device(attend_in_blocks, self.mesh, self.rows, self.heads)
+        attend_everywhere = on_each_device(attend_in_blocks, self.mesh, self.heads)
         return attend_everywhere(query, key, value, mask.query_segments, mask.key_segments)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
-from transformer_jax.layers.batch_rows import row_keys
+from transformer_jax.layers.batch_axes import row_keys
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from transformer_jax.preflight.hlo_text import arrays_of, computations_of, times_of
+from transformer_jax.preflight.hlo_text import arrays_of, calls_of, computations_of, times_of
 from transformer_jax.preflight.replica_groups import members_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -42,6 +42,13 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
     """All of a compiled program, from its text. A loop that does not say how often it runs counts once."""
     computations = computations_of(program)
     times = times_of(computations)
+    fused = {
+        callee
+        for lines in computations.values()
+        for line in lines
+        for role, callee in calls_of(line)
+        if role == "calls"
+    }
     found: dict[object, Collective] = {}
     for name, lines in computations.items():
         for number, line in enumerate(lines):
@@ -53,12 +60,12 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
             members = members_of(line, num_devices)
             if kind == "all-reduce" and name.startswith(SCATTERED):
                 kind, size = "reduce-scatter", size // len(members)
-            # What is started, overlapped with computation and finished is written down in all three places.
-            channel = _CHANNEL.search(line)
+            # What is started, overlapped with computation and finished in fusions is written down in all three; elsewhere
+            # different operations may have the same channel.
+            channel = _CHANNEL.search(line) if name in fused else None
             if len(members) > 1:
-                found.setdefault(
-                    channel[1] if channel else (name, number), Collective(kind, size, members, times[name])
-                )
+                key = channel[1] if channel else (name, number)
+                found.setdefault(key, Collective(kind, size, members, times[name]))
     return list(found.values())
 
 

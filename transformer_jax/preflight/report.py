@@ -33,7 +33,7 @@ WHAT_HELPS = {
     "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
 }
 SUMMARY_HEAD = (
-    "| mesh data x fsdp x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
+    "| mesh data x fsdp x context x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
     "|---|---:|---|---:|---:|---|---:|"
 )
 

@@ -61,18 +61,21 @@ def next_choice(fits: list[bool], can_rematerialize: bool) -> tuple[float, str] 
 
 
 def meshes(asked: MeshConfig, devices: int) -> list[MeshConfig]:
-    """Those worth a try, the likeliest first: that of the recipe, then little splitting of layers before much."""
+    """Those worth a try, the likeliest first: that of the recipe, then little splitting of layers before much.
+
+    All split sequences as the recipe does.
+    """
+    context = max(asked.context, 1)
     sizes = [size for size in range(1, devices + 1) if devices % size == 0]
     found = [
-        MeshConfig(data=devices // fsdp // tensor, fsdp=fsdp, tensor=tensor)
+        MeshConfig(data=devices // (fsdp * context * tensor), fsdp=fsdp, context=context, tensor=tensor)
         for tensor in sizes
         for fsdp in sizes
-        if tensor <= LARGEST_TENSOR and devices % (fsdp * tensor) == 0
+        if tensor <= LARGEST_TENSOR and devices % (fsdp * context * tensor) == 0
     ]
 
     def is_asked(mesh: MeshConfig) -> bool:
-        pairs = (asked.data, mesh.data), (asked.fsdp, mesh.fsdp), (asked.tensor, mesh.tensor)
-        return all(wanted in (-1, size) for wanted, size in pairs)
+        return all(wanted in (-1, size) for wanted, size in zip(asked.sizes.values(), mesh.sizes.values(), strict=True))
 
     return sorted(found, key=lambda mesh: (not is_asked(mesh), mesh.tensor, abs(math.log2(mesh.fsdp) - 3)))
 
@@ -99,11 +102,9 @@ def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentCo
 
 def flags_of(config: ExperimentConfig) -> str:
     """Flags that turn the recipe into this variant."""
-    mesh, batching = config.mesh, config.batching
+    batching = config.batching
     settings: dict[str, object] = {
-        "mesh.data": mesh.data,
-        "mesh.fsdp": mesh.fsdp,
-        "mesh.tensor": mesh.tensor,
+        **{f"mesh.{axis}": size for axis, size in config.mesh.sizes.items()},
         "batching.tokens_per_update": batching.tokens_per_update,
         "batching.row_multiple": batching.row_multiple,
     }

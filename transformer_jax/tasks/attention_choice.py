@@ -1,6 +1,7 @@
 """Execution of a model on the devices of a mesh: its attention backend, its placement, the size of a block of logits."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,12 +16,13 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.context_parallel import BY_HEAD, AllToAllAttention
 from transformer_jax.layers.row_blocks import RowBlockAttention
 from transformer_jax.mixed_precision import POLICIES, POLICIES_ON_CPU, Precision
 from transformer_jax.models.build import Devices
 from transformer_jax.runtime.hardware import is_nvidia_gpu
 from transformer_jax.training.projected_loss import LogitBlocks
-from transformer_jax.training.sharding import BATCH_ROWS, lookup_in_split_table, rows_in_place
+from transformer_jax.training.sharding import lookup_in_split_table, positions_in_place
 
 # Logits of the loss that exist at a time on a device: on a CPU what its cache holds, elsewhere what keeps the products large.
 # Each chunk reads and writes the gradient of the whole matrix, so a GPU, which has the memory, takes few.
@@ -31,16 +33,31 @@ LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
 def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False) -> Devices:
     """Attention, hidden states and tables of a model on ``mesh``; ``one_sentence``: each row is one, padded on the right.
 
-    Raises ConfigError when ``model.attention_backend`` cannot run there.
+    Raises ConfigError when ``model.attention_backend`` cannot run there, or heads cannot be split as ``mesh`` says.
     """
     attention = attention_of(config, mesh, one_sentence=one_sentence)
-    on = Devices(attention, rows_in_place(mesh), policies=policies_on(mesh))
+    if mesh.shape["context"] > 1:
+        attention = over_sequences(attention, config, mesh)
+    on = Devices(attention, positions_in_place(mesh), policies=policies_on(mesh))
     return on._replace(lookup=lookup_in_split_table(mesh)) if mesh.shape["tensor"] > 1 else on
+
+
+def over_sequences(attention: AttentionBackend, config: Any, mesh: Mesh) -> AllToAllAttention:
+    """``attention`` where devices share sequences; raises ConfigError unless they can share the heads."""
+    if config.num_heads % (mesh.shape["context"] * mesh.shape["tensor"]):
+        raise ConfigError(
+            f"mesh.context: devices that share a sequence share its heads, and model.num_heads={config.num_heads} does not "
+            f"divide over context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
+        )
+    return AllToAllAttention(attention, mesh)
 
 
 def policies_on(mesh: Mesh) -> Mapping[str, Precision]:
     """Precision policies, by ``model.compute_dtype``, on the devices of ``mesh``."""
-    return POLICIES_ON_CPU if device_of(mesh).platform == "cpu" else POLICIES
+    policies = POLICIES_ON_CPU if device_of(mesh).platform == "cpu" else POLICIES
+    if mesh.shape["context"] == 1:
+        return policies
+    return {name: replace(policy, merges_positions=False) for name, policy in policies.items()}
 
 
 def logit_blocks(mesh: Mesh) -> LogitBlocks:
@@ -61,14 +78,14 @@ def attention_of(
     name = config.attention_backend
     kernels: dict[str, AttentionBackend] = {
         "cudnn": CudnnAttention(one_sentence),
-        "tpu_flash": TpuFlashAttention(mesh, BATCH_ROWS, "tensor"),
+        "tpu_flash": TpuFlashAttention(mesh, BY_HEAD),
     }
     if name == "auto":
         able = [kernel for key, kernel in kernels.items() if not _obstacle(key, config, mesh)]
         if not able:
             return ByLength()
         if able[0] is kernels["tpu_flash"]:
-            return ByLength(RowBlockAttention(mesh, BATCH_ROWS, "tensor"), able[0])
+            return ByLength(RowBlockAttention(mesh, BY_HEAD), able[0])
         # Measured on no GPU or TPU; counted, cuDNN moves fewer bytes from 40 positions on where it needs no mask.
         return (
             ByLength(many=able[0], limit=64 * 64)

@@ -43,35 +43,39 @@ def projected_cross_entropy(
     *,
     precision: Precision = FLOAT32,
     blocks: LogitBlocks = SMALL_BLOCKS,
-    groups: int = 1,
+    groups: tuple[int, int] = (1, 1),
 ) -> LossSums:
     """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, made as ``blocks`` says.
 
-    The gradient is taken chunk by chunk together with the value, so nothing is computed twice. The rows are taken in
+    The gradient is taken chunk by chunk together with the value, so nothing is computed twice. Rows and columns are taken in
     ``groups`` equal parts, each with that many logits, and each adds up its own gradient of ``matrix``. With a
-    group for every device that has rows of the batch, devices exchange that gradient once and not once a chunk.
+    group for every device that has tokens of the batch, devices exchange that gradient once and not once a chunk.
     ``precision`` is that of the products and of the logits, as in ``contract``.
     """
-    rows, width = labels.shape
-    most = max(blocks.at_once * groups // (rows * len(matrix)), 1)
+    row_groups, column_groups = groups
+    rows, width = labels.shape[0], math.ceil(labels.shape[1] / column_groups)
+    most = max(blocks.at_once * row_groups // (rows * len(matrix)), 1)
     # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
     columns = math.ceil(width / math.ceil(width / most))
-    padding = -width % columns
+    padding = -labels.shape[1] % (columns * column_groups)
     # Columns, not rows: the rows may be spread over devices.
     chunked = partial(_columns_first, columns=columns, padding=padding, groups=groups)
     filled = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
     # Not as a batched product of one: the fast kernels have no batch.
-    matrices = filled if groups == 1 else jnp.broadcast_to(filled, (groups, *filled.shape))
+    count = row_groups * column_groups
+    matrices = filled if count == 1 else jnp.broadcast_to(filled, (count, *filled.shape))
     chunks = _Chunks(len(matrix), precision)
     return LossSums(*_chunked_loss(chunks, chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing))
 
 
-def _columns_first(array: Array, *, columns: int, padding: int, groups: int) -> Array:
+def _columns_first(array: Array, *, columns: int, padding: int, groups: tuple[int, int]) -> Array:
     """[B, T, ...] to [chunks, groups, rows of a group x columns, ...], padded with zeros."""
-    rows, width, *rest = array.shape
+    rows, _, *rest = array.shape
+    row_groups, column_groups = groups
     padded = jnp.pad(array, ((0, 0), (0, padding), *((0, 0) for _ in rest)))
-    split = padded.reshape(groups, rows // groups, (width + padding) // columns, columns, *rest)
-    return jnp.moveaxis(split, 2, 0).reshape(-1, groups, rows // groups * columns, *rest)
+    split = padded.reshape(row_groups, rows // row_groups, column_groups, -1, columns, *rest)
+    turned = jnp.moveaxis(split, (3, 0, 2), (0, 1, 2))
+    return turned.reshape(-1, row_groups * column_groups, rows // row_groups * columns, *rest)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -1,4 +1,4 @@
-"""Placement of each array: one mesh of three axes and one ordered table from parameter path to partition."""
+"""Placement of each array: one mesh of four axes and one ordered table from parameter path to partition."""
 
 import re
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
-from transformer_jax.layers.batch_rows import ROW_AXES
+from transformer_jax.layers.batch_axes import ROW_AXES, splits
 
-AXES = ("data", "fsdp", "tensor")
+AXES = ("data", "fsdp", "context", "tensor")
 
 # The first pattern that is found in a leaf's path decides. `tensor` splits heads, feed-forward width and vocabulary, `fsdp`
 # splits the model width. Optimizer moments have their parameter's path inside their own, so they follow it.
@@ -61,6 +61,11 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
 def row_groups(mesh: Mesh) -> int:
     """The number of parts that the rows of a batch are split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def token_groups(mesh: Mesh) -> tuple[int, int]:
+    """The numbers of parts that the rows of a batch and the positions of its sequences are split into."""
+    return row_groups(mesh), mesh.shape["context"]
 
 
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
@@ -150,7 +155,7 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """``function`` run by each device on its own rows with all parameters, and its results added up.
 
     For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Random numbers are drawn by a row's place in the batch (``layers.batch_rows``), as on one
+    would do both at every step. Random numbers are drawn by a row's place in the batch (``layers.batch_axes``), as on one
     device. Nothing is split over ``tensor``.
     """
 
@@ -159,6 +164,22 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
 
     specs = P(), BATCH_ROWS, P(), P()
     return jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+
+
+def positions_in_place(mesh: Mesh) -> Callable[[Array], Array]:
+    """``rows_in_place`` of hidden states [B, L, D], whose positions are split over ``context`` where it divides them."""
+    if mesh.shape["context"] == 1:
+        return rows_in_place(mesh)
+
+    def place(hidden: Array) -> Array:
+        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, positions_of(hidden.shape[1], mesh)))
+
+    return place
+
+
+def positions_of(length: int, mesh: Mesh) -> P:
+    """Partition of arrays [B, L, ...] over sequences of ``length`` positions."""
+    return P(ROW_AXES, "context") if splits(length, mesh) else BATCH_ROWS
 
 
 def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
@@ -173,7 +194,13 @@ def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
         rows = table[jnp.clip(places, 0, len(table) - 1)]
         return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
 
-    return jax.shard_map(of_local_part, mesh=mesh, in_specs=(P("tensor", None), BATCH_ROWS), out_specs=BATCH_ROWS)
+    def lookup(table: Array, token_ids: Array) -> Array:
+        tokens = positions_of(token_ids.shape[1], mesh)
+        in_specs = P("tensor", None), tokens
+        rows: Array = jax.shard_map(of_local_part, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
+        return rows
+
+    return lookup
 
 
 def everywhere(mesh: Mesh) -> NamedSharding:

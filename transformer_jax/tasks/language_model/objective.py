@@ -15,7 +15,7 @@ from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
-from transformer_jax.training.sharding import row_groups
+from transformer_jax.training.sharding import token_groups
 
 
 class LanguageModelObjective:
@@ -29,7 +29,7 @@ class LanguageModelObjective:
         self._on = devices_of(config.model, mesh)
         self._build = partial(build_decoder_only, config.model, vocabulary)
         self.model = self._build(self._on)
-        self._groups = row_groups(mesh)
+        self._groups = token_groups(mesh)
         self._precision = policies_on(mesh)[config.model.compute_dtype]
         self._blocks = logit_blocks(mesh)
 

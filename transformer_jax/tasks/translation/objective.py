@@ -18,7 +18,7 @@ from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.attention_choice import device_of, devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
-from transformer_jax.training.sharding import SumFunction, row_groups, summed_over_rows
+from transformer_jax.training.sharding import SumFunction, summed_over_rows, token_groups
 
 
 class TranslationObjective:
@@ -40,10 +40,10 @@ class TranslationObjective:
         self.model = build_model(evaluated, source_vocabulary, target_vocabulary, place(evaluated))
         # Parameters are made from a single row, which is not split.
         self._anywhere = self._build()
-        self._groups = row_groups(mesh)
+        self._groups = token_groups(mesh)
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
         if config.model.is_recurrent and mesh.size > 1:
-            self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), 1
+            self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), (1, 1)
         policies = policies_on(mesh)
         self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
         self._blocks = logit_blocks(mesh)

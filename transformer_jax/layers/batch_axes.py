@@ -1,15 +1,24 @@
-"""Random numbers by a row's place in the batch, so that a batch split over devices draws those of one device."""
+"""The mesh axes that split a batch, and random numbers by a row's place in it: those of one device, however it is split."""
 
 from math import prod
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, Int
 
 ROW_AXES = ("data", "fsdp")
 """The mesh axes that split the rows of a batch."""
+FEWEST_POSITIONS = 8
+"""On a device; the beams of a step of decoding are fewer, and stay together."""
+
+
+def splits(length: int, mesh: Mesh) -> bool:
+    """Whether the positions of sequences so long are split over the devices along ``context``."""
+    parts = mesh.shape["context"]
+    return parts > 1 and length % parts == 0 and length >= FEWEST_POSITIONS * parts
 
 
 def place_of_rows(count: int) -> tuple[int | Int[Array, ""], int]:

@@ -1,0 +1,72 @@
+"""Attention over split sequences equals attention on one device, whatever computes it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from layers.test_attention_backends import assert_equal, output_and_gradients, sentences
+
+from transformer_jax.config import MeshConfig
+from transformer_jax.layers.attention_backends import EinsumAttention
+from transformer_jax.layers.batch_axes import splits
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.context_parallel import BY_HEAD, BY_POSITION, WHOLE, AllToAllAttention
+from transformer_jax.layers.dropout import draw
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.row_blocks import RowBlockAttention
+from transformer_jax.training.sharding import make_mesh
+
+pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
+ROWS, HEADS, SIZE = 2, 8, 4
+LONG = sentences(32, (9, 32), (5, 20))
+SHORT = sentences(11, (3, 11), (8, 9))
+MASKS = {
+    "packed and causal": SentenceMask(LONG, LONG, is_causal=True),
+    "to whole sources": SentenceMask(LONG, SHORT),
+    "from whole targets": SentenceMask(SHORT, LONG),
+}
+
+
+def mesh_of(**sizes: int) -> jax.sharding.Mesh:
+    return make_mesh(MeshConfig(**sizes), jax.devices()[: np.prod([*sizes.values()])])
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("kind", ["einsum", "blockwise", "row blocks"])
+def test_it_equals_attention_on_one_device(name, kind):
+    mask, mesh = MASKS[name], mesh_of(data=1, fsdp=2, context=2, tensor=2)
+    keys = jax.random.split(jax.random.key(0), 3)
+    sides = (mask.query_segments, mask.key_segments, mask.key_segments)
+    arrays = [jax.random.normal(key, (ROWS, HEADS, side.shape[1], SIZE)) for key, side in zip(keys, sides, strict=True)]
+    backend = {
+        "einsum": EinsumAttention(),
+        "blockwise": BlockwiseAttention(8, 8),
+        "row blocks": RowBlockAttention(mesh, BY_HEAD, 1),
+    }[kind]
+    drops = None if kind == "row blocks" else draw(0.3, jax.random.key(1))
+    placed = [
+        jax.device_put(array, jax.NamedSharding(mesh, BY_POSITION if splits(array.shape[2], mesh) else WHOLE))
+        for array in arrays
+    ]
+    found = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops)
+    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays, drops), 1e-5)
+
+
+def test_devices_exchange_heads_for_positions_and_gather_nothing():
+    mask, mesh = MASKS["packed and causal"], mesh_of(data=2, context=4)
+    backend = AllToAllAttention(EinsumAttention(), mesh)
+    array = jax.ShapeDtypeStruct((ROWS, HEADS, 32, SIZE), jnp.float32, sharding=jax.NamedSharding(mesh, BY_POSITION))
+    program = (
+        jax.jit(lambda *arrays: output_and_gradients(backend, mask, arrays)).lower(*[array] * 3).compile().as_text()
+    )
+    # Query, key, value and output, and the gradient of each.
+    assert program.count(" all-to-all(") == 8
+    assert "all-gather" not in program
+
+
+@pytest.mark.parametrize(
+    ("length", "sizes", "expected"),
+    [(32, {"context": 4}, True), (31, {"context": 4}, False), (24, {"context": 4}, False), (32, {"data": 4}, False)],
+)
+def test_long_sequences_whose_positions_divide_are_split(length, sizes, expected):
+    assert splits(length, mesh_of(**{"data": 1, **sizes})) == expected
