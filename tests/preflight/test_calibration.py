@@ -38,13 +38,13 @@ def test_bytes_and_operations_over_seconds(monkeypatch):
 def test_measured_speeds_replace_those_of_the_data_sheet():
     chip = calibrated(HERE._replace(chip=CHIPS["v5e"]), MEASURED).chip
     assert (chip.peak("bfloat16"), chip.peak("float32"), chip.memory_bandwidth) == (3e12, 2e12, 5e9)
-    assert chip.links == (7e8,)
+    assert chip.links == {"x": 7e8}
     assert chip.memory == CHIPS["v5e"].memory
     assert calibrated(HERE, MEASURED).chip.name == "cpu (measured)"
 
 
 def test_an_axis_that_was_not_measured_keeps_its_figure():
-    assert calibrated(HERE._replace(chip=CHIPS["v5e"]), MEASURED._replace(links={})).chip.links == (100e9,)
+    assert calibrated(HERE._replace(chip=CHIPS["v5e"]), MEASURED._replace(links={})).chip.links == {"x": 100e9}
 
 
 def test_speeds_of_another_device_are_refused():

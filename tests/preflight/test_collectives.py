@@ -58,9 +58,10 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   %part = f32[16]{0} fusion(%z), kind=kCustom, calls=%all-reduce-scatter.3
   %exchanged.1 = (f32[8]{0}, f32[8]{0}) all-to-all(%u, %v), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
   %exchanged.2 = (f32[8]{0}, f32[8]{0}) all-to-all(%w, %x), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
+  %sent = (f32[2,8]{1,0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES}
   %alone = f32[100]{0} all-reduce(%a), channel_id=4, replica_groups=[8,1]<=[8], to_apply=%add
 }
-"""
+""".replace("SLICES", '_xla_megascale_target="{1,2,3,4}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"')
 
 
 def test_kinds_bytes_groups_and_times():
@@ -74,6 +75,7 @@ def test_kinds_bytes_groups_and_times():
             Collective("all-gather", 4 * 32, tuple(range(8)), 1),
             Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
             Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
+            Collective("all-reduce", 4 * 16, (1, 2, 3, 4), 1, is_between_slices=True),
         ]
     )
 
@@ -127,6 +129,15 @@ def test_bytes_are_spread_over_the_axes_in_which_members_differ():
     in_a_row = Collective("all-reduce", 400, (4, 5, 6, 7), 1)
     assert bytes_along_axes([everywhere, in_a_row], grid) == (1500, 1500 + 600)
     assert bytes_along_axes([], grid) == (0, 0)
+
+
+def test_the_network_between_slices_is_the_last_axis():
+    two_slices = [(x, y, slice_index) for slice_index in range(2) for x in range(2) for y in range(2)]
+    sums = (
+        Collective("all-reduce", 400, (0, 1, 2, 3), 1),
+        Collective("all-reduce", 100, (1, 2), 1, is_between_slices=True),
+    )
+    assert bytes_along_axes(sums, two_slices) == (300, 300, 100)
 
 
 def test_devices_without_coordinates_are_in_a_row():

@@ -116,6 +116,20 @@ def test_a_topology_that_is_none(name):
         open_topology(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("2xh100:8", "several slices are of v5e"),
+        ("2xv4:2x2x1", "several slices are of v5e"),
+        ("0xv5e:2x2", "is not KIND:SIZE"),
+        ("2v5e:2x2", "is not KIND:SIZE"),
+    ],
+)
+def test_slices_that_no_network_connects(name, message):
+    with pytest.raises(ConfigError, match=message):
+        open_topology(name)
+
+
 def test_how_long_a_row_is():
     assert batch_size(CONFIG) == (16, 16)
     assert batch_size(CONFIG, 30) == (8, 30)

@@ -7,8 +7,8 @@ Examples:
     transformer-jax preflight --config=transformer_base --topology=v5e:4x4 --search
     transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
 
-Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8 (needs libtpu: pip install libtpu); a100, h100, h200 or b200,
-h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
+Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind but v4, 2xv5e:4x8 (needs libtpu: pip install
+libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
 No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are
 estimates, from public figures of the chips or from those that calibrate measured, as if computing, memory and interconnect
 overlapped perfectly; nothing is run.

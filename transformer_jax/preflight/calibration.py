@@ -56,16 +56,14 @@ def calibrated(topology: Topology, calibration: Calibration) -> Topology:
     if calibration.device not in kind:
         raise ConfigError(f"--calibration: measured on {calibration.device!r}, and {topology.name} is {kind!r}")
     flops, float32_flops = (float(calibration.matmul_flops[dtype]) for dtype in ("bfloat16", "float32"))
-    known = topology.chip or Chip("", flops, math.inf, 0.0, (), float32_flops)
-    names = axis_names(topology.devices)
-    sheet = dict(zip(names, known.links, strict=False))
-    links = {name: calibration.links.get(name, sheet.get(name, math.inf)) for name in names}
+    known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops)
+    speeds = {**known.links, **calibration.links}
     chip = known._replace(
         name=f"{calibration.device} (measured)",
         flops=flops,
         float32_flops=float32_flops,
         memory_bandwidth=float(calibration.memory_bandwidth),
-        links=tuple(float(each) for each in links.values()),
+        links={name: float(speeds[name]) for name in axis_names(topology.devices) if name in speeds},
     )
     return topology._replace(chip=chip)
 

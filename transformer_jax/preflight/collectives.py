@@ -11,19 +11,24 @@ SCATTERED = "all-reduce-scatter"
 """Name that the compiler for TPUs gives a reduce-scatter: a computation that sums everything and keeps a slice."""
 
 _OPERATION = re.compile(rf"= (.*?) ({'|'.join(KINDS)})(-start)?\(")
+# What each chip of a slice of TPUs exchanges with its like in the others, through the hosts.
+_BETWEEN_SLICES = re.compile(
+    r'= \((.*?), u32.* send\(.*_xla_megascale_target="\{([\d,]+)\}.*_xla_megascale_transfer_type="(\w+)"'
+)
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 
 
 class Collective(NamedTuple):
     """One operation of the program: ``bytes`` of its result on a device, it runs ``times``.
 
-    ``members`` are the devices of one of its groups, by their places in the mesh, flattened.
+    ``members`` are the devices of one of its groups, by their places in the mesh, flattened; or slices of TPUs.
     """
 
     kind: str
     bytes: int
     members: tuple[int, ...]
     times: int
+    is_between_slices: bool = False
 
     @property
     def group(self) -> int:
@@ -52,6 +57,11 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
     found: dict[object, Collective] = {}
     for name, lines in computations.items():
         for number, line in enumerate(lines):
+            between = _BETWEEN_SLICES.search(line)
+            if between and times[name]:
+                kind, members = between[3].lower().replace("_", "-"), tuple(map(int, between[2].split(",")))
+                size = sum(array.bytes for array in arrays_of(between[1]))
+                found[name, number] = Collective(kind, size, members, times[name], is_between_slices=True)
             match = _OPERATION.search(line)
             if not match or not times[name]:
                 continue

@@ -1,4 +1,4 @@
-"""Bytes that a device sends along each axis of the interconnect: a torus of TPUs, or GPUs in hosts and a network."""
+"""Bytes that a device sends along each axis of the interconnect: a torus of TPUs or the links of GPUs in a host, a network."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import jax
 from transformer_jax.preflight.collectives import Collective
 
 TORUS = ("x", "y", "z")
-HOSTS = ("NVLink", "network")
+NVLINK, NETWORK = "NVLink", "network"
 
 
 def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device]) -> dict[str, float]:
@@ -24,11 +24,14 @@ def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device])
 
 def axis_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
     """Names of the axes of the interconnect of these devices."""
-    return HOSTS if _are_gpus(devices) else TORUS[: len(coordinates_of(devices)[0])]
+    if _are_gpus(devices):
+        return NVLINK, NETWORK
+    torus = TORUS[: len(_place_in_slice(0, devices[0]))]
+    return (*torus, NETWORK) if _slices(devices) > 1 else torus
 
 
 def coordinates_of(devices: Sequence[jax.Device]) -> list[tuple[int, ...]]:
-    """Coordinates in the torus; of GPUs the place within the host and the host; other devices are in a row."""
+    """Coordinates in the torus and, of several, the slice; of GPUs the place in the host and the host; others are in a row."""
     if _are_gpus(devices):
         seen: Counter[int] = Counter()
         places: list[tuple[int, ...]] = []
@@ -36,13 +39,22 @@ def coordinates_of(devices: Sequence[jax.Device]) -> list[tuple[int, ...]]:
             places.append((seen[device.process_index], device.process_index))
             seen[device.process_index] += 1
         return places
-    return [tuple(getattr(device, "coords", (place,))) for place, device in enumerate(devices)]
+    coordinates = [_place_in_slice(place, device) for place, device in enumerate(devices)]
+    if _slices(devices) == 1:
+        return coordinates
+    return [(*each, device.slice_index) for each, device in zip(coordinates, devices, strict=True)]
 
 
 def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tuple[int, ...]]) -> tuple[float, ...]:
-    """Bytes sent along each axis: those of a collective, spread evenly over the axes in which its members differ."""
+    """Bytes sent along each axis: those of a collective, spread evenly over the axes in which its members differ.
+
+    The last axis is the network where there are several slices.
+    """
     along = [0.0] * len(coordinates[0])
     for collective in collectives:
+        if collective.is_between_slices:
+            along[-1] += collective.wire_bytes
+            continue
         places = zip(*(coordinates[member] for member in collective.members), strict=True)
         axes = [axis for axis, values in enumerate(places) if len(set(values)) > 1]
         for axis in axes:
@@ -70,6 +82,14 @@ def bytes_within_and_between(collectives: Sequence[Collective], hosts: Sequence[
         within += collective.wire_bytes * (1 - share)
         between += collective.wire_bytes * share
     return within, between
+
+
+def _place_in_slice(place: int, device: jax.Device) -> tuple[int, ...]:
+    return tuple(getattr(device, "coords", (place,)))
+
+
+def _slices(devices: Sequence[jax.Device]) -> int:
+    return len({getattr(device, "slice_index", 0) for device in devices})
 
 
 def _are_gpus(devices: Sequence[jax.Device]) -> bool:

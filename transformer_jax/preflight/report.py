@@ -95,7 +95,8 @@ def _out_of_memory(program: Program) -> list[str]:
 def _collectives(program: Program) -> list[str]:
     sums: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for collective in program.collectives:
-        row = sums[collective.kind, collective.group]
+        kind = f"{collective.kind} of slices" if collective.is_between_slices else collective.kind
+        row = sums[kind, collective.group]
         row[0] += collective.times
         row[1] += collective.times * collective.bytes
         row[2] += collective.wire_bytes

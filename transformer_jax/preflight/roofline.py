@@ -13,7 +13,7 @@ class Roofline(NamedTuple):
     ``compute``: the matrix products of the step, those computed again included. ``memory``: what the step's
     instructions read and write, each for itself.
     ``interconnect``: the busiest axis of the torus, in both directions and around, if each collective uses all axes along
-    which its members differ; of GPUs NVLink or the network.
+    which its members differ; of GPUs NVLink or the network, which also connects slices of TPUs.
     """
 
     compute: float
@@ -36,9 +36,7 @@ def roofline(program: Program, chip: Chip) -> Roofline:
     return Roofline(
         compute=program.flops / chip.peak(program.compute_dtype),
         memory=program.traffic / chip.memory_bandwidth,
-        interconnect=max(
-            (sent / link for sent, link in zip(program.sent.values(), chip.links, strict=False)), default=0.0
-        ),
+        interconnect=max((program.sent.get(axis, 0.0) / link for axis, link in chip.links.items()), default=0.0),
     )
 
 

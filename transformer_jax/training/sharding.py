@@ -1,13 +1,16 @@
 """Placement of each array: one mesh of four axes and one ordered table from parameter path to partition."""
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -54,8 +57,24 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = mesh_sizes(config, len(devices))
-    return jax.make_mesh([sizes[axis] for axis in AXES], AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    sizes = [mesh_sizes(config, len(devices))[axis] for axis in AXES]
+    return Mesh(laid_out(devices, sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
+    """The devices in the shape ``sizes`` of the axes; those of several slices, which a slow network connects, as a hybrid mesh.
+
+    The first axes run between slices, as far as they can: gradients then cross the network once an update, where parameters
+    would at every layer.
+    """
+    slices = len({getattr(device, "slice_index", 0) for device in devices})
+    if slices == 1:
+        return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    between: list[int] = []
+    for size in sizes:
+        between.append(math.gcd(size, slices // math.prod(between)))
+    within = [size // count for size, count in zip(sizes, between, strict=True)]
+    return mesh_utils.create_hybrid_device_mesh(within, between, devices, allow_split_physical_axes=True)
 
 
 def row_groups(mesh: Mesh) -> int:

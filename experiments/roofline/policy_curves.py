@@ -1,0 +1,86 @@
+"""Do the bfloat16 hidden states of GPUs and TPUs learn as float32 does? Validation curves on Multi30k, three seeds.
+
+    python experiments/roofline/policy_curves.py --data=multi30k --workdir=runs/policies
+
+Trains ``configs/multi30k.py:tiny_minutes`` with each policy and seed, one after the other, on a CPU that computes as they
+would: hidden states, their gradients and the logits of the loss are bfloat16 in memory, which a CPU otherwise keeps in float32.
+All are evaluated in float32. Prints validation losses, and how far policies are apart beside how far seeds are.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICIES = "float32", "bfloat16"
+SEEDS = 1, 2, 3
+
+
+def main() -> None:
+    """Starts a process for each run and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="folder of Multi30k")
+    parser.add_argument(
+        "--workdir", type=Path, required=True, help="folder of the runs; those that are there are resumed"
+    )
+    parser.add_argument("--updates", type=int, default=1000)
+    parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.train:
+        sys.exit(train(arguments, *arguments.train))
+    for seed in SEEDS:
+        for policy in POLICIES:
+            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--train", policy, str(seed)], check=True)
+    print(table(arguments.workdir))
+
+
+def train(arguments: argparse.Namespace, policy: str, seed: str) -> int:
+    """One run, in this process, whose CPU takes the policies of accelerators."""
+    from transformer_jax.__main__ import main as command
+    from transformer_jax.mixed_precision import POLICIES as OF_ACCELERATORS
+    from transformer_jax.tasks import attention_choice
+
+    attention_choice.POLICIES_ON_CPU = OF_ACCELERATORS
+    settings = {
+        "data.directory": arguments.data,
+        "data.seed": 0,
+        "seed": seed,
+        "model.compute_dtype": policy,
+        "training.num_updates": arguments.updates,
+        "training.evaluate_every": arguments.updates // 10,
+        "training.validation_sentences": 100,
+    }
+    flags = [f"--config.{name}={value}" for name, value in settings.items()]
+    workdir = arguments.workdir / f"{policy}-{seed}"
+    return command(["train", f"--config={ROOT}/configs/multi30k.py:tiny_minutes", f"--workdir={workdir}", *flags])
+
+
+def table(workdir: Path) -> str:
+    """Validation loss of every run at each evaluation, and the differences."""
+    from transformer_jax.runs.metrics_log import read_metrics
+
+    curves = {
+        (policy, seed): {
+            record["step"]: record["validation/loss"]
+            for record in read_metrics(workdir / f"{policy}-{seed}" / "metrics.jsonl")
+            if "validation/loss" in record
+        }
+        for policy in POLICIES
+        for seed in SEEDS
+    }
+    lines = [
+        f"| update | {' | '.join(f'{policy}, mean' for policy in POLICIES)} | between policies | between seeds |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for step in curves[POLICIES[0], SEEDS[0]]:
+        means = [statistics.mean(curves[policy, seed][step] for seed in SEEDS) for policy in POLICIES]
+        apart = means[1] - means[0]
+        spread = statistics.mean(statistics.stdev(curves[policy, seed][step] for seed in SEEDS) for policy in POLICIES)
+        lines.append(f"| {step:,} | {means[0]:.4f} | {means[1]:.4f} | {apart:+.4f} | {spread:.4f} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
