@@ -1,3 +1,4 @@
+import re
 import subprocess
 
 import pytest
@@ -35,9 +36,28 @@ def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     script = (tmp_path / "run.sbatch").read_text()
     assert "#SBATCH --job-name=small\n" in script
     assert (
-        "transformer-jax train --distributed --config=small.py --workdir=/shared/runs/Small --config.model.d_ff=64 &"
-        in script
+        "transformer-jax train --distributed --config=small.py --workdir=/shared/runs/Small --config.model.d_ff=64 "
+        "--config.data.cache_directory=/shared/runs/cache &" in script
     )
+
+
+@pytest.mark.parametrize(
+    ("workdir", "flags", "cache"),
+    [
+        ("~/runs/a/", (), "~/runs/cache"),
+        ("s3://bucket/runs/a", (), "s3://bucket/runs/cache"),
+        ("s3://bucket/a", (), "s3://bucket/cache"),
+        ("/a", (), None),
+        ("~/a", (), None),
+        ("s3://bucket", (), None),
+        ("runs/a", (), None),
+        ("/shared/a", ("--config.data.cache_directory=/fast",), "/fast"),
+    ],
+)
+def test_machines_share_what_they_compile_and_tokenize(workdir, flags, cache, capsys):
+    assert main([*SLURM, "--", "train", "--config=small.py", f"--workdir={workdir}", *flags]) == 0
+    found = re.findall(r"--config\.data\.cache_directory=([^\s']+)", capsys.readouterr().out)
+    assert found == ([] if cache is None else [cache])
 
 
 def test_each_launcher_prints_what_it_writes(capsys):
@@ -54,7 +74,8 @@ def test_a_sweep_becomes_an_array(capsys):
     assert main(["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--study=both"]) == 0
     script = capsys.readouterr().out
     assert "#SBATCH --array=0-1\n" in script
-    assert "sweep --sweep=sweep.py --workdir=/shared/sweep --study=both --workers=1" in script
+    cache = "--config.data.cache_directory=/shared/cache"
+    assert f"sweep --sweep=sweep.py --workdir=/shared/sweep --study=both {cache} --workers=1" in script
 
 
 def test_the_workers_of_a_sweep_train_as_many_trials_at_a_time_as_it_says(tmp_path, capsys):

@@ -214,7 +214,8 @@ class Checkpoints:
         total = self.restore_params(steps[0], like)
         for step in steps[1:]:
             total = jax.tree.map(operator.add, total, self.restore_params(step, like))
-        return jax.tree.map(lambda leaf: leaf / len(steps), total)
+        # One is its own mean: no program needs to be compiled for each of its shapes.
+        return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
 
     def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
         """Items of a checkpoint whose files are as they were written; raises CheckpointError where one is not."""

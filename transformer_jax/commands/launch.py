@@ -32,14 +32,14 @@ from absl import flags
 
 from transformer_jax.commands import sweep, train
 from transformer_jax.commands.flag_parsing import define_arguments, overrides_of, parse_flags, resolve_config
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.launching.field_formats import name_of_workdir
 from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
 from transformer_jax.launching.trainjob import TrainJobSettings, train_job_manifest
-from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training
+from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training, shared_cache
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
 
@@ -155,13 +155,16 @@ def _require_own_flags(name: str, values: flags.FlagValues) -> None:
 def workload_of(command: list[str]) -> Training | Sweep:
     """The command, read by the code that will run it.
 
+    Tokenized corpora and compiled programs go to a folder beside the run, unless the settings say where.
+
     Raises:
         ConfigError: it is neither ``train`` nor ``sweep``, or its flags or settings are wrong.
     """
     name, *arguments = command or [""]
     if name == "train":
         values = parse_flags(train.define_flags, arguments)
-        return Training(tuple(command), values.workdir, resolve_config(values))
+        config = resolve_config(values)
+        return Training((*command, *_shared_cache(values.workdir, config)), values.workdir, config)
     if name == "sweep":
         values = parse_flags(sweep.define_flags, arguments)
         if values.retry_failed:
@@ -170,7 +173,13 @@ def workload_of(command: list[str]) -> Training | Sweep:
         if values.vectorize > 1:
             require_vectorizable(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
-        more += tuple(sweep.flags_of_trials(values))
+        more += (*sweep.flags_of_trials(values), *_shared_cache(values.workdir, stated.settings(stated.points()[0])))
         in_environment = not values.storage and bool(os.environ.get(STORAGE_VARIABLE))
         return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more, in_environment)
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")
+
+
+def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:
+    """The flag for a cache that all machines see, where the settings leave it in each machine's home."""
+    folder, is_stated = shared_cache(workdir), config.data.cache_directory != type(config.data).cache_directory
+    return [] if is_stated or folder is None else [f"--config.data.cache_directory={folder}"]

@@ -1,6 +1,7 @@
 """Beam search in compiled segments, between which finished sentences leave, the others are put together, and arrays grow."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -124,6 +125,7 @@ class SegmentedSearch:
         self._join = jax.jit(joined, donate_argnums=0)
         self._resize = jax.jit(resized, static_argnames="shapes")
         self._known_shapes: dict[tuple, tuple] = {}
+        self._one_at_a_time = threading.Lock()
 
     def search(self, params: PyTree, batches: Iterable[SearchBatch]) -> Iterator[tuple[np.ndarray, Hypotheses]]:
         """Yields names with their hypotheses, on the host, as they finish: each with a limit above 0 once.
@@ -182,10 +184,11 @@ class SegmentedSearch:
     def _shapes(self, params: PyTree, inputs: PyTree, room: int) -> tuple:
         """The room, and the shape of every leaf of a cache with it, without its rows."""
         key = (*(leaf.shape[1:] for leaf in jax.tree.leaves(inputs)), room)
-        if key not in self._known_shapes:
-            cache = jax.eval_shape(lambda params, inputs: self._init_cache(params, inputs, room), params, inputs)
-            self._known_shapes[key] = (room, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
-        return self._known_shapes[key]
+        with self._one_at_a_time:
+            if key not in self._known_shapes:
+                cache = jax.eval_shape(lambda params, inputs: self._init_cache(params, inputs, room), params, inputs)
+                self._known_shapes[key] = (room, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
+            return self._known_shapes[key]
 
 
 def rooms_of(most: int) -> list[tuple[int, int]]:
