@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import resource
+import time
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
@@ -34,6 +35,14 @@ def files_of_at_most(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def wait_for_writers(folder):
+    """Until nothing changes: the same command would be another process, with none of the writers of the first."""
+    seen = None
+    while (found := sorted(map(str, folder.rglob("*")))) != seen:
+        seen = found
+        time.sleep(0.5)
+
+
 def test_a_full_disk_is_one_sentence_and_leaves_no_half_checkpoint(tmp_path, capfd):
     folder = tmp_path / "checkpoints"
     checkpoints = Checkpoints(folder)
@@ -44,10 +53,11 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_checkpoint(tmp_path, cap
         checkpoints.save(state_at(20), {})
         checkpoints.wait()
     assert str(caught.value) == sentence
-    with suppress(SaveFailed):
+    with files_of_at_most(10_000), suppress(SaveFailed):
         checkpoints.close()
     assert "15" in [entry.name for entry in folder.iterdir()]
     assert capfd.readouterr().err == ""
+    wait_for_writers(folder)
     again = Checkpoints(folder)
     restored, _ = again.restore(15, state_at(0))
     np.testing.assert_array_equal(restored.params["table"], state_at(15).params["table"])
