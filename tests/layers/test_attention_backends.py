@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -182,17 +182,24 @@ def test_length_decides(limit, is_blockwise):
     assert ("scan" in str(jax.make_jaxpr(attend)(*inputs(mask)))) == is_blockwise
 
 
-@pytest.mark.parametrize("name", MASKS)
-def test_the_kernel_for_tpus_in_its_interpreter(name):
+LONG = sentences(200, (40, 90, 200), (30, 150))
+
+
+@pytest.mark.parametrize("name", [*MASKS, "several blocks", "several blocks to the source"])
+def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
+    monkeypatch.setattr(splash, "make_splash_mha", partial(splash.make_splash_mha, interpret=True))
+    several = {
+        "several blocks": SentenceMask(LONG, LONG, is_causal=True),
+        "several blocks to the source": SentenceMask(PACKED, LONG),
+    }
+    mask = (MASKS | several)[name]
     mesh = jax.make_mesh(
         (1, 2), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:2]
     )
-    backend = TpuFlashAttention(mesh, P("data", "tensor"))
-    arrays = inputs(MASKS[name], value_size=KEY_SIZE)
-    expected = output_and_gradients(EinsumAttention(), MASKS[name], arrays)
-    with pltpu.force_tpu_interpret_mode():
-        found = output_and_gradients(backend, MASKS[name], arrays)
-    assert_equal(found, expected, 1e-3)
+    backend = TpuFlashAttention(mesh, P("data", "tensor"), block=128)
+    arrays = inputs(mask, value_size=KEY_SIZE)
+    found = output_and_gradients(backend, mask, arrays)
+    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays), 1e-3)
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs an NVIDIA GPU: JAX_PLATFORMS=cuda")

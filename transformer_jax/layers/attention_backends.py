@@ -112,9 +112,10 @@ def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callab
 
 @dataclass(frozen=True)
 class TpuFlashAttention:
-    """The flash attention kernel for TPUs that comes with JAX; it drops nothing, and keys are as wide as values.
+    """The splash attention kernel for TPUs that comes with JAX: flash attention that skips blocks of masked scores.
 
-    A kernel is not divided by the compiler, so it needs the sharding of rows and heads. Each device works on its own.
+    It drops nothing, and keys are as wide as values. A kernel is not divided by the compiler, so it needs the sharding of rows
+    and heads. Each device works on its own.
     """
 
     mesh: Mesh
@@ -130,39 +131,39 @@ class TpuFlashAttention:
             return self._on_one_device(*operands, is_causal=mask.is_causal)
 
         attend = on_each_device(attend, self.mesh, self.heads)
+        query = query * query.shape[-1] ** -0.5
         operands = (each.astype(precision.compute) for each in (query, key, value))
         return attend(*operands, mask.query_segments, mask.key_segments).astype(precision.output)
 
     def _on_one_device(
         self, query: Array, key: Array, value: Array, queries: Array, keys: Array, *, is_causal: bool
     ) -> Array:
-        # The kernel's module asks for the compiler of TPUs, which other platforms need not have.
-        from jax.experimental.pallas.ops.tpu import flash_attention as kernel
+        # The kernel's modules ask for the compiler of TPUs, which other platforms need not have.
+        from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+        from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
         length, block_q, block_k = query.shape[2], self._block(query.shape[2]), self._block(key.shape[2])
-        segments = kernel.SegmentIds(padded(queries, 1, block_q), padded(keys, 1, block_k))
+        query, key, value = padded(query, 2, block_q), padded(key, 2, block_k), padded(value, 2, block_k)
+        scores = query.shape[2], key.shape[2]
+        mask = masks.CausalMask(scores) if is_causal else masks.FullMask(scores)
+        # A single pass backward writes a gradient of the queries for each block of keys.
+        is_fused = key.shape[2] == block_k
         sizes = kernel.BlockSizes(
-            block_b=1,
             block_q=block_q,
-            block_k_major=block_k,
-            block_k=block_k,
-            block_q_major_dkv=block_q,
+            block_kv=block_k,
+            block_kv_compute=block_k,
             block_q_dkv=block_q,
-            block_k_major_dkv=block_k,
-            block_k_dkv=block_k,
-            block_q_dq=block_q,
-            block_k_major_dq=block_k,
-            block_k_dq=block_k,
+            block_kv_dkv=block_k,
+            block_kv_dkv_compute=block_k,
+            block_q_dq=None if is_fused else block_q,
+            block_kv_dq=None if is_fused else block_k,
+            use_fused_bwd_kernel=is_fused,
         )
-        heads = kernel.flash_attention(
-            padded(query, 2, block_q),
-            padded(key, 2, block_k),
-            padded(value, 2, block_k),
-            segment_ids=segments,
-            causal=is_causal,
-            sm_scale=query.shape[-1] ** -0.5,
-            block_sizes=sizes,
+        attend = kernel.make_splash_mha(
+            masks.MultiHeadMask([mask] * query.shape[1]), block_sizes=sizes, head_shards=1, q_seq_shards=1
         )
+        segments = kernel.SegmentIds(padded(queries, 1, block_q), padded(keys, 1, block_k))
+        heads: Array = jax.vmap(attend)(query, key, value, segments)
         return heads[:, :, :length]
 
     def _block(self, length: int) -> int:
