@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
-from transformer_jax.decoding.continuations import best_continuations, continuations_by
+from transformer_jax.decoding.continuations import best_continuations, continuations_by, normalizers_of
 from transformer_jax.sequence_types import DecodeCache
 
 Sentences = TypeVar("Sentences", bound=tuple)
@@ -222,16 +222,18 @@ def expand(
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
 
     (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; in a sentence's last
-    place EOS alone is possible, and where a token is forced that alone. ``normalizers``: see ``best_continuations``.
+    place EOS alone is possible, and where a token is forced that alone. ``normalizers``: see ``best_continuations``; those of
+    ``logits`` by default.
     """
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
-    best = best_continuations(prefixes, logits, count, (PAD_ID, rules.bos_id), normalizers)
+    normalizers = normalizers_of(logits) if normalizers is None else normalizers
+    best = best_continuations(prefixes, logits, normalizers, count, (PAD_ID, rules.bos_id))
     only = jnp.where(state.position + 1 >= state.limits, rules.eos_id, PAD_ID)
     if num_forced := state.forced.shape[1]:
         forced = state.forced[:, jnp.minimum(state.position, num_forced - 1)]
         only = jnp.where((state.position < num_forced) & (forced != PAD_ID), forced, only)
-    by_only = continuations_by(only, prefixes, logits, count, normalizers)
+    by_only = continuations_by(only, prefixes, logits, normalizers, count)
     parents, chosen, log_probs = where_sentences(only != PAD_ID, by_only, best)
     ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(chosen)
     return Alive(ids, chosen, log_probs), parents

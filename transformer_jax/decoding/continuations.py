@@ -20,21 +20,19 @@ class Continuations(NamedTuple):
 def best_continuations(
     prefixes: Float[Array, "B W"],
     logits: Float[Array, "B W V"],
+    normalizers: Float[Array, "B W"],
     count: int,
     banned: tuple[int, ...],
-    normalizers: Float[Array, "B W"] | None = None,
 ) -> Continuations:
     """The ``count`` most probable pairs of a prefix and a next token that is not ``banned``; of equal ones the first.
 
-    ``prefixes`` are log-probabilities. Those of the whole vocabulary are never written: the logits are read once for the
-    maxima of groups of tokens, once for the normalizers, and then only in the ``count`` best groups of a sentence.
-    ``normalizers`` are given for logits that were changed since: those of the model's own.
+    ``prefixes`` are log-probabilities, ``normalizers`` those ``normalizers_of`` the model's own logits, which may have been
+    changed since. Log-probabilities of the whole vocabulary are never written: the logits are read once for the maxima of groups
+    of tokens, once for the normalizers, and then only in the ``count`` best groups of a sentence.
     """
     batch_size, beam_width, vocabulary_size = logits.shape
     maxima = group_maxima(logits)
     num_groups = maxima.shape[2]
-    if normalizers is None:
-        normalizers = normalizers_of(logits, jnp.max(maxima, axis=-1))
     for group in {token // GROUP_SIZE for token in banned}:
         first, end = group * GROUP_SIZE, min((group + 1) * GROUP_SIZE, vocabulary_size)
         is_banned = jnp.isin(jnp.arange(first, end), jnp.asarray(banned))[None, None]
@@ -58,13 +56,11 @@ def continuations_by(
     tokens: Int[Array, "B"],
     prefixes: Float[Array, "B W"],
     logits: Float[Array, "B W V"],
+    normalizers: Float[Array, "B W"],
     count: int,
-    normalizers: Float[Array, "B W"] | None = None,
 ) -> Continuations:
     """Every prefix continued by the token of its sentence, the most probable first; up to ``count`` the rest is impossible."""
     of_tokens = jnp.take_along_axis(logits, tokens[:, None, None], axis=2)[:, :, 0]
-    if normalizers is None:
-        normalizers = normalizers_of(logits, jnp.max(logits, axis=-1))
     totals = prefixes + (of_tokens - normalizers)
     best, parents = jax.lax.top_k(totals, prefixes.shape[1])
     missing = ((0, 0), (0, count - best.shape[1]))
@@ -75,7 +71,8 @@ def continuations_by(
     )
 
 
-def normalizers_of(logits: Float[Array, "B W V"], maxima: Float[Array, "B W"]) -> Float[Array, "B W"]:
-    """Logarithms of the sums of exponentials, as ``jax.nn.logsumexp``; ``maxima`` of each row, which are known already."""
+def normalizers_of(logits: Float[Array, "B W V"]) -> Float[Array, "B W"]:
+    """Logarithms of the sums of exponentials, as ``jax.nn.logsumexp``, from the maxima that the best continuations need too."""
+    maxima = jnp.max(group_maxima(logits), axis=-1)
     finite = jnp.where(jnp.isfinite(maxima), maxima, 0.0)
     return jnp.log(jnp.sum(jnp.exp(logits - finite[:, :, None]), axis=-1)) + finite

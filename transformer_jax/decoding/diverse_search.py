@@ -126,7 +126,7 @@ DIVERSE_SEARCH = SearchKind(start_diverse_search, search_next_of_groups, best_of
 def advance_groups(state: DiverseState, logits: Float[Array, "B W V"], rules: DiverseRules) -> DiverseState:
     """Returns the state with one more token on every alive prefix; ``state.cache`` is that after the step."""
     size, (batch_size, _, vocabulary_size) = rules.of_group.beam_width, logits.shape
-    normalizers = normalizers_of(logits, jnp.max(logits, axis=-1))
+    normalizers = normalizers_of(logits)
     counts = jnp.zeros((batch_size, vocabulary_size), jnp.float32)
     found = []
     for number in range(rules.groups):
