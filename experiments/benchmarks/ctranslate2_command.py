@@ -22,12 +22,13 @@ def main() -> None:
     parser.add_argument("--batch_tokens", type=int, default=4096)
     parser.add_argument("--extra", type=int, default=50)
     parser.add_argument("--compute_type", default="float32")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     arguments = parser.parse_args()
     models = sorted(arguments.folder.rglob("tokenizer.*.model"))
     source, target = (sentencepiece.SentencePieceProcessor(model_file=str(each)) for each in (models[0], models[-1]))
     lines = arguments.input.read_text(encoding="utf-8").splitlines()
     pieces = [source.encode(line, out_type=str) for line in lines]
-    translator = open_translator(str(arguments.folder), arguments.compute_type)
+    translator = open_translator(str(arguments.folder), arguments.compute_type, arguments.device)
     found = translated(
         translator,
         pieces,
@@ -40,10 +41,12 @@ def main() -> None:
     arguments.output.write_text(text, encoding="utf-8")
 
 
-def open_translator(folder: str, compute_type: str) -> ctranslate2.Translator:
-    """A batch at a time on each core."""
-    cores = len(os.sched_getaffinity(0))
-    return ctranslate2.Translator(folder, device="cpu", compute_type=compute_type, inter_threads=cores, intra_threads=1)
+def open_translator(folder: str, compute_type: str, device: str = "cpu") -> ctranslate2.Translator:
+    """A batch at a time on each core, or on the GPU."""
+    workers = len(os.sched_getaffinity(0)) if device == "cpu" else 1
+    return ctranslate2.Translator(
+        folder, device=device, compute_type=compute_type, inter_threads=workers, intra_threads=1
+    )
 
 
 def translated(

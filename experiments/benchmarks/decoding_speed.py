@@ -4,11 +4,12 @@
     python experiments/benchmarks/decoding_speed.py --workdir=runs/m30k --input=test_2016.en --ctranslate2=m30k-ct2 \
         --config.decoding.beam_width=5 --config.decoding.compute_dtype=float32
 
-Prints, for every pass over the lines, wall seconds, CPU seconds (user + system) and lines a second, tokenizing included and
-loading not, in turn for each; at last the ratios of the medians of all passes but the first, which compiles. CTranslate2 gets
-the same beam and batch, runs a batch on each core, and computes in each of ``--compute_types``; its length penalty divides by
-length ** alpha, it stops at the first hypotheses (here decoding.stop=first_beams), and the most tokens are those of the longest
-source for all, where ours are those of each source: so translations differ a little. ``--references`` prints the BLEU of each.
+Prints, for every pass over the lines, wall seconds, CPU seconds (user + system), lines and target tokens a second, tokenizing
+included and loading not, in turn for each; at last the ratios of the medians of all passes but the first, which compiles.
+CTranslate2 gets the same beam and batch, runs on the device that JAX has, a batch on each core of a CPU, and computes in each
+of ``--compute_types`` (on a GPU ``float16``); its length penalty divides by length ** alpha, it stops at the first hypotheses
+(here decoding.stop=first_beams), and the most tokens are those of the longest source for all, where ours are those of each
+source: so translations differ a little. ``--references`` prints the BLEU of each.
 ``--commands=3`` also runs whole commands, each a process that loads the model and translates the file: wall and CPU seconds and
 peak memory, the median of so many after one that is not counted. ``--output`` writes our translations, to compare those of two
 versions. Greedy: ``--config.decoding.beam_width=1``.
@@ -28,6 +29,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import jax
 
 from transformer_jax.config import DecodingConfig, config_for_use
 from transformer_jax.data.text_files import read_lines
@@ -71,6 +74,7 @@ def main() -> None:
     compute_types = arguments.compute_types.split(",") if arguments.ctranslate2 else []
     for each in compute_types:
         contestants[f"CTranslate2 {each}"] = theirs(run, arguments.ctranslate2, each, arguments.tokens)
+    target = run.tokenizers.target
     if arguments.huggingface:
         contestants["transformers"] = in_transformers(run, arguments.huggingface, arguments.tokens)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
@@ -82,8 +86,9 @@ def main() -> None:
             found[name] = [text for part in parts for text in translate(part)]
             wall, cpu = time.perf_counter() - started, sum(os.times()[:2]) - cpu
             seconds[name].append((wall, cpu))
-            rate = f"{len(lines):,} lines, {wall:.1f} s, {cpu:.1f} CPU s, {len(lines) / wall:.1f} lines/s"
-            print(f"pass {number}, {name}: {rate}", flush=True)
+            tokens = sum(map(len, target.encode_batch(found[name])))
+            rates = f"{len(lines) / wall:.1f} lines/s, {tokens / wall:,.0f} tokens/s"
+            print(f"pass {number}, {name}: {len(lines):,} lines, {wall:.1f} s, {cpu:.1f} CPU s, {rates}", flush=True)
     _compare(seconds)
     if arguments.references:
         references = list(read_lines(Path(arguments.references)))
@@ -159,7 +164,7 @@ def theirs(run: TrainedRun, folder: str, compute_type: str, tokens: int) -> Tran
     from ctranslate2_command import open_translator, translated
 
     decoding, (source, target) = run.config.decoding, run.tokenizers
-    translator = open_translator(folder, compute_type)
+    translator = open_translator(folder, compute_type, their_device())
     ids = {piece: number for number, piece in enumerate(target.pieces(range(target.vocabulary_size)))}
 
     def translate(lines: Sequence[str]) -> list[str]:
@@ -178,6 +183,11 @@ def theirs(run: TrainedRun, folder: str, compute_type: str, tokens: int) -> Tran
     return translate
 
 
+def their_device() -> str:
+    """What CTranslate2 calls the device of JAX."""
+    return "cuda" if jax.default_backend() == "gpu" else "cpu"
+
+
 def whole_commands(
     arguments: argparse.Namespace, overrides: Sequence[str], decoding: DecodingConfig, compute_types: Sequence[str]
 ) -> None:
@@ -187,7 +197,12 @@ def whole_commands(
     commands = {"ours": [*ours, f"--workdir={arguments.workdir}", f"--input={arguments.input}", output]}
     for each in compute_types:
         program = Path(__file__).with_name("ctranslate2_command.py")
-        options = {"beam": decoding.beam_width, "penalty": decoding.length_penalty, "compute_type": each}
+        options = {
+            "beam": decoding.beam_width,
+            "penalty": decoding.length_penalty,
+            "compute_type": each,
+            "device": their_device(),
+        }
         flags = [f"--{name}={value}" for name, value in options.items()]
         files = [arguments.ctranslate2, arguments.input, os.devnull]
         commands[f"CTranslate2 {each}"] = [sys.executable, str(program), *files, *flags]

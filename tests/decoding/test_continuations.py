@@ -22,7 +22,9 @@ def test_equals_the_search_of_all_log_probabilities(vocabulary_size):
     logits[:, :, list(BANNED)] += 5
     prefixes = -random.uniform(size=(5, 3)).astype(np.float32)
     prefixes[4, 1:] = -np.inf
-    found = best_continuations(jnp.asarray(prefixes), jnp.asarray(logits), normalizers_of(jnp.asarray(logits)), 6, BANNED)
+    found = best_continuations(
+        jnp.asarray(prefixes), jnp.asarray(logits), normalizers_of(jnp.asarray(logits)), 6, BANNED
+    )
     totals = in_full(prefixes, logits)
     expected = np.argsort(-totals.reshape(5, -1), axis=1, kind="stable")[:, :6]
     np.testing.assert_array_equal(found.parents, expected // vocabulary_size)
@@ -44,6 +46,8 @@ def test_of_equal_continuations_the_first_is_found_first():
 
 def test_one_token_alone_continues_the_best_prefix_first():
     logits = jnp.zeros((1, 3, 4))
-    found = continuations_by(jnp.array([2]), jnp.array([[-2.0, -1.0, -jnp.inf]]), logits, normalizers_of(jnp.asarray(logits)), 5)
+    found = continuations_by(
+        jnp.array([2]), jnp.array([[-2.0, -1.0, -jnp.inf]]), logits, normalizers_of(jnp.asarray(logits)), 5
+    )
     assert found.parents[0, :2].tolist() == [1, 0] and (found.tokens == 2).all()
     np.testing.assert_allclose(found.log_probs[0], np.array([-1, -2, -np.inf, -np.inf, -np.inf]) - np.log(4), rtol=1e-6)

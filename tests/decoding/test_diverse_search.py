@@ -9,12 +9,12 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.decoding import Hypotheses, beam_search, segmented_search
-from transformer_jax.decoding.beam_search import Rules, search_until
+from transformer_jax.decoding.beam_search import Rules, search_next, search_until
 from transformer_jax.decoding.diverse_search import (
     DIVERSE_SEARCH,
     DiverseRules,
+    advance_groups,
     best_of_groups,
-    search_next_of_groups,
     start_diverse_search,
 )
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
@@ -30,7 +30,9 @@ def diverse(lookup_model):
     def compiled(tables, limits, rules):
         cache = lookup_model.make_cache(tables, rules.search.beam_width, MOST)
         state = start_diverse_search(cache, limits, MOST, rules)
-        advance = functools.partial(search_next_of_groups, lookup_model.step, rules=rules)
+        advance = functools.partial(
+            search_next, lookup_model.step, choose=functools.partial(advance_groups, rules=rules)
+        )
         return best_of_groups(search_until(advance, state, MOST), rules)
 
     def run(tables, limits, groups, diversity, width=WIDTH, num_results=None, alpha=0.6) -> Hypotheses:

@@ -182,7 +182,7 @@ def test_length_decides(limit, is_blockwise):
     assert ("scan" in str(jax.make_jaxpr(attend)(*inputs(mask)))) == is_blockwise
 
 
-LONG = sentences(200, (40, 90, 200), (30, 150))
+LONG = sentences(300, (40, 90, 300), (30, 150))
 
 
 @pytest.mark.parametrize("name", [*MASKS, "several blocks", "several blocks to the source"])

@@ -1,5 +1,6 @@
 """A Transformer and a recurrent model together: their loss is that of the probabilities that search sees."""
 
+import math
 from functools import partial
 
 import jax
@@ -39,7 +40,7 @@ def params(configs):
 
 
 def objective_on(mesh_config, configs):
-    devices = jax.devices()[: mesh_config.data * mesh_config.fsdp * mesh_config.tensor]
+    devices = jax.devices()[: math.prod(mesh_config.sizes.values())]
     mesh = make_mesh(mesh_config, devices)
     return EnsembleObjective([TranslationObjective(each, VOCABULARY, VOCABULARY, mesh) for each in configs]), mesh
 
@@ -57,7 +58,9 @@ def probabilities_step_by_step(model, params):
     return np.stack(columns, axis=1)
 
 
-@pytest.mark.parametrize("mesh_config", [MeshConfig(1, 1, 1), MeshConfig(2, 2, 2)], ids=["alone", "split"])
+@pytest.mark.parametrize(
+    "mesh_config", [MeshConfig(1, 1, 1), MeshConfig(data=2, fsdp=2, tensor=2)], ids=["alone", "split"]
+)
 def test_the_loss_is_that_of_the_mean_probabilities_of_cached_steps(mesh_config, configs, params):
     objective, mesh = objective_on(mesh_config, configs)
     batch = put_rows(Batch(Tokens.from_ids(SOURCE), Tokens.from_ids(TARGET)), mesh)

@@ -1,7 +1,5 @@
 """Decoding on several devices: each searches its own rows, with parameters that were gathered once."""
 
-import math
-import re
 from functools import partial
 
 import jax
@@ -13,12 +11,14 @@ from transformer_jax.config import MeshConfig, from_dict
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.segmented_search import SegmentedSearch
 from transformer_jax.models.interface import call
+from transformer_jax.preflight.collectives import collectives_of
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import init_cache
 from transformer_jax.training.sharding import (
     batch_sharding,
     everywhere,
     make_mesh,
+    on_own_rows,
     put_rows,
     rows_in_place,
     state_shardings,
@@ -26,7 +26,7 @@ from transformer_jax.training.sharding import (
 )
 
 ROWS, ROOM, BEAMS, VOCABULARY = 16, 8, 2, 64
-ALL_GATHER = re.compile(r"\w+\[([\d,]*)\][^=]* all-gather\(")
+RESULT_BYTES = 4 * ROWS * ROOM
 
 
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
@@ -45,20 +45,20 @@ def test_every_device_searches_its_own_rows(tmp_path):
         Rules(BEAMS, 1, 0.6),
         row_multiple=8,
         place=rows_in_place(mesh),
+        on_own_rows=on_own_rows(mesh),
         whole=everywhere(mesh),
     )
     inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
     shapes = search._shapes(gathered, inputs, ROOM)
     first = search._start(gathered, inputs, np.full(ROWS, ROOM, np.int32), None, shapes=shapes)
     programs = [search._advance.lower(each, first, 1, 0).compile().as_text() for each in (split, gathered)]
-    sizes = [
-        [math.prod(map(int, found.split(",") if found else [])) for found in ALL_GATHER.findall(text)]
-        for text in programs
-    ]
-    # What a top_k reads the compiler gathers: a number for each group of tokens of a beam, or for each of the best groups.
-    of_top_k = ROWS * BEAMS * 2 * BEAMS * VOCABULARY
-    assert max(sizes[1], default=0) <= of_top_k
-    assert len(sizes[0]) > len(sizes[1])
+    collectives = [collectives_of(text, mesh.size) for text in programs]
+    gathered_parameters = [each for each in collectives[0] if each.kind == "all-gather" and each.bytes > RESULT_BYTES]
+    assert gathered_parameters
+    # How many rows are not done, at every step, and at the end of the segment its results for the host.
+    assert {each.kind for each in collectives[1]} == {"all-reduce", "all-gather"}
+    assert max(each.bytes for each in collectives[1]) <= RESULT_BYTES
+    assert {each.bytes for each in collectives[1] if each.kind == "all-reduce"} == {4}
 
     second, _ = search._advance(gathered, first, 1, 0)
     third, _ = search._advance(gathered, second, 2, 0)

@@ -1,5 +1,6 @@
 """The update as a function of its hyperparameters: each of them acts, and as if it were written into the program."""
 
+import math
 from functools import cache
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ def case_of(model: str, mesh_config: MeshConfig = SINGLE) -> Case:
         training=TrainingConfig(num_updates=5),
         batching=BatchingConfig(accumulation_steps=2),
     )
-    devices = mesh_config.data * mesh_config.fsdp * mesh_config.tensor
+    devices = math.prod(mesh_config.sizes.values())
     mesh = make_mesh(mesh_config, jax.devices()[:devices])
     objective = TranslationObjective(config, VOCABULARY, VOCABULARY, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)

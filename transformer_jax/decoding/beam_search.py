@@ -5,6 +5,7 @@ hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -17,6 +18,8 @@ from transformer_jax.sequence_types import DecodeCache
 Sentences = TypeVar("Sentences", bound=tuple)
 
 StepFunction = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
+Choose = Callable[[Any, Float[Array, "B W V"]], Any]
+"""A state, its cache without slots, and the logits of its last tokens to the state with one more token."""
 
 
 class Hypotheses(NamedTuple):
@@ -106,7 +109,8 @@ def beam_search(
     """
     rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
     state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules, forced)
-    return search_until(lambda state: search_next(step, state, rules), state, max_length).finished
+    choose = partial(advance_by_one, rules=rules)
+    return search_until(lambda state: search_next(step, state, choose), state, max_length).finished
 
 
 def start_search(
@@ -152,11 +156,12 @@ def search_until(
     return jax.lax.while_loop(is_running, advance, state)
 
 
-def search_next(step: StepFunction, state: BeamState, rules: Rules) -> BeamState:
-    """One more token on every alive prefix, chosen by the logits of ``step``."""
+def search_next(step: StepFunction, state: Any, choose: Choose) -> Any:
+    """One more token on every alive prefix, which ``choose`` takes by the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
-    return advance_by_one(state._replace(cache=cache), logits, rules)
+    chosen = choose(state._replace(cache=cache._replace(slots=())), logits)
+    return chosen._replace(cache=cache._replace(per_beam=chosen.cache.per_beam))
 
 
 def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:

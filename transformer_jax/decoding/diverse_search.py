@@ -11,7 +11,6 @@ from transformer_jax.decoding.beam_search import (
     BeamState,
     Hypotheses,
     Rules,
-    StepFunction,
     best_finished,
     expand,
     finish,
@@ -101,30 +100,21 @@ def start_diverse_search(
     )
 
 
-def search_next_of_groups(step: StepFunction, state: DiverseState, rules: DiverseRules) -> DiverseState:
-    """One more token on every alive prefix, group by group (Vijayakumar et al. 2018, algorithm 1).
-
-    A token costs ``diversity`` for every beam of the groups before that goes on with it (Hamming diversity, section 3.2), and
-    what a prefix has paid stays with it. The first group is beam search with its beams alone. Costs only decide what goes on:
-    the scores of hypotheses are the model's own. A group is done as a beam search is; then it chooses nothing, and no token
-    costs the others more for it.
-    """
-    logits, after = step(state.alive.last_ids, state.cache)
-    cache = after._replace(per_sentence=state.cache.per_sentence)
-    return advance_groups(state._replace(cache=cache), logits.astype(jnp.float32), rules)
-
-
 def best_of_groups(state: DiverseState, rules: DiverseRules) -> Hypotheses:
     """The best hypotheses of all groups, by the model's own score; of equal ones that of the earlier group first."""
     _, order = jax.lax.top_k(state.finished.scores, rules.search.num_results)
     return select_beams(state.finished, order)
 
 
-DIVERSE_SEARCH = SearchKind(start_diverse_search, search_next_of_groups, best_of_groups)
-
-
 def advance_groups(state: DiverseState, logits: Float[Array, "B W V"], rules: DiverseRules) -> DiverseState:
-    """Returns the state with one more token on every alive prefix; ``state.cache`` is that after the step."""
+    """One more token on every alive prefix, group by group (Vijayakumar et al. 2018, algorithm 1).
+
+    A token costs ``diversity`` for every beam of the groups before that goes on with it (Hamming diversity, section 3.2), and
+    what a prefix has paid stays with it. The first group is beam search with its beams alone. Costs only decide what goes on:
+    the scores of hypotheses are the model's own. A group is done as a beam search is; then it chooses nothing, and no token
+    costs the others more for it. ``state.cache`` is that after the step.
+    """
+    logits = logits.astype(jnp.float32)
     size, (batch_size, _, vocabulary_size) = rules.of_group.beam_width, logits.shape
     normalizers = normalizers_of(logits)
     counts = jnp.zeros((batch_size, vocabulary_size), jnp.float32)
@@ -206,3 +196,6 @@ def _log_probs(
     log_probs = jnp.take_along_axis(logits.reshape(batch_size, -1), parents * vocabulary_size + tokens, axis=1)
     log_probs -= jnp.take_along_axis(normalizers, parents, axis=1)
     return log_probs + jnp.take_along_axis(before.log_probs, parents, axis=1)
+
+
+DIVERSE_SEARCH = SearchKind(start_diverse_search, advance_groups, best_of_groups)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import EOS_ID, PAD_ID, Array, Int
+from transformer_jax.array_types import EOS_ID, PAD_ID, Array, Float, Int
 from transformer_jax.decoding.beam_search import (
     BeamState,
     Hypotheses,
@@ -55,12 +55,11 @@ def start_samples(
     return state._replace(alive=state.alive._replace(log_probs=jnp.zeros_like(state.alive.log_probs)))
 
 
-def draw_next(step: StepFunction, state: BeamState, rules: SampledRules) -> BeamState:
+def draw_next(state: BeamState, logits: Float[Array, "B W V"], rules: SampledRules) -> BeamState:
     """One more token of every sample; a sentence is done when all of its samples have ended, with EOS or at its limit.
 
     A hypothesis is a sample, in the order of the keys; its tokens are the first of what the key alone gives.
     """
-    logits, after = step(state.alive.last_ids, state.cache)
     _, keys = state.cache.per_sentence
     found = draw(logits.reshape(-1, logits.shape[2]), keys.reshape(-1), state.position, rules.sampling)
     drawn, log_probs = (each.reshape(keys.shape) for each in found)
@@ -86,7 +85,6 @@ def draw_next(step: StepFunction, state: BeamState, rules: SampledRules) -> Beam
         alive=state.alive._replace(ids=ids, last_ids=last_ids, log_probs=log_probs),
         finished=finished,
         is_done=state.is_done | jnp.all(finished.lengths > 0, axis=1),
-        cache=after._replace(per_sentence=state.cache.per_sentence),
     )
 
 

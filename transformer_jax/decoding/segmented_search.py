@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Bool, Int, PyTree
-from transformer_jax.decoding.beam_search import Hypotheses, StepFunction, search_until
+from transformer_jax.decoding.beam_search import Choose, Hypotheses, StepFunction, search_next, search_until
 from transformer_jax.decoding.parallel_search import in_parallel
 from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.source_batches import fewest_rows
@@ -77,8 +77,9 @@ class SegmentedSearch:
     searched in batches of a quarter of the rows, a sixteenth ..., but of ``FEWEST_ROWS`` a device. Arrays have room for 32, 64,
     128, ... tokens. So a search costs what its unfinished sentences cost so far, and not what the longest of them may come to.
 
-    ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows; ``whole`` is
-    the sharding of what the host reads. ``threads`` search batches of their own at the same time.
+    ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows, and
+    ``on_own_rows`` makes a function of them one that each device runs on its rows; ``whole`` is the sharding of what the host
+    reads. ``threads`` search batches of their own at the same time.
     """
 
     def __init__(
@@ -90,10 +91,12 @@ class SegmentedSearch:
         kind: SearchKind = BEAM_SEARCH,
         row_multiple: int = 1,
         place: Callable[[Array], Array] = lambda rows: rows,
+        on_own_rows: Callable[[Choose], Choose] = lambda choose: choose,
         whole: PyTree = None,
         threads: int = 1,
     ) -> None:
         self._init_cache, self._row_multiple, self._threads = init_cache, row_multiple, threads
+        choose = on_own_rows(partial(kind.choose, rules=rules))
 
         def start(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, shapes: tuple
@@ -105,7 +108,7 @@ class SegmentedSearch:
             params: PyTree, state: PyTree, until: Int[Array, ""], enough: Int[Array, ""]
         ) -> tuple[PyTree, PyTree]:
             model_step = step(params)
-            state = placed(search_until(lambda state: kind.advance(model_step, state, rules), state, until, enough))
+            state = placed(search_until(lambda state: search_next(model_step, state, choose), state, until, enough))
             return state, (state.position, state.is_done, kind.results(state, rules))
 
         def joined(state: PyTree, other: PyTree, rows: Int[Array, "B"]) -> tuple[PyTree, Bool[Array, "A"]]:

@@ -18,7 +18,7 @@ from transformer_jax.preflight.program import Program, bytes_on_a_device
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.tasks.registry import TASKS, objective_of
-from transformer_jax.training.sharding import batch_sharding, decoding_shardings, make_mesh, row_groups
+from transformer_jax.training.sharding import batch_sharding, decoding_shardings, everywhere, make_mesh
 from transformer_jax.training.state import count_parameters
 
 
@@ -32,7 +32,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     mesh = make_mesh(config.mesh, topology.devices)
     config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
     objective = objective_of(config, mesh)
-    decoding = TASKS[config.task].decoding(config, objective, length, row_groups(mesh))
+    decoding = TASKS[config.task].decoding(config, objective, length, mesh)
     parameters = _placed_parameters(objective.init_params, mesh)
     parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
     last = parts[-1].found
@@ -81,10 +81,13 @@ def _compiled_parts(
         return lambda parameters, inputs: decoding.start(parameters, inputs, room)
 
     start = start_with(rooms[0][0])
-    found = compile_for(jax.jit(start).lower(parameters, inputs), mesh, chip, parameter_bytes)
+    # Rows stay on their devices, as in a search, and a step must leave its state where it finds it.
+    shardings = jax.tree.map(
+        lambda leaf: batch_sharding(mesh) if leaf.ndim else everywhere(mesh), jax.eval_shape(start, parameters, inputs)
+    )
+    started = jax.jit(start, out_shardings=shardings).lower(parameters, inputs)
+    found = compile_for(started, mesh, chip, parameter_bytes)
     parts = [_Part(found, int(is_search), product_flops(start, parameters, inputs))]
-    # A step must leave its state where it finds it, which is where the start puts it.
-    shardings = found.output_shardings
     step = jax.jit(decoding.step, donate_argnums=1, out_shardings=shardings)
     for room, tokens in rooms:
         if not parts[-1].found.fits:

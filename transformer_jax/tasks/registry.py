@@ -38,7 +38,7 @@ class TaskBuilder(NamedTuple):
     the runs that a command names, each the mean of so many checkpoints, for evaluation; ``require_split`` raises
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
     most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation;
-    ``decoding`` is the search with the model of an objective, for inputs of so many positions in a multiple of so many rows;
+    ``decoding`` is the search with the model of an objective, for inputs of so many positions, on a mesh;
     ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient.
     """
 
@@ -52,7 +52,7 @@ class TaskBuilder(NamedTuple):
     longest_row: Callable[[ExperimentConfig], int]
     next_commands: tuple[str, ...]
     commands_of_trained: tuple[str, ...]
-    decoding: Callable[[ExperimentConfig, Any, int, int], DecodingProgram]
+    decoding: Callable[[ExperimentConfig, Any, int, Mesh], DecodingProgram]
     update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
 
 
@@ -83,17 +83,17 @@ def _require_documents(config: ExperimentConfig, split: str) -> None:
     next(open_documents(config.data, config.data_seed).documents(config.data.split_name(split)), None)
 
 
-def _decode_prompts(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+def _decode_prompts(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
     longest = max(config.batching.context_length - config.decoding.max_new_tokens, 1)
-    return decode_prompts(objective.model, config.decoding, length or longest, row_multiple)
+    return decode_prompts(objective.model, config.decoding, length or longest, mesh)
 
 
-def _decode_sentences(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+def _decode_sentences(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
     width = length or padded_width(config.data.max_source_tokens + 1)
-    return decode_sentences(objective.model, config.decoding, width, row_multiple)
+    return decode_sentences(objective.model, config.decoding, width, mesh)
 
 
-def refuse_decoding(config: ExperimentConfig, objective: Any, length: int, row_multiple: int) -> DecodingProgram:
+def refuse_decoding(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
     """The ``decoding`` of a task that generates nothing; raises ConfigError."""
     raise ConfigError(f"--program: {config.task} decodes nothing; leave it out")
 

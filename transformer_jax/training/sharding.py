@@ -47,6 +47,8 @@ RULES: tuple[tuple[str, P], ...] = (
 
 BATCH_ROWS = P(ROW_AXES)
 
+Choose = Callable[[PyTree, Array], PyTree]
+
 SumFunction = Callable[[PyTree, PyTree, Array, PyTree], PyTree]
 """(params, rows, key, hyperparameters) to sums over the rows."""
 
@@ -183,6 +185,29 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
 
     specs = P(), BATCH_ROWS, P(), P()
     return jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+
+
+def on_own_rows(mesh: Mesh) -> Callable[[Choose], Choose]:
+    """Makes of a function (state, rows) to state one that each device runs on its own rows; its scalars are the same on all.
+
+    Left to itself the compiler gathers what ``top_k`` reads.
+    """
+
+    def split(function: Choose) -> Choose:
+        def run(state: PyTree, rows: Array) -> PyTree:
+            specs = jax.tree.map(lambda leaf: BATCH_ROWS if leaf.ndim else P(), state)
+            return jax.shard_map(
+                function,
+                mesh=mesh,
+                in_specs=(specs, BATCH_ROWS),
+                out_specs=specs,
+                axis_names=set(ROW_AXES),
+                check_vma=False,
+            )(state, rows)
+
+        return run
+
+    return split if mesh.size > 1 else lambda function: function
 
 
 def positions_in_place(mesh: Mesh) -> Callable[[Array], Array]:

@@ -14,7 +14,7 @@ from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
 from transformer_jax.config.widths import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import Rules, beam_search, search_next, start_search
+from transformer_jax.decoding.beam_search import Rules, advance_by_one, beam_search, search_next, start_search
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
 from transformer_jax.decoding.sampling import (
     SamplingRule,
@@ -170,10 +170,11 @@ def continued(
     return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
 
 
-def decoding_program(model: Module, config: GenerationConfig, width: int, row_multiple: int) -> DecodingProgram:
+def decoding_program(model: Module, config: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """What ``Generator`` does with a full batch of prompts of ``width`` tokens."""
-    rows, most = rows_of_full_batch(width, config.batch_tokens, row_multiple), config.max_new_tokens
+    rows, most = rows_of_full_batch(width, config.batch_tokens, row_groups(mesh)), config.max_new_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty)
+    choose = partial(advance_by_one, rules=rules)
 
     def start(params: PyTree, ids: Int[Array, "B P"], room: int) -> PyTree:
         if config.beam_width == 1:
@@ -183,7 +184,7 @@ def decoding_program(model: Module, config: GenerationConfig, width: int, row_mu
     def step(params: PyTree, state: PyTree) -> PyTree:
         if config.beam_width == 1:
             return _next(model, config, params, *state), *state[1:]
-        return search_next(step_after_prompt(partial(call, model, params, "decode_step")), state, rules)
+        return search_next(step_after_prompt(partial(call, model, params, "decode_step")), state, choose)
 
     inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
     return DecodingProgram(rows, width, config.beam_width, inputs, start, step, [(most, most)])

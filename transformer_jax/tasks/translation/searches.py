@@ -14,7 +14,7 @@ from transformer_jax.decoding.segmented_search import InitCache, SegmentedSearch
 from transformer_jax.models.interface import Module, call
 from transformer_jax.tasks.attention_choice import device_of
 from transformer_jax.tasks.translation.lexical_shortlist import functions_among
-from transformer_jax.training.sharding import everywhere, row_groups, rows_in_place
+from transformer_jax.training.sharding import everywhere, on_own_rows, row_groups, rows_in_place
 
 
 def search_for(
@@ -46,6 +46,7 @@ def search_on(mesh: Mesh, init_cache: InitCache, step: Step, rules: Any, kind: S
         kind=kind,
         row_multiple=row_groups(mesh),
         place=rows_in_place(mesh),
+        on_own_rows=on_own_rows(mesh),
         whole=everywhere(mesh),
         threads=threads,
     )
