@@ -36,6 +36,7 @@ from transformer_jax.config import DecodingConfig, config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation import score_translations
 from transformer_jax.runtime.compilation_cache import start_jax
+from transformer_jax.tasks.attention_choice import batch_tokens_on
 from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
 
 Translate = Callable[[Sequence[str]], list[str]]
@@ -175,7 +176,7 @@ def theirs(run: TrainedRun, folder: str, compute_type: str, tokens: int) -> Tran
             beam=decoding.beam_width,
             penalty=decoding.length_penalty,
             extra=decoding.max_extra_tokens,
-            batch_tokens=decoding.batch_tokens,
+            batch_tokens=batch_tokens_on(run.mesh, decoding.batch_tokens),
             fewest=tokens,
         )
         return [target.decode([ids[piece] for piece in each]) for each in found]

@@ -30,8 +30,9 @@ class DecodingConfig:
     ``model.compute_dtype``, or ``model``: that of the model, but float32 on CPUs, which decode faster in it.
 
     Output is at most source tokens + ``max_extra_tokens``, and the tokens of a prefix that was asked for besides.
-    ``batch_tokens``: source token positions, padding included, that a device decodes at once, each with all its beams; a
-    longer sentence is a batch alone, and a CPU takes at most 160 beams, or 32 sentences of a text of up to 512. A sentence of
+    ``batch_tokens``: source token positions, padding included, that a device decodes at once, each with all its beams; 0 is
+    4,096 on a CPU and 16,384 elsewhere. A longer sentence is a batch alone, and a CPU takes at most 160 beams, or 32 sentences
+    of a text of up to 512. A sentence of
     more than ``max_source_tokens`` to translate or to score (a line of a megabyte, a file without line breaks) is refused
     before any is begun: attention would need its square in memory.
     """
@@ -44,13 +45,12 @@ class DecodingConfig:
     shortlist: str = ""
     compute_dtype: str = "model"
     max_extra_tokens: int = 50
-    batch_tokens: int = 4096
+    batch_tokens: int = 0
     max_source_tokens: int = 4096
 
     def __post_init__(self) -> None:
-        require_positive(
-            "decoding", self, "beam_width", "diverse_groups", "max_extra_tokens", "batch_tokens", "max_source_tokens"
-        )
+        require_positive("decoding", self, "beam_width", "diverse_groups", "max_extra_tokens", "max_source_tokens")
+        require(self.batch_tokens >= 0, "decoding.batch_tokens", "must not be negative; 0 chooses by device")
         require_choice("decoding.stop", self.stop, STOPS)
         require_choice("decoding.compute_dtype", self.compute_dtype, DTYPES)
         require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")

@@ -133,7 +133,7 @@ MEANINGS = {
     "decoding.shortlist": "File of the command shortlist: each sentence is searched among the candidates of its tokens alone.",
     "decoding.compute_dtype": "Precision of products in decoding and evaluation, loss included; model: that of model.compute_dtype, but float32 on CPUs.",
     "decoding.max_extra_tokens": "A translation has at most the tokens of its source and so many more.",
-    "decoding.batch_tokens": "Source positions that a device decodes at once; a CPU takes at most 160 beams, or 32 of up to 512 sentences.",
+    "decoding.batch_tokens": "Source positions that a device decodes at once; 0: 4,096 on a CPU, of at most 160 beams, 16,384 elsewhere.",
     "decoding.max_source_tokens": "Longer sentences are refused; tokens.",
     "decoding.max_new_tokens": "Most tokens of a continuation.",
     "decoding.temperature": "Divides the logits before sampling; 0 takes the most probable token.",

@@ -28,6 +28,8 @@ from transformer_jax.training.sharding import lookup_in_split_table, positions_i
 # Each chunk reads and writes the gradient of the whole matrix, so a GPU, which has the memory, takes few.
 LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**28, 128)}
 LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
+# A step of decoding reads all parameters, whatever its rows; on a CPU it is bound by its products before.
+BATCH_TOKENS, BATCH_TOKENS_ELSEWHERE = {"cpu": 4096}, 16_384
 
 
 def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False) -> Devices:
@@ -98,6 +100,11 @@ def attention_of(
         raise ConfigError(f"model.attention_backend: {name} {obstacle}; use auto, einsum or blockwise")
     everywhere: dict[str, AttentionBackend] = {"einsum": EinsumAttention(), "blockwise": BlockwiseAttention()}
     return (kernels | everywhere)[name]
+
+
+def batch_tokens_on(mesh: Mesh, stated: int) -> int:
+    """Input positions that a device of ``mesh`` decodes at once: ``decoding.batch_tokens``, or what suits it for 0."""
+    return stated or BATCH_TOKENS.get(device_of(mesh).platform, BATCH_TOKENS_ELSEWHERE)
 
 
 def device_of(mesh: Mesh) -> jax.Device:

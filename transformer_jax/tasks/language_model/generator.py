@@ -27,6 +27,7 @@ from transformer_jax.decoding.sampling import (
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.tasks.attention_choice import batch_tokens_on
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
 
@@ -90,7 +91,7 @@ class Generator:
         encoded = [self.prompt_ids(prompt, f"prompt {index + 1}") for index, prompt in enumerate(prompts)]
         results = [Continuation("", [], 0.0)] * len(prompts)
         params = whole_over_fsdp(params, self._mesh)
-        batch_tokens, row_multiple = self._config.batch_tokens, row_groups(self._mesh)
+        batch_tokens, row_multiple = batch_tokens_on(self._mesh, self._config.batch_tokens), row_groups(self._mesh)
         for batch in source_batches(encoded, batch_tokens=batch_tokens, row_multiple=row_multiple):
             rows = [encoded[index] for index in batch.indices]
             ids = left_padded(rows, len(batch.ids), self._width(max(map(len, rows))))
@@ -172,7 +173,8 @@ def continued(
 
 def decoding_program(model: Module, config: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """What ``Generator`` does with a full batch of prompts of ``width`` tokens."""
-    rows, most = rows_of_full_batch(width, config.batch_tokens, row_groups(mesh)), config.max_new_tokens
+    batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
+    rows, most = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), config.max_new_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty)
     choose = partial(advance_by_one, rules=rules)
 

@@ -12,6 +12,7 @@ from transformer_jax.decoding.beam_search import BeamState, Rules, advance_by_on
 from transformer_jax.decoding.segmented_search import rooms_of
 from transformer_jax.decoding.source_batches import rows_of_full_batch
 from transformer_jax.models.interface import Module, call
+from transformer_jax.tasks.attention_choice import batch_tokens_on
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.tasks.translation.translator import init_cache
 from transformer_jax.training.sharding import on_own_rows, row_groups
@@ -19,7 +20,8 @@ from transformer_jax.training.sharding import on_own_rows, row_groups
 
 def decoding_program(model: Module, config: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens; its beams are one group."""
-    rows, most = rows_of_full_batch(width, config.batch_tokens, row_groups(mesh)), width + config.max_extra_tokens
+    batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
+    rows, most = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + config.max_extra_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
     choose = on_own_rows(mesh)(partial(advance_by_one, rules=rules))
 

@@ -12,7 +12,6 @@ from transformer_jax.decoding.diverse_search import DIVERSE_SEARCH, DiverseRules
 from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.segmented_search import InitCache, SegmentedSearch, Step
 from transformer_jax.models.interface import Module, call
-from transformer_jax.tasks.attention_choice import device_of
 from transformer_jax.tasks.translation.lexical_shortlist import functions_among
 from transformer_jax.training.sharding import everywhere, on_own_rows, row_groups, rows_in_place
 
@@ -31,14 +30,14 @@ def search_for(
     return search_on(mesh, init_cache, step, rules, kind)
 
 
-# Products of a search of few rows fill one core of a CPU, or little more.
-THREADS = {"cpu": 2}
+# Of a CPU the products of few rows fill one core, or little more; other devices would wait while the host reads their results.
+THREADS = 2
 
 
 def search_on(mesh: Mesh, init_cache: InitCache, step: Step, rules: Any, kind: SearchKind) -> SegmentedSearch:
-    """A search whose rows are shared by the devices of ``mesh``; on a single CPU two at a time."""
+    """A search whose rows are shared by the devices of ``mesh``; on a single one two at a time."""
     # Several devices, which wait for each other, must run their programs in one order.
-    threads = THREADS.get(device_of(mesh).platform, 1) if mesh.size == 1 else 1
+    threads = THREADS if mesh.size == 1 else 1
     return SegmentedSearch(
         init_cache,
         step,

@@ -18,7 +18,7 @@ from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, 
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.attention_choice import device_of
+from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of
 from transformer_jax.tasks.translation.lexical_shortlist import search_among, shortlist_for
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
@@ -110,7 +110,10 @@ class Translator:
         if most_rows is not None:
             most_rows = FEWEST_ROWS if len(sources) <= FEW_SENTENCES else max(most_rows // self._config.beam_width, 1)
         for indices, ids in source_batches(
-            sources, batch_tokens=self._config.batch_tokens, row_multiple=groups, most_rows=most_rows
+            sources,
+            batch_tokens=batch_tokens_on(self._mesh, self._config.batch_tokens),
+            row_multiple=groups,
+            most_rows=most_rows,
         ):
             rows, width = ids.shape
             width = max(padded_width(FEWEST_SOURCE_COLUMNS, self._longest), width)
