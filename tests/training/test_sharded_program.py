@@ -16,6 +16,7 @@ from transformer_jax.config import (
     hyperparameters_of,
 )
 from transformer_jax.config.data import BatchingConfig, TokenizerConfig
+from transformer_jax.layers.batch_axes import FEWEST_POSITIONS
 from transformer_jax.preflight.collectives import Collective, collectives_of
 from transformer_jax.preflight.program import bytes_on_a_device
 from transformer_jax.sequence_types import Batch, Tokens, batch_shape
@@ -153,10 +154,12 @@ def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_wher
 def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
     found = exchanged(name, scan_layers)
     parts = MESHES[name].tensor
-    assert largest(found, "all-gather") < MATRIX_BYTES // parts
+    hidden = 4 * 16 * WIDTH * D_MODEL // MESHES[name].data
+    # Positions are split between sublayers where that leaves enough on each device, and gathered for their products.
+    gathered = {each.bytes for each in found if each.kind == "all-gather" and each.bytes >= MATRIX_BYTES // parts}
+    assert gathered == ({hidden} if WIDTH // parts >= FEWEST_POSITIONS else set())
     assert "all-to-all" not in {each.kind for each in found}
     # Two sums a layer of the encoder and three of the decoder, there and back.
-    hidden = 4 * 16 * WIDTH * D_MODEL // MESHES[name].data
     sums = sum(
         each.times * (each.bytes // hidden) for each in found if each.kind == "all-reduce" and each.bytes >= hidden
     )
@@ -170,9 +173,8 @@ def test_devices_that_share_sequences_exchange_heads_and_gather_parameters_alone
     exchanges = [each for each in found if each.kind == "all-to-all"]
     assert sum(each.times for each in exchanges) == 3 * 4 * 2
     assert {each.bytes for each in exchanges} == {4 * 16 * WIDTH * D_MODEL // (MESHES["context"].fsdp * parts)}
-    assert sum(each.times for each in found if each.kind == "all-gather") == sum(
-        each.times for each in exchanged("fsdp and tensor") if each.kind == "all-gather"
-    )
+    # The rows of a device are twice a part of the table.
+    assert largest(found, "all-gather") <= TABLE_BYTES // MESHES["context"].tensor
 
 
 @pytest.mark.parametrize("name", SEVERAL)

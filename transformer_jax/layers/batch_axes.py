@@ -1,5 +1,6 @@
 """The mesh axes that split a batch, and random numbers by a row's place in it: those of one device, however it is split."""
 
+from collections.abc import Sequence
 from math import prod
 
 import jax
@@ -15,9 +16,9 @@ FEWEST_POSITIONS = 8
 """On a device; the beams of a step of decoding are fewer, and stay together."""
 
 
-def splits(length: int, mesh: Mesh) -> bool:
-    """Whether the positions of sequences so long are split over the devices along ``context``."""
-    parts = mesh.shape["context"]
+def splits(length: int, mesh: Mesh, axes: Sequence[str] = ("context",)) -> bool:
+    """Whether the positions of sequences so long are split over the devices along ``axes``."""
+    parts = prod(mesh.shape[axis] for axis in axes)
     return parts > 1 and length % parts == 0 and length >= FEWEST_POSITIONS * parts
 
 

@@ -38,18 +38,18 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
     Raises ConfigError when ``model.attention_backend`` cannot run there, or heads cannot be split as ``mesh`` says.
     """
     attention = attention_of(config, mesh, one_sentence=one_sentence)
-    if mesh.shape["context"] > 1:
-        attention = over_sequences(attention, config, mesh)
+    if mesh.shape["context"] * mesh.shape["tensor"] > 1 and not config.is_recurrent:
+        attention = over_heads(attention, config, mesh)
     on = Devices(attention, positions_in_place(mesh), policies=policies_on(mesh))
     return on._replace(lookup=lookup_in_split_table(mesh)) if mesh.shape["tensor"] > 1 else on
 
 
-def over_sequences(attention: AttentionBackend, config: Any, mesh: Mesh) -> AllToAllAttention:
-    """``attention`` where devices share sequences; raises ConfigError unless they can share the heads."""
+def over_heads(attention: AttentionBackend, config: Any, mesh: Mesh) -> AllToAllAttention:
+    """``attention`` where devices share sequences or layers; raises ConfigError unless they can share the heads."""
     if config.num_heads % (mesh.shape["context"] * mesh.shape["tensor"]):
         raise ConfigError(
-            f"mesh.context: devices that share a sequence share its heads, and model.num_heads={config.num_heads} does not "
-            f"divide over context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
+            f"mesh: devices along context and tensor share the heads of attention, and model.num_heads={config.num_heads} does "
+            f"not divide over context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
         )
     return AllToAllAttention(attention, mesh)
 
@@ -57,7 +57,7 @@ def over_sequences(attention: AttentionBackend, config: Any, mesh: Mesh) -> AllT
 def policies_on(mesh: Mesh) -> Mapping[str, Precision]:
     """Precision policies, by ``model.compute_dtype``, on the devices of ``mesh``."""
     policies = POLICIES_ON_CPU if device_of(mesh).platform == "cpu" else POLICIES
-    if mesh.shape["context"] == 1:
+    if mesh.shape["context"] * mesh.shape["tensor"] == 1:
         return policies
     return {name: replace(policy, merges_positions=False) for name, policy in policies.items()}
 

@@ -211,12 +211,19 @@ def on_own_rows(mesh: Mesh) -> Callable[[Choose], Choose]:
 
 
 def positions_in_place(mesh: Mesh) -> Callable[[Array], Array]:
-    """``rows_in_place`` of hidden states [B, L, D], whose positions are split over ``context`` where it divides them."""
-    if mesh.shape["context"] == 1:
+    """``rows_in_place`` of hidden states [B, L, D] between sublayers, their positions split over ``context`` and ``tensor``.
+
+    So norms, residuals and dropout are nobody's twice, and what an all-reduce of a sublayer's output would send is a
+    reduce-scatter and an all-gather (Korthikanti et al. 2022, section 4.2.2).
+    """
+    if mesh.shape["context"] * mesh.shape["tensor"] == 1:
         return rows_in_place(mesh)
 
     def place(hidden: Array) -> Array:
-        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, positions_of(hidden.shape[1], mesh)))
+        split = next(
+            (axes for axes in (("context", "tensor"), ("context",)) if splits(hidden.shape[1], mesh, axes)), None
+        )
+        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, P(ROW_AXES, split)))
 
     return place
 
