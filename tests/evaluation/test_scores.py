@@ -40,7 +40,9 @@ def test_signatures_say_what_was_measured():
 
 
 def test_compounds_are_three_words_in_the_form_of_the_paper():
-    assert with_split_compounds("Ein T-Shirt, a-b-c.") == "Ein T ##AT##-##AT## Shirt , a ##AT##-##AT## b-c ."
+    line, tokens = "Ein T-Shirt, z. B. „a-b-c“.", "Ein T ##AT##-##AT## Shirt , z. B. „ a ##AT##-##AT## b-c “ ."
+    assert with_split_compounds([line], "de") == [tokens]
+    assert with_split_compounds([line], "xx") == [tokens.replace("z.", "z .")]
     right, wrong = "Er trägt heute ein rotes T-Shirt .", "Er trägt heute ein rotes T-Stück ."
     scores = score_translations([wrong], [right])
     # 8 of 9 words instead of 6 of 7.
@@ -48,6 +50,7 @@ def test_compounds_are_three_words_in_the_form_of_the_paper():
     for score, precisions in zip((scores.bleu, scores.bleu_compounds), counts, strict=True):
         assert score == pytest.approx(100 * math.prod(precisions) ** 0.25)
     assert "tok:none|smooth:none" in scores.bleu_compounds_signature and "##AT##" in scores.bleu_compounds_signature
+    assert "Moses (fr, " in score_translations([wrong], [right], "fr").bleu_compounds_signature
 
 
 def test_ter_is_edits_per_word():
