@@ -181,5 +181,6 @@ def workload_of(command: list[str]) -> Training | Sweep:
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:
     """The flag for a cache that all machines see, where the settings leave it in each machine's home."""
-    folder, is_stated = shared_cache(workdir), config.data.cache_directory != type(config.data).cache_directory
+    folder, own = shared_cache(workdir), getattr(type(config.data), "cache_directory", None)
+    is_stated = own is None or config.data.cache_directory != own
     return [] if is_stated or folder is None else [f"--config.data.cache_directory={folder}"]
