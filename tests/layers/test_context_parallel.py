@@ -31,8 +31,10 @@ def mesh_of(**sizes: int) -> jax.sharding.Mesh:
     return make_mesh(MeshConfig(**sizes), jax.devices()[: np.prod([*sizes.values()])])
 
 
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("kind", ["einsum", "blockwise", "row blocks"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*((name, "einsum") for name in MASKS), *(("packed and causal", kind) for kind in ("blockwise", "row blocks"))],
+)
 def test_it_equals_attention_on_one_device(name, kind):
     mask, mesh = MASKS[name], mesh_of(data=1, fsdp=2, context=2, tensor=2)
     keys = jax.random.split(jax.random.key(0), 3)

@@ -36,7 +36,6 @@ MESHES = {
     "tensor": MeshConfig(data=2, tensor=4),
     "data and fsdp": MeshConfig(data=2, fsdp=4),
     "data and tensor": MeshConfig(data=4, tensor=2),
-    "fsdp and tensor": MeshConfig(data=1, fsdp=4, tensor=2),
     "all": MeshConfig(data=2, fsdp=2, tensor=2),
     "context": MeshConfig(data=1, fsdp=2, context=2, tensor=2),
 }
