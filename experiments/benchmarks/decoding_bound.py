@@ -33,8 +33,9 @@ def main() -> None:
     import numpy as np
 
     config = recipe_here(arguments.recipe, overrides)
-    objective = objective_of(config, make_mesh(config.mesh, jax.devices()[:1]))
-    decoding = TASKS[config.task].decoding(config, objective, arguments.length, 1)
+    mesh = make_mesh(config.mesh, jax.devices()[:1])
+    objective = objective_of(config, mesh)
+    decoding = TASKS[config.task].decoding(config, objective, arguments.length, mesh)
     ids = np.random.default_rng(0).integers(4, config.tokenizer.vocabulary_size, decoding.inputs.shape).astype(np.int32)
     params = jax.jit(objective.init_params)(jax.random.key(0))
     start, step = jax.jit(decoding.start, static_argnums=2), jax.jit(decoding.step, donate_argnums=1)

@@ -96,7 +96,13 @@ def main() -> None:
         for name, translations in found.items():
             print(f"BLEU {score_translations(translations, references).bleu:.2f}, {name}")
     if arguments.commands:
-        whole_commands(arguments, overrides, config.decoding, compute_types)
+        whole_commands(
+            arguments,
+            overrides,
+            config.decoding,
+            batch_tokens_on(run.mesh, config.decoding.batch_tokens),
+            compute_types,
+        )
     if arguments.output:
         arguments.output.write_text("".join(f"{text}\n" for text in found["ours"]), encoding="utf-8")
 
@@ -190,7 +196,11 @@ def their_device() -> str:
 
 
 def whole_commands(
-    arguments: argparse.Namespace, overrides: Sequence[str], decoding: DecodingConfig, compute_types: Sequence[str]
+    arguments: argparse.Namespace,
+    overrides: Sequence[str],
+    decoding: DecodingConfig,
+    batch_tokens: int,
+    compute_types: Sequence[str],
 ) -> None:
     """Times the commands of both sides, in turn."""
     output = f"--output={os.devnull}"
@@ -201,6 +211,8 @@ def whole_commands(
         options = {
             "beam": decoding.beam_width,
             "penalty": decoding.length_penalty,
+            "extra": decoding.max_extra_tokens,
+            "batch_tokens": batch_tokens,
             "compute_type": each,
             "device": their_device(),
         }

@@ -79,6 +79,14 @@ REFUSED = [
         "(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of 6",
     ),
     (
+        {"task": "language_model", "batching": {"context_length": 100}, "mesh": {"context": 8}},
+        "mesh.context: 8 does not divide rows of 100 positions",
+    ),
+    (
+        {"batching": {"kind": "packed", "packed_length": 260}, "mesh": {"context": 8}},
+        "mesh.context: 8 does not divide rows of 260 positions",
+    ),
+    (
         {"model": {"kind": "rnn"}, "mesh": {"context": 2}},
         "mesh.context: splits sequences of Transformers only; use mesh.data for other models",
     ),

@@ -58,10 +58,12 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   %part = f32[16]{0} fusion(%z), kind=kCustom, calls=%all-reduce-scatter.3
   %exchanged.1 = (f32[8]{0}, f32[8]{0}) all-to-all(%u, %v), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
   %exchanged.2 = (f32[8]{0}, f32[8]{0}) all-to-all(%w, %x), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
-  %sent = (f32[2,8]{1,0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES}
+  %sent = (f32[2,8]{1,0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"ALL_REDUCE"}
+  %part = (f32[8]{0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"REDUCE_SCATTER"}
+  %whole = (f32[2]{0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"ALL_GATHER"}
   %alone = f32[100]{0} all-reduce(%a), channel_id=4, replica_groups=[8,1]<=[8], to_apply=%add
 }
-""".replace("SLICES", '_xla_megascale_target="{1,2,3,4}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"')
+""".replace("SLICES", '_xla_megascale_target="{1,2,3,4}x{0:3}",_xla_megascale_transfer_type=')
 
 
 def test_kinds_bytes_groups_and_times():
@@ -76,6 +78,9 @@ def test_kinds_bytes_groups_and_times():
             Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
             Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
             Collective("all-reduce", 4 * 16, (1, 2, 3, 4), 1, is_between_slices=True),
+            # Of what is sent a quarter stays, or comes from each of four.
+            Collective("reduce-scatter", 8, (1, 2, 3, 4), 1, is_between_slices=True),
+            Collective("all-gather", 32, (1, 2, 3, 4), 1, is_between_slices=True),
         ]
     )
 

@@ -2,8 +2,6 @@
 
 import jax
 import pytest
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, resolve
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
@@ -43,8 +41,7 @@ def test_a_search_is_its_start_and_all_its_steps(monkeypatch):
     traffic = iter([{"attention": 7}, {"attention": 1, "search": 100}, {"search": 200}, {"search": 1000}])
 
     def compiled(lowered, mesh, chip, argument_bytes):
-        shardings = jax.tree.map(lambda _: NamedSharding(mesh, P()), lowered.out_info)
-        return Compiled(argument_bytes, 1e9, True, [], next(traffic), [], shardings)
+        return Compiled(argument_bytes, 1e9, True, [], next(traffic), [])
 
     monkeypatch.setattr(decoding, "compile_for", compiled)
     program = compile_decoding(CONFIG, Topology("cpu:1", jax.devices()[:1], None), 0, is_search=True)

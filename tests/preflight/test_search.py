@@ -137,6 +137,13 @@ def test_the_mesh_of_the_recipe_comes_first():
     assert all(mesh.data * mesh.fsdp * mesh.tensor == 6 for mesh in meshes(MeshConfig(), 6))
 
 
+@pytest.mark.parametrize("asked", [MeshConfig(data=1, context=-1), MeshConfig(context=8)])
+def test_sequences_are_split_as_the_recipe_does(asked):
+    assert [mesh.sizes for mesh in meshes(asked, 8)] == [{"data": 1, "fsdp": 1, "context": 8, "tensor": 1}]
+    with pytest.raises(ConfigError, match="mesh.context: 8 does not divide the 12 devices"):
+        meshes(MeshConfig(context=8), 12)
+
+
 def test_flags_of_a_variant():
     assert flags_of(replace(CONFIG, mesh=MeshConfig(data=2, tensor=2))) == (
         "--config.mesh.data=2 --config.mesh.fsdp=1 --config.mesh.context=1 --config.mesh.tensor=2 "

@@ -1,5 +1,6 @@
 """What a study promises its workers, without runs."""
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -153,6 +154,20 @@ def test_another_sweep_under_the_name_is_refused(storage):
     other = Sweep(config="configs/quickstart.py", rows={"a": {}, "b": {"model.d_ff": 32}}, seeds=(3, 4))
     with pytest.raises(ConfigError, match=r"begun with other rows, b: .*64.*now it is .*32.*another --workdir"):
         SharedStudy(other, storage, "s")
+
+
+def test_a_study_of_another_version_goes_on(storage):
+    """It lacks new settings, and has other defaults of some that alter no result."""
+    study = SharedStudy(GRID, storage, "s").study
+    before = json.loads(study.user_attrs["definition"])
+    del before["settings"]["mesh.context"]
+    before["settings"]["decoding.batch_tokens"] = 4096
+    study.set_user_attr("definition", json.dumps(before))
+    SharedStudy(GRID, storage, "s")
+    before["settings"]["model.d_model"] = 7
+    study.set_user_attr("definition", json.dumps(before))
+    with pytest.raises(ConfigError, match="begun with other settings, model.d_model: 7, and now"):
+        SharedStudy(GRID, storage, "s")
 
 
 def test_workers_share_the_trials_so_that_each_compiles_little(storage):

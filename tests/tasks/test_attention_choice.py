@@ -15,7 +15,7 @@ from transformer_jax.layers.attention_backends import (
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.row_blocks import RowBlockAttention
 from transformer_jax.tasks import attention_choice
-from transformer_jax.tasks.attention_choice import attention_of
+from transformer_jax.tasks.attention_choice import attention_of, batch_tokens_on, devices_of
 from transformer_jax.training.sharding import make_mesh
 
 MESH = make_mesh(MeshConfig(data=1), jax.devices()[:1])
@@ -116,3 +116,14 @@ def test_what_cannot_run_here_is_refused(kind, settings, message):
 
 def test_recurrent_models_have_attentions_of_their_own():
     assert isinstance(attention_of(RnnConfig(), MESH), EinsumAttention)
+
+
+def test_heads_that_devices_cannot_share_are_refused():
+    with pytest.raises(ConfigError, match="model.num_heads=6 does not divide over context=4 x tensor=1"):
+        devices_of(TransformerConfig(num_heads=6, d_model=48), make_mesh(MeshConfig(data=2, context=4)))
+
+
+def test_accelerators_decode_more_at_once_unless_told(monkeypatch):
+    for kind, expected in {"cpu": 4096, "cuda": 16_384, "tpu": 16_384}.items():
+        monkeypatch.setattr(attention_choice, "device_of", lambda mesh, kind=kind: KINDS[kind])
+        assert [batch_tokens_on(MESH, stated) for stated in (0, 70)] == [expected, 70]

@@ -7,20 +7,15 @@ import numpy as np
 import pytest
 from run_settings import tiny_settings
 
-from transformer_jax.config import MeshConfig, from_dict
-from transformer_jax.decoding.beam_search import Rules
-from transformer_jax.decoding.segmented_search import SegmentedSearch
-from transformer_jax.models.interface import call
+from transformer_jax.config import DecodingConfig, MeshConfig, from_dict
 from transformer_jax.preflight.collectives import collectives_of
 from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.translator import init_cache
 from transformer_jax.training.sharding import (
     batch_sharding,
-    everywhere,
     make_mesh,
-    on_own_rows,
     put_rows,
-    rows_in_place,
     state_shardings,
     whole_over_fsdp,
 )
@@ -39,15 +34,8 @@ def test_every_device_searches_its_own_rows(tmp_path):
     for leaf, original in zip(jax.tree.leaves(gathered), jax.tree.leaves(params), strict=True):
         np.testing.assert_array_equal(leaf, original)
 
-    search = SegmentedSearch(
-        partial(init_cache, model.model, BEAMS),
-        lambda params: partial(call, model.model, params, "decode_step"),
-        Rules(BEAMS, 1, 0.6),
-        row_multiple=8,
-        place=rows_in_place(mesh),
-        on_own_rows=on_own_rows(mesh),
-        whole=everywhere(mesh),
-    )
+    config = DecodingConfig(beam_width=BEAMS)
+    search = search_for(model.model, config, mesh, 1, partial(init_cache, model.model, BEAMS))
     inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
     shapes = search._shapes(gathered, inputs, ROOM)
     first = search._start(gathered, inputs, np.full(ROWS, ROOM, np.int32), None, shapes=shapes)

@@ -157,6 +157,11 @@ class BatchingConfig:
     accumulation_steps: int = 1
     prefetch_batches: int = 8
 
+    @property
+    def row_length(self) -> int:
+        """Positions of every row; 0 where rows have those of their bucket."""
+        return self.packed_length if self.kind == "packed" else 0
+
     def __post_init__(self) -> None:
         require_choice("batching.kind", self.kind, BATCHINGS)
         names = (

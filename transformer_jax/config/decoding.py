@@ -31,8 +31,8 @@ class DecodingConfig:
 
     Output is at most source tokens + ``max_extra_tokens``, and the tokens of a prefix that was asked for besides.
     ``batch_tokens``: source token positions, padding included, that a device decodes at once, each with all its beams; 0 is
-    4,096 on a CPU and 16,384 elsewhere. A longer sentence is a batch alone, and a CPU takes at most 160 beams, or 32 sentences
-    of a text of up to 512. A sentence of
+    4,096 on a CPU and 16,384 elsewhere, in each of the two searches that a single device runs at a time. A longer sentence is
+    a batch alone, and a CPU takes at most 160 beams, or 32 sentences of a text of up to 512. A sentence of
     more than ``max_source_tokens`` to translate or to score (a line of a megabyte, a file without line breaks) is refused
     before any is begun: attention would need its square in memory.
     """

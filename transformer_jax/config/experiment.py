@@ -71,6 +71,8 @@ class ExperimentConfig:
         splits = self.mesh.context == 1 or self.model.has_attention_backend
         problem = "splits sequences of Transformers only; use mesh.data for other models"
         require(splits, "mesh.context", problem)
+        length, context = getattr(self.batching, "row_length", 0), max(self.mesh.context, 1)
+        require(length % context == 0, "mesh.context", f"{context} does not divide rows of {length} positions")
 
     def _check_schedule(self) -> None:
         warmup, updates = self.optimizer.warmup_updates, self.training.num_updates

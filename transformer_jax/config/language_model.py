@@ -94,6 +94,11 @@ class TextBatchingConfig:
     row_multiple: int = 8
     accumulation_steps: int = 1
 
+    @property
+    def row_length(self) -> int:
+        """Positions of every row."""
+        return self.context_length
+
     def __post_init__(self) -> None:
         require_choice("batching.kind", self.kind, TEXT_BATCHINGS)
         names = "tokens_per_update", "context_length", "row_multiple", "accumulation_steps"

@@ -1,4 +1,4 @@
-"""Several searches at a time on one CPU, whose cores the small products of a single search leave idle."""
+"""Several searches at a time on one device, which a single search leaves idle between its programs."""
 
 import queue
 import threading

@@ -13,7 +13,7 @@ from transformer_jax.array_types import Array, Int
 ROW_AXES = ("data", "fsdp")
 """The mesh axes that split the rows of a batch."""
 FEWEST_POSITIONS = 8
-"""On a device; the beams of a step of decoding are fewer, and stay together."""
+"""On a device; fewer stay together, as the beams of a step of decoding mostly are."""
 
 
 def splits(length: int, mesh: Mesh, axes: Sequence[str] = ("context",)) -> bool:

@@ -60,7 +60,10 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
             between = _BETWEEN_SLICES.search(line)
             if between and times[name]:
                 kind, members = between[3].lower().replace("_", "-"), tuple(map(int, between[2].split(",")))
-                size = sum(array.bytes for array in arrays_of(between[1]))
+                sent = sum(array.bytes for array in arrays_of(between[1]))
+                # What is sent is the operand, of which a result may be a part, or which may be a part of it.
+                parts = {"reduce-scatter": 1 / len(members), "all-gather": len(members)}
+                size = int(sent * parts.get(kind, 1))
                 found[name, number] = Collective(kind, size, members, times[name], is_between_slices=True)
             match = _OPERATION.search(line)
             if not match or not times[name]:

@@ -16,7 +16,7 @@ from transformer_jax.preflight.traffic_kinds import traffic_by_kind
 
 
 class Compiled(NamedTuple):
-    """Findings of the compiler, see ``Program``, and where the results lie; None where it refused."""
+    """Findings of the compiler, see ``Program``."""
 
     temporaries: int
     available: float
@@ -24,7 +24,6 @@ class Compiled(NamedTuple):
     largest: list[Buffer]
     traffic_kinds: dict[str, int]
     collectives: list[Collective]
-    output_shardings: Any
 
 
 def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argument_bytes: int) -> Compiled:
@@ -35,7 +34,7 @@ def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argu
         if not error:
             raise compiled
         largest = error.largest or largest_arrays(text)
-        return Compiled(error.temporaries, error.available, False, largest, {}, [], None)
+        return Compiled(error.temporaries, error.available, False, largest, {}, [])
     memory: Any = compiled.memory_analysis()
     temporaries, available = memory.temp_size_in_bytes, chip.memory if chip else math.inf
     return Compiled(
@@ -45,7 +44,6 @@ def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argu
         largest_arrays(text),
         traffic_by_kind(text),
         collectives_of(text, mesh.size),
-        compiled.output_shardings,
     )
 
 

@@ -55,6 +55,7 @@ def to_json(program: Program, topology: Topology) -> dict[str, object]:
     content["largest"] = [buffer._asdict() for buffer in program.largest]
     content["collectives"] = [
         {"kind": each.kind, "bytes": each.bytes, "group": each.group, "times": each.times}
+        | {"is_between_slices": each.is_between_slices}
         for each in program.collectives
     ]
     if topology.chip and program.fits:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
+from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.preflight.chips import Topology
 from transformer_jax.preflight.program import Program, batch_size, compile_program
 
@@ -63,9 +64,11 @@ def next_choice(fits: list[bool], can_rematerialize: bool) -> tuple[float, str] 
 def meshes(asked: MeshConfig, devices: int) -> list[MeshConfig]:
     """Those worth a try, the likeliest first: that of the recipe, then little splitting of layers before much.
 
-    All split sequences as the recipe does.
+    All split sequences as the recipe does. Raises ConfigError when so many devices cannot.
     """
-    context = max(asked.context, 1)
+    context = mesh_sizes(asked, devices, "of the topology")["context"] if asked.context == -1 else asked.context
+    if devices % context:
+        raise ConfigError(f"mesh.context: {context} does not divide the {devices} devices of the topology")
     sizes = [size for size in range(1, devices + 1) if devices % size == 0]
     found = [
         MeshConfig(data=devices // (fsdp * context * tensor), fsdp=fsdp, context=context, tensor=tensor)

@@ -7,6 +7,7 @@ from typing import Any
 import optuna
 
 from transformer_jax.config import ConfigError, flatten
+from transformer_jax.config.saved import CHANGEABLE
 from transformer_jax.sweeps.definition import Sweep
 from transformer_jax.sweeps.ranges import Value
 
@@ -56,6 +57,10 @@ def require_same(study: optuna.Study, sweep: Sweep) -> None:
         ours, theirs = now[key], before.get(key)
         if key == "rows":
             ours, theirs = ({name: row[name] for name in ours if name in theirs} for row in (ours, theirs))
+        if key == "settings":
+            # Another version may have more of them, and other defaults of those that alter no result.
+            same = [name for name in ours if name in theirs and not name.startswith(CHANGEABLE)]
+            ours, theirs = ({name: each[name] for name in same} for each in (ours, theirs))
         if ours != theirs:
             name = _changed(theirs, ours)
             raise ConfigError(

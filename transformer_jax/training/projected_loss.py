@@ -53,11 +53,11 @@ def projected_cross_entropy(
     ``precision`` is that of the products and of the logits, as in ``contract``.
     """
     row_groups, column_groups = groups
-    rows, width = labels.shape[0], math.ceil(labels.shape[1] / column_groups)
+    rows, width = labels.shape[0], -(-labels.shape[1] // column_groups)
     most = max(blocks.at_once * row_groups // (rows * len(matrix)), 1)
     # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
     columns = math.ceil(width / math.ceil(width / most))
-    padding = -labels.shape[1] % (columns * column_groups)
+    padding = -labels.shape[1] % column_groups, -width % columns
     # Columns, not rows: the rows may be spread over devices.
     chunked = partial(_columns_first, columns=columns, padding=padding, groups=groups)
     filled = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
@@ -68,12 +68,16 @@ def projected_cross_entropy(
     return LossSums(*_chunked_loss(chunks, chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing))
 
 
-def _columns_first(array: Array, *, columns: int, padding: int, groups: tuple[int, int]) -> Array:
-    """[B, T, ...] to [chunks, groups, rows of a group x columns, ...], padded with zeros."""
+def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], groups: tuple[int, int]) -> Array:
+    """[B, T, ...] to [chunks, groups, rows of a group x columns, ...]; ``padding``: zeros behind a row, behind each group."""
     rows, _, *rest = array.shape
     row_groups, column_groups = groups
-    padded = jnp.pad(array, ((0, 0), (0, padding), *((0, 0) for _ in rest)))
-    split = padded.reshape(row_groups, rows // row_groups, column_groups, -1, columns, *rest)
+    whole = jnp.pad(array, ((0, 0), (0, padding[0]), *((0, 0) for _ in rest)))
+    # Each group for itself: groups may lie on different devices.
+    parts = jnp.pad(
+        whole.reshape(rows, column_groups, -1, *rest), ((0, 0), (0, 0), (0, padding[1]), *((0, 0) for _ in rest))
+    )
+    split = parts.reshape(row_groups, rows // row_groups, column_groups, -1, columns, *rest)
     turned = jnp.moveaxis(split, (3, 0, 2), (0, 1, 2))
     return turned.reshape(-1, row_groups * column_groups, rows // row_groups * columns, *rest)
 

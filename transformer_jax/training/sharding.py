@@ -1,16 +1,13 @@
 """Placement of each array: one mesh of four axes and one ordered table from parameter path to partition."""
 
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -19,6 +16,7 @@ from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
 from transformer_jax.layers.batch_axes import ROW_AXES, splits
+from transformer_jax.training.mesh_layout import laid_out
 
 AXES = ("data", "fsdp", "context", "tensor")
 
@@ -56,27 +54,12 @@ SumFunction = Callable[[PyTree, PyTree, Array, PyTree], PyTree]
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
     """The mesh of ``config`` over ``devices`` (all by default), laid out as their connections suggest.
 
-    Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices.
+    Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices, and for slices of
+    different sizes.
     """
     devices = jax.devices() if devices is None else devices
     sizes = [mesh_sizes(config, len(devices))[axis] for axis in AXES]
     return Mesh(laid_out(devices, sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
-
-
-def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
-    """The devices in the shape ``sizes`` of the axes; those of several slices, which a slow network connects, as a hybrid mesh.
-
-    The first axes run between slices, as far as they can: gradients then cross the network once an update, where parameters
-    would at every layer.
-    """
-    slices = len({getattr(device, "slice_index", 0) for device in devices})
-    if slices == 1:
-        return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
-    between: list[int] = []
-    for size in sizes:
-        between.append(math.gcd(size, slices // math.prod(between)))
-    within = [size // count for size, count in zip(sizes, between, strict=True)]
-    return mesh_utils.create_hybrid_device_mesh(within, between, devices, allow_split_physical_axes=True)
 
 
 def row_groups(mesh: Mesh) -> int:
@@ -190,7 +173,8 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
 def on_own_rows(mesh: Mesh) -> Callable[[Choose], Choose]:
     """Makes of a function (state, rows) to state one that each device runs on its own rows; its scalars are the same on all.
 
-    Left to itself the compiler gathers what ``top_k`` reads.
+    Left to itself the compiler gathers what ``top_k`` reads. Not where a vocabulary is split over ``tensor``, of which it
+    gathers less.
     """
 
     def split(function: Choose) -> Choose:
@@ -207,7 +191,7 @@ def on_own_rows(mesh: Mesh) -> Callable[[Choose], Choose]:
 
         return run
 
-    return split if mesh.size > 1 else lambda function: function
+    return split if mesh.size > 1 and mesh.shape["tensor"] == 1 else lambda function: function
 
 
 def positions_in_place(mesh: Mesh) -> Callable[[Array], Array]:
@@ -263,8 +247,8 @@ def everywhere(mesh: Mesh) -> NamedSharding:
 def parts_of_rows(mesh: Mesh) -> tuple[tuple[int, ...], int]:
     """Parts of the rows of a batch held by the devices of this process, and the total number of parts.
 
-    Processes that split only parameters between them (``tensor``) hold the same. Where devices are connected as a torus the
-    parts of a process need not follow each other.
+    Processes that split only parameters or positions between them (``tensor``, ``context``) hold the same. Where devices are
+    connected as a torus the parts of a process need not follow each other.
     """
     groups = row_groups(mesh)
     parts = batch_sharding(mesh).addressable_devices_indices_map((groups,))

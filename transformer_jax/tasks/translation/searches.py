@@ -30,7 +30,7 @@ def search_for(
     return search_on(mesh, init_cache, step, rules, kind)
 
 
-# Of a CPU the products of few rows fill one core, or little more; other devices would wait while the host reads their results.
+# On a CPU the products of few rows fill one core, or little more; other devices would wait while the host reads their results.
 THREADS = 2
 
 

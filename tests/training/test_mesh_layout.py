@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from transformer_jax.training.sharding import laid_out
+from transformer_jax.config import ConfigError
+from transformer_jax.training.mesh_layout import laid_out
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,8 @@ def test_the_first_axes_run_between_slices(sizes, between):
         lines = np.moveaxis(slices, axis, -1).reshape(-1, sizes[axis])
         assert {len(set(line)) for line in lines.tolist()} == {expected}
         assert (np.diff(lines, axis=1) != 0).sum(axis=1).tolist() == [expected - 1] * len(lines)
+
+
+def test_slices_of_different_sizes_are_refused():
+    with pytest.raises(ConfigError, match=r"slices of \[4, 8\] devices"):
+        laid_out([Device(id, id // 8) for id in range(12)], (12, 1, 1, 1))
