@@ -185,7 +185,9 @@ def test_length_decides(limit, is_blockwise):
 LONG = sentences(300, (40, 90, 300), (30, 150))
 
 
-@pytest.mark.parametrize("name", [*MASKS, "several blocks", "several blocks to the source"])
+@pytest.mark.parametrize(
+    "name", ["padding", "packed and causal", "to packed sources", "several blocks", "several blocks to the source"]
+)
 def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
     monkeypatch.setattr(splash, "make_splash_mha", partial(splash.make_splash_mha, interpret=True))
     several = {
