@@ -21,6 +21,7 @@ import numpy as np
 from transformer_jax.layers.attention_backends import AttentionBackend, CudnnAttention, EinsumAttention
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.mixed_precision import POLICIES
 
 BACKENDS = {"cudnn": CudnnAttention(), "blockwise": BlockwiseAttention()}
 HEADS, SIZE = 8, 64
@@ -49,7 +50,7 @@ def compared(backend: AttentionBackend, name: str, length: int, rows: int) -> di
     keys = jax.random.split(jax.random.key(0), 4)
     arrays = [jax.random.normal(key, (rows, HEADS, length, SIZE)) for key in keys[:3]]
     direction = jax.random.normal(keys[3], arrays[0].shape)
-    exact, _ = outputs(EinsumAttention(), mask, arrays, direction, "float32")
+    exact, _ = outputs(EinsumAttention(), mask, arrays, direction, "float32_exact")
     found, seconds = outputs(backend, mask, arrays, direction, "bfloat16")
     einsum, einsum_seconds = outputs(EinsumAttention(), mask, arrays, direction, "bfloat16")
     return {
@@ -73,7 +74,7 @@ def mask_of(name: str, length: int, rows: int) -> SentenceMask:
 
 
 def outputs(
-    backend: AttentionBackend, mask: SentenceMask, arrays: list[jax.Array], direction: jax.Array, dtype: str
+    backend: AttentionBackend, mask: SentenceMask, arrays: list[jax.Array], direction: jax.Array, policy: str
 ) -> tuple[list[jax.Array], float]:
     """Heads and gradients of the positions that are tokens, and the seconds of both."""
     is_token = (mask.query_segments != 0)[:, None, :, None]
@@ -81,19 +82,17 @@ def outputs(
     @jax.jit
     def run(mask: SentenceMask, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         def value(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
-            heads = jnp.where(is_token, backend(*arrays, mask, drops=None, dtype=dtype), 0.0)
+            heads = jnp.where(is_token, backend(*arrays, mask, drops=None, precision=POLICIES[policy]), 0.0)
             return jnp.sum(heads * direction), heads
 
         return jax.grad(value, argnums=(0, 1, 2), has_aux=True)(*arrays)
 
-    # Of float32, the exact one, products are float32 on a GPU too.
-    with jax.default_matmul_precision("highest" if dtype == "float32" else "default"):
-        gradients, heads = jax.block_until_ready(run(mask, *arrays))
-        seconds = []
-        for _ in range(5):
-            began = time.perf_counter()
-            jax.block_until_ready(run(mask, *arrays))
-            seconds.append(time.perf_counter() - began)
+    gradients, heads = jax.block_until_ready(run(mask, *arrays))
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        jax.block_until_ready(run(mask, *arrays))
+        seconds.append(time.perf_counter() - began)
     return [heads, *gradients], statistics.median(seconds)
 
 

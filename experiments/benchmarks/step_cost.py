@@ -107,7 +107,7 @@ def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree"
     def side(_: Tokens) -> Tokens:
         return Tokens.from_ids(rng.integers(4, config.tokenizer.vocabulary_size, (rows, length)).astype(np.int32))
 
-    shape = TASKS[config.task].batch_shape(rows, length)
+    shape = TASKS[config.task].batch_shape(config, rows, length)
     return jax.tree.map(side, shape, is_leaf=lambda each: isinstance(each, Tokens))
 
 

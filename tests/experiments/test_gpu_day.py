@@ -1,6 +1,9 @@
 """The arithmetic of the scripts for a GPU that is at hand, and of the roofline of one that is not."""
 
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,3 +71,13 @@ def test_the_summary_tells_what_there_is(benchmark_module):
 def test_the_script_is_shell(benchmark_module):
     script = benchmark_module("gpu_day_table").__file__.replace("gpu_day_table.py", "gpu_day.sh")
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_every_step_runs_where_there_is_no_gpu(tmp_path):
+    script = Path(__file__).parents[2] / "experiments/benchmarks/gpu_day.sh"
+    # One device, as on the machine that it is for.
+    environment = os.environ | {"GPU_DAY_REHEARSAL": "1", "PYTHON": sys.executable, "XLA_FLAGS": ""}
+    done = subprocess.run(["bash", script, tmp_path], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "FAILED" not in done.stdout
