@@ -41,7 +41,32 @@ from transformer_jax.commands.flag_parsing import (
 )
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
-from transformer_jax.config.saved import CHANGEABLE
+
+# Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
+CHANGEABLE = (
+    "training.log_every",
+    "training.patience",
+    "training.keep_last",
+    "training.keep_best",
+    "training.trackers",
+    "training.skip_nonfinite",
+    "training.hang_factor",
+    "training.deterministic",
+    "data.directory",
+    "data.train",
+    "data.validation",
+    "data.test",
+    "data.file",
+    "data.download",
+    "data.cache_directory",
+    "batching.prefetch_batches",
+    "decoding.batch_tokens",
+    "decoding.max_source_tokens",
+    "mesh.",
+    "model.attention_backend",
+    "model.scan_layers",
+    "model.rematerialize",
+)
 
 
 def define_flags(values: flags.FlagValues) -> None:

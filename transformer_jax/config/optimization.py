@@ -1,6 +1,6 @@
 """Settings of the update rule, the length of the training and the devices it runs on."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_pattern, require_positive
 
@@ -110,7 +110,7 @@ class MeshConfig:
     @property
     def sizes(self) -> dict[str, int]:
         """The number of devices along each axis, slowest first."""
-        return {"data": self.data, "fsdp": self.fsdp, "context": self.context, "tensor": self.tensor}
+        return asdict(self)
 
     def __post_init__(self) -> None:
         sizes = self.sizes

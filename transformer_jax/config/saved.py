@@ -19,33 +19,6 @@ from transformer_jax.config.recipes import load_recipe
 from transformer_jax.config.renamed import SCHEMA_VERSION, migrated
 
 CONFIG_FILE = "config.json"
-CHANGEABLE = (
-    "training.log_every",
-    "training.patience",
-    "training.keep_last",
-    "training.keep_best",
-    "training.trackers",
-    "training.skip_nonfinite",
-    "training.hang_factor",
-    "training.deterministic",
-    "data.directory",
-    "data.train",
-    "data.validation",
-    "data.test",
-    "data.file",
-    "data.download",
-    "data.cache_directory",
-    "batching.prefetch_batches",
-    "decoding.batch_tokens",
-    "decoding.max_source_tokens",
-    "mesh.",
-    "model.attention_backend",
-    "model.scan_layers",
-    "model.rematerialize",
-)
-"""Beginnings of the settings that may change when a run resumes or a sweep goes on.
-
-They alter neither a model, nor the order of its updates, nor its scores."""
 
 
 def to_json(config: ExperimentConfig) -> dict[str, Any]:

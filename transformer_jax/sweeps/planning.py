@@ -7,12 +7,12 @@ from typing import Any
 import optuna
 
 from transformer_jax.config import ConfigError, flatten
-from transformer_jax.config.saved import CHANGEABLE
 from transformer_jax.sweeps.definition import Sweep
 from transformer_jax.sweeps.ranges import Value
 
 DEFINITION, PLANNED, NUMBER = "definition", "planned", "number"
 SECONDS_TO_PLAN = 60.0
+ALTERS_NOTHING = {"decoding.batch_tokens"}
 
 
 def await_plan(study: optuna.Study) -> None:
@@ -58,8 +58,8 @@ def require_same(study: optuna.Study, sweep: Sweep) -> None:
         if key == "rows":
             ours, theirs = ({name: row[name] for name in ours if name in theirs} for row in (ours, theirs))
         if key == "settings":
-            # Another version may have more of them, and other defaults of those that alter no result.
-            same = [name for name in ours if name in theirs and not name.startswith(CHANGEABLE)]
+            # Another version may have more of them, and another default of what alters no result.
+            same = (ours.keys() & theirs.keys()) - ALTERS_NOTHING
             ours, theirs = ({name: each[name] for name in same} for each in (ours, theirs))
         if ours != theirs:
             name = _changed(theirs, ours)

@@ -45,7 +45,8 @@ RULES: tuple[tuple[str, P], ...] = (
 
 BATCH_ROWS = P(ROW_AXES)
 
-Choose = Callable[[PyTree, Array], PyTree]
+StateFunction = Callable[[PyTree, Array], PyTree]
+"""(state, rows) to state."""
 
 SumFunction = Callable[[PyTree, PyTree, Array, PyTree], PyTree]
 """(params, rows, key, hyperparameters) to sums over the rows."""
@@ -58,8 +59,8 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     different sizes.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = [mesh_sizes(config, len(devices))[axis] for axis in AXES]
-    return Mesh(laid_out(devices, sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    sizes = mesh_sizes(config, len(devices))
+    return Mesh(laid_out(devices, [sizes[axis] for axis in AXES]), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def row_groups(mesh: Mesh) -> int:
@@ -170,14 +171,14 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     return jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
-def on_own_rows(mesh: Mesh) -> Callable[[Choose], Choose]:
-    """Makes of a function (state, rows) to state one that each device runs on its own rows; its scalars are the same on all.
+def on_own_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
+    """Makes of a function one that each device runs on its own rows; its scalars are the same on all.
 
     Left to itself the compiler gathers what ``top_k`` reads. Not where a vocabulary is split over ``tensor``, of which it
     gathers less.
     """
 
-    def split(function: Choose) -> Choose:
+    def split(function: StateFunction) -> StateFunction:
         def run(state: PyTree, rows: Array) -> PyTree:
             specs = jax.tree.map(lambda leaf: BATCH_ROWS if leaf.ndim else P(), state)
             return jax.shard_map(
@@ -204,17 +205,15 @@ def positions_in_place(mesh: Mesh) -> Callable[[Array], Array]:
         return rows_in_place(mesh)
 
     def place(hidden: Array) -> Array:
-        split = next(
-            (axes for axes in (("context", "tensor"), ("context",)) if splits(hidden.shape[1], mesh, axes)), None
-        )
-        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, P(ROW_AXES, split)))
+        tokens = positions_of(hidden.shape[1], mesh, ("context", "tensor"), ("context",))
+        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, tokens))
 
     return place
 
 
-def positions_of(length: int, mesh: Mesh) -> P:
-    """Partition of arrays [B, L, ...] over sequences of ``length`` positions."""
-    return P(ROW_AXES, "context") if splits(length, mesh) else BATCH_ROWS
+def positions_of(length: int, mesh: Mesh, *choices: tuple[str, ...]) -> P:
+    """Partition of arrays [B, L, ...]: ``length`` positions over the first of ``choices`` of axes that splits them, or none."""
+    return P(ROW_AXES, next((axes for axes in choices if splits(length, mesh, axes)), None))
 
 
 def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
@@ -230,7 +229,7 @@ def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
         return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
 
     def lookup(table: Array, token_ids: Array) -> Array:
-        tokens = positions_of(token_ids.shape[1], mesh)
+        tokens = positions_of(token_ids.shape[1], mesh, ("context",))
         in_specs = P("tensor", None), tokens
         rows: Array = jax.shard_map(of_local_part, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
         return rows
