@@ -79,7 +79,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         linked=frozenset({2}),
     )
     sections = [
-        Section("Results", (results_table(runs), *different_text(runs), MEANING)),
+        Section("Results", (results_table(runs), *not_learning(runs), *different_text(runs), MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (shown,)),
         Section("Best checkpoints", (paths, *damage(runs))),
@@ -106,6 +106,11 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
     return [
         f"The runs differ in {', '.join(differ)}: scores of different text do not compare, nor does their order here."
     ]
+
+
+def not_learning(runs: Sequence[RunSummary]) -> list[str]:
+    """A warning for each sign that a model does not learn."""
+    return [f"{run.name}: {sign}." for run in runs for sign in run.signs]
 
 
 def damage(runs: Sequence[RunSummary]) -> list[str]:

@@ -12,6 +12,7 @@ from transformer_jax.checkpoints.selection import best_step, scored_checkpoints,
 from transformer_jax.config import DataError, ExperimentConfig, Metric, load_run_config
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
 
@@ -32,8 +33,8 @@ class RunSummary:
 
     ``metrics``, by name, are those of the best validation by the selection metric, after ``best_update``, of equals the later;
     where the run made none, of those of ``evaluate --watch``. ``best_checkpoint`` is the folder of the best checkpoint that is
-    kept, ``damaged`` are those whose score cannot be read. ``tokens_per_second`` is the median of the logged values;
-    ``seconds`` all time that ``goodput.json`` accounts for.
+    kept, ``damaged`` are those whose score cannot be read; ``signs`` say that the model does not learn.
+    ``tokens_per_second`` is the median of the logged values; ``seconds`` all time that ``goodput.json`` accounts for.
     """
 
     name: str
@@ -48,6 +49,7 @@ class RunSummary:
     seconds: float | None
     best_checkpoint: Path | None
     damaged: tuple[Path, ...]
+    signs: tuple[str, ...]
     evaluations: tuple[SavedScores, ...]
 
     @property
@@ -92,6 +94,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
         tokens_per_second=median(speeds) if speeds else None,
         seconds=_seconds(run.goodput),
         best_checkpoint=None if step is None else run.checkpoints / str(step),
+        signs=tuple(signs_of(run, config)),
         damaged=tuple(each.folder for each in stored if not each.is_sound),
         evaluations=tuple(
             SavedScores(

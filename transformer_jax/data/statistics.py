@@ -6,9 +6,17 @@ import numpy as np
 
 from transformer_jax.array_types import UNK_ID
 
+COUNTED_TOKENS = 10_000_000
 # Upper ends of the bars of a histogram: 1-5, 6-10, ...
 HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
 BAR_CHARACTERS = 30
+
+
+def unigram_entropy(ids: np.ndarray) -> float:
+    """The loss of guessing tokens by their frequency, in nats per token; counts the first 10 million tokens."""
+    counts = np.bincount(np.asarray(ids[:COUNTED_TOKENS], np.int64))
+    shares = counts[counts > 0] / counts.sum()
+    return float(-np.sum(shares * np.log(shares)))
 
 
 class SideCounter:

@@ -18,7 +18,7 @@ class TrainingDiverged(RuntimeError):
 
 class Outcome(NamedTuple):
     """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
-    selection metric, which the log calls ``metric``; ``time_spent`` a line.
+    selection metric, which the log calls ``metric``; ``time_spent`` a line; ``signs``: signs that the model does not learn.
     """
 
     step: int
@@ -26,6 +26,7 @@ class Outcome(NamedTuple):
     best: float | None
     time_spent: str
     metric: str = ""
+    signs: tuple[str, ...] = ()
 
 
 def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
@@ -46,6 +47,7 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         commands = (each.replace("--split=test", "--split=validation") for each in commands)
     lines = [
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
+        *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
         f"  curves: {run.curves}",
         *(f"  {program_name()} {command}" for command in commands),

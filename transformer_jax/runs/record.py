@@ -12,6 +12,7 @@ from transformer_jax.config import hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.goodput import Goodput
+from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import LogContents, MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged
@@ -184,7 +185,8 @@ class RunRecord:
             self._checkpoints.wait()
         self._goodput.write(number)
         reason = self.reason_to_end(number) or "interrupted"
-        outcome = Outcome(number, reason, self._counters.best, self._goodput.line(), self.config.selection.key)
+        best, signs = self._counters.best, tuple(self._signs())
+        outcome = Outcome(number, reason, best, self._goodput.line(), self.config.selection.key, signs)
         write_json(self.directory.outcome, outcome._asdict())
         return outcome
 
@@ -211,9 +213,15 @@ class RunRecord:
         is_best = self._counters.add_validation(value, selection)
         best = "the best so far" if is_best else f"best {selection.text(self._counters.best or 0.0)}"
         say(f"update {number}: validation {found.summary} ({best})")
+        for sign in self._signs():
+            say(f"update {number}: WARNING: {sign}")
         is_asked = self._run.should_stop is not None and self._run.should_stop(number, logged)
         self._is_stopped |= bool(self._run.callback.on_validation(number, logged)) or is_asked
         return value
+
+    def _signs(self) -> list[str]:
+        """Signs that the model does not learn."""
+        return signs_of(self.directory, self.config)
 
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""

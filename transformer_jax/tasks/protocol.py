@@ -40,7 +40,10 @@ class Evaluation(Protocol):
 
 
 class DataReport(NamedTuple):
-    """The training data and its batches: as JSON for ``data.json``, as text for the terminal."""
+    """The training data and its batches: as JSON for ``data.json``, as text for the terminal.
+
+    The entry ``unigram_entropy`` of the content, if any, is the loss of guessing tokens by their frequency, nats per token.
+    """
 
     content: Mapping[str, object]
     text: str

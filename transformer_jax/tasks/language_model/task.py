@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameter
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.document_store import DocumentStore, train_text_tokenizer
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.statistics import unigram_entropy
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.interface import activations
@@ -44,7 +46,7 @@ class LanguageModelData:
     width: int
     mesh: Mesh
 
-    @property
+    @cached_property
     def report(self) -> DataReport:
         """Counts and padding."""
         store, plan = self.store, self.plan
@@ -55,7 +57,8 @@ class LanguageModelData:
             f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of {self.width} tokens each; "
             f"padding {padding:.1%}"
         )
-        return DataReport({"training": store.to_json(), "batches": rows}, text)
+        entropy = unigram_entropy(store.ids)
+        return DataReport({"training": store.to_json(), "batches": rows, "unigram_entropy": entropy}, text)
 
     def batch_shapes(self, first_update: int) -> list[Tokens]:
         """The one shape of all batches, over all processes."""

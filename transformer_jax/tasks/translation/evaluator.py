@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -53,12 +53,14 @@ class TranslationEvaluation(NamedTuple):
     """A report, and the translations beside their pairs, in the order of the split.
 
     ``references`` of text that is no split of the data, one list or several, are kept with the scores, and so are the sources.
+    ``signs``: measurements of whether the model uses its source, for the log.
     """
 
     report: EvaluationReport
     outputs: Sequence[str]
     pairs: Sequence[SentencePair] = ()
     references: Sequence[Sequence[str]] = ()
+    signs: Mapping[str, float] = {}
 
     @property
     def split(self) -> str:
@@ -68,7 +70,7 @@ class TranslationEvaluation(NamedTuple):
     @property
     def metrics(self) -> dict[str, float]:
         """Metrics for the log."""
-        return self.report.headline()
+        return {**self.report.headline(), **self.signs}
 
     @property
     def summary(self) -> str:
@@ -153,11 +155,12 @@ class Evaluator:
     def loss_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""
         total = LossSums.zero()
-        for batch in scoring_batches(self._store(split), SCORING_TOKENS, row_groups(self._mesh), limit=limit):
+        for batch in scoring_batches(self.store(split), SCORING_TOKENS, row_groups(self._mesh), limit=limit):
             total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
         return total
 
-    def _store(self, split: str) -> TokenStore:
+    def store(self, split: str) -> TokenStore:
+        """The tokens of a split, every pair of it. Raises DataError when one is longer than decoding takes."""
         if split not in self._stores:
             with first_goes_first():
                 store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
+import jax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.statistics import unigram_entropy
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import activations
@@ -18,8 +20,9 @@ from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.protocol import DataReport
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.source_use import distinct_share, first_pairs, sharpest_entropy
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import parts_of_rows
+from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,12 @@ class TranslationData:
     mesh: Mesh
     prefetch: int
 
-    @property
+    @cached_property
     def report(self) -> DataReport:
         """Lengths, coverage of the vocabulary, and padding."""
         statistics = self.store.statistics
-        content = {"training": statistics.to_json(), "batches": self.plan.to_json()}
+        content: dict[str, object] = {"training": statistics.to_json(), "batches": self.plan.to_json()}
+        content["unigram_entropy"] = unigram_entropy(self.store.target_side.ids)
         return DataReport(content, f"{statistics.table()}\n{self.plan.table()}")
 
     def batch_shapes(self, first_update: int) -> list[Batch]:
@@ -69,6 +73,7 @@ class TranslationTask:
         width, decoding = config.training.validation_beam_width, config.decoding
         decoding = decoding.in_one_group(width) if width else decoding
         self.evaluator = Evaluator(replace(config, decoding=decoding), tokenizers, self.objective, mesh)
+        self._entropy = jax.jit(partial(sharpest_entropy, self.objective.model), out_shardings=everywhere(mesh))
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -100,5 +105,11 @@ class TranslationTask:
         return activations(self.objective.training_model(hyperparameters.rates), params, *batch, key=key)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split; see ``Evaluator``."""
-        return self.evaluator.evaluate(params, split, limit=limit)
+        """Translates and scores a split, see ``Evaluator``; measures whether the outputs depend on the source."""
+        found = self.evaluator.evaluate(params, split, limit=limit)
+        signs = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
+        batch = first_pairs(self.evaluator.store(found.split), row_groups(self._mesh))
+        entropy = None if batch is None else self._entropy(params, put_rows(batch, self._mesh))
+        if entropy is not None:
+            signs["cross_attention_entropy"] = float(entropy)
+        return found._replace(signs=signs)
