@@ -52,6 +52,7 @@ CHANGEABLE = (
     "training.skip_nonfinite",
     "training.hang_factor",
     "training.deterministic",
+    "training.budget_",
     "data.directory",
     "data.train",
     "data.validation",
@@ -79,6 +80,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("init_from", None, meaning, flag_values=values)
     meaning = "time that training may take, such as 20m or 2h: sizes the model for the corpus (data.source=text)"
     flags.DEFINE_string("budget", None, meaning, flag_values=values)
+    meaning = "where --budget will not suffice: shorten makes fewer updates, stretch takes longer"
+    flags.DEFINE_enum("budget_policy", None, ["shorten", "stretch"], meaning, flag_values=values)
     define_distributed_flag(values)
     flags.DEFINE_string(
         "profile_steps", None, "A:B: trace the updates from A to B into profile/ of the run", flag_values=values
@@ -90,6 +93,8 @@ def run(values: flags.FlagValues) -> int:
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
+    if values.budget_policy is not None:
+        values.config_override += [f"training.budget_policy={values.budget_policy}"]
     from transformer_jax.tasks.translation.run_sizing import sized
 
     found = sized(

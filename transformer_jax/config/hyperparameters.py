@@ -97,5 +97,7 @@ def structure_of(config: ExperimentConfig) -> ExperimentConfig:
             trackers="",
             skip_nonfinite=0,
             hang_factor=0.0,
+            budget_seconds=0.0,
+            budget_policy="shorten",
         ),
     )

@@ -118,6 +118,8 @@ MEANINGS = {
     "training.log_every": "Updates between lines of the log.",
     "training.patience": "Validations without gain after which the run ends; 0 never.",
     "training.deterministic": "Whether a GPU adds up in a fixed order, so that runs repeat bit for bit; slower.",
+    "training.budget_seconds": "Time that the run may take, over all its starts, in seconds; --budget sets it; 0: no limit.",
+    "training.budget_policy": "Where the budget will not suffice: fewer updates (shorten), or more time (stretch).",
     "training.hang_factor": "Times the median of an update after which the process ends, to be started again; 0: never.",
     "training.skip_nonfinite": "Updates with a loss or gradient that is not finite that are skipped and counted; 0: the first ends the run.",
     "training.validation_sentences": "Sentences of the validation split that are decoded; 0 means all.",

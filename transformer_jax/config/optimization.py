@@ -6,6 +6,7 @@ from transformer_jax.config.checks import require, require_choice, require_fract
 
 OPTIMIZERS = ("adam", "adamw", "adafactor", "sgd", "adagrad")
 TRACKERS = ("jsonl", "tensorboard", "wandb", "mlflow", "trackio")
+BUDGET_POLICIES = ("shorten", "stretch")
 SCHEDULES = ("noam", "inverse_square_root", "cosine", "linear", "constant")
 
 
@@ -51,7 +52,9 @@ class TrainingConfig:
     whole run; the next one ends it, with the tensor that was not finite.
     An update that takes ``hang_factor`` times the median, and at least a minute, ends the process with status 75, for the
     scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never. With ``deterministic`` a GPU
-    adds up in a fixed order, as CPUs and TPUs always do.
+    adds up in a fixed order, as CPUs and TPUs always do. A run with ``budget_seconds`` (0: none) estimates at every checkpoint
+    when it will end; with ``budget_policy`` ``shorten`` it makes fewer updates where time would not suffice, and its
+    learning rate decays sooner; with ``stretch`` it takes longer.
     """
 
     num_updates: int = 100_000
@@ -67,6 +70,8 @@ class TrainingConfig:
     skip_nonfinite: int = 0
     hang_factor: float = 0.0
     deterministic: bool = False
+    budget_seconds: float = 0.0
+    budget_policy: str = "shorten"
     trackers: str = "jsonl,tensorboard"
 
     @property
@@ -85,9 +90,11 @@ class TrainingConfig:
             "keep_best",
             "skip_nonfinite",
             "hang_factor",
+            "budget_seconds",
         )
         for name in counts:
             require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
+        require_choice("training.budget_policy", self.budget_policy, BUDGET_POLICIES)
         for name in self.tracker_names:
             require_choice("training.trackers", name, TRACKERS, "tracker")
         can_judge = self.patience == 0 or self.evaluate_every > 0

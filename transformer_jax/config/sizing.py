@@ -111,7 +111,7 @@ class Plan(NamedTuple):
         )
 
 
-SIZED = tuple(Plan(SIZES[0], FEWEST_UPDATES, 0, 0).settings())
+SIZED = (*Plan(SIZES[0], FEWEST_UPDATES, 0, 0).settings(), "training.budget_seconds")
 """The settings that a plan chooses."""
 
 

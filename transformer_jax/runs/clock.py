@@ -10,6 +10,9 @@ KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint",
 TRAINING = ("step", "data_wait")
 """The kinds that count for the speed of training."""
 
+REPEATED = (*TRAINING, "evaluation", "checkpoint")
+"""The kinds that go on as long as a run trains."""
+
 
 class Clock:
     """Wall time by category; at any moment exactly one category counts.

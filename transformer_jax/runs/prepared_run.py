@@ -46,6 +46,11 @@ class PreparedRun:
     callback: Callback = Callback()  # noqa: RUF009  # it has no state
     origin: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def num_updates(self) -> int:
+        """The update at which the run ends: as configured, or sooner where its budget of time asked for that."""
+        return self.counters.num_updates or self.config.training.num_updates
+
 
 @contextmanager
 def prepare_run(
@@ -89,7 +94,7 @@ def reason_to_end_of(run: PreparedRun, number: int) -> str | None:
     if run.is_validation_due:
         return None
     training = run.config.training
-    if number >= training.num_updates:
+    if number >= run.num_updates:
         return "finished"
     return "patience" if training.patience and run.counters.evaluations_without_gain >= training.patience else None
 

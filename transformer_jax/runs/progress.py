@@ -19,8 +19,7 @@ class TrainingProgress:
 
     def __init__(self, total: int, done: int, console: Console | None = None, is_quiet: bool = False) -> None:
         self._console = console or Console(stderr=True, quiet=is_quiet)
-        self._total, self._first = total, done
-        self._started = time.monotonic()
+        self._total = total
         self._last_line = 0.0
         columns = (
             TextColumn("training"),
@@ -53,18 +52,22 @@ class TrainingProgress:
         """Moves the bar to ``done`` updates."""
         self._bar.update(self._task, completed=done)
 
-    def show(self, done: int, loss: float, tokens_per_second: float) -> None:
-        """Shows loss and speed; prints a plain line every quarter of a minute where there is no terminal."""
+    def end_at(self, total: int) -> None:
+        """Changes the number of updates."""
+        self._total = total
+        self._bar.update(self._task, total=total)
+
+    def show(self, done: int, loss: float, tokens_per_second: float, seconds_per_update: float) -> None:
+        """Shows loss, speed and the time that is left, compilation not counted; a plain line every quarter of a minute where
+        there is no terminal.
+        """
+        left = time.strftime("%H:%M:%S", time.gmtime(seconds_per_update * (self._total - done)))
         status = f"loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s"
         self._bar.update(self._task, completed=done, status=status)
         if not self._console.is_terminal and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            self.say(f"update {done}/{self._total}  {status}  {self._time_left(done)} left")
+            self.say(f"update {done}/{self._total}  {status}  {left} left")
 
     def say(self, message: str) -> None:
         """Prints a line above the bar."""
         self._console.print(message, markup=False, highlight=False, soft_wrap=True)
-
-    def _time_left(self, done: int) -> str:
-        seconds = (time.monotonic() - self._started) / max(done - self._first, 1) * (self._total - done)
-        return time.strftime("%H:%M:%S", time.gmtime(seconds))

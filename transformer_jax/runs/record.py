@@ -4,19 +4,21 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
+import jax
 import jax.numpy as jnp
 
 from transformer_jax.checkpoints.manager import Progress
 from transformer_jax.checkpoints.run_directory import write_json
-from transformer_jax.config import hyperparameters_of, to_json
+from transformer_jax.config import Hyperparameters, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.runs.clock import Clock
+from transformer_jax.runs.clock import REPEATED, Clock
 from transformer_jax.runs.goodput import Goodput
 from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import LogContents, MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.runs.prepared_run import PreparedRun, reason_to_end_of
+from transformer_jax.runs.time_budget import affordable_updates
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.runtime.distributed import first_goes_first, is_first
 from transformer_jax.runtime.host_usage import host_usage
@@ -68,11 +70,27 @@ class RunRecord:
         self.first_update, self.data = run.first_update, data
         self._run, self._log, self._goodput, self._clock = run, log, goodput, clock
         self._checkpoints, self._counters = run.checkpoints, run.counters
-        self._schedule = run.update.schedule(hyperparameters_of(run.config))
+        self._schedule = run.update.schedule(self.hyperparameters)
         self._interruption = interruption
         self.is_interrupted = self._is_stopped = False
         self._saved_at = -1
         self._tokens, self._logged_at = 0.0, 0.0
+
+    @property
+    def num_updates(self) -> int:
+        """The update at which the run ends."""
+        return self._run.num_updates
+
+    @property
+    def hyperparameters(self) -> Hyperparameters:
+        """The hyperparameters of the updates to come."""
+        return hyperparameters_of(self.config)._replace(num_updates=float(self.num_updates))
+
+    def seconds_per_update(self, number: int) -> float:
+        """Mean time of this process for an update, with validations and checkpoints, without start-up and compilation."""
+        self._clock.settle()
+        seconds = (self._clock.seconds_of_a_run[kind] for kind in REPEATED)
+        return sum(seconds) / max(number - self.first_update, 1)
 
     def notes(self) -> list[str]:
         """Notes on the start for the log: damage, origin of the parameters, the update it resumes at."""
@@ -147,7 +165,7 @@ class RunRecord:
     def is_boundary(self, number: int) -> bool:
         """Whether update ``number`` ends with a validation or a checkpoint, or is the last."""
         training = self.config.training
-        return self._is_validated(number) or number % training.checkpoint_every == 0 or number == training.num_updates
+        return self._is_validated(number) or number % training.checkpoint_every == 0 or number == self.num_updates
 
     def at_boundary(self, number: int, state: TrainState, say: Say, *, is_interrupted: bool = False) -> None:
         """Validates ``state`` if it is time to, and saves it. After a signal it saves at once; a resumed run validates first.
@@ -168,6 +186,7 @@ class RunRecord:
         if found is not None:
             score = self._record_validation(number, found, say)
         self._run.is_validation_due = is_due and found is None
+        self._keep_to_budget(number, say)
         self._log.sync()
         self._save(state, score)
         self._saved_at, self.is_interrupted = number, is_interrupted
@@ -193,7 +212,7 @@ class RunRecord:
     def _is_validated(self, number: int) -> bool:
         """Whether the run itself evaluates after update ``number``."""
         training = self.config.training
-        return training.evaluate_every > 0 and (number % training.evaluate_every == 0 or number == training.num_updates)
+        return training.evaluate_every > 0 and (number % training.evaluate_every == 0 or number == self.num_updates)
 
     def _evaluated(self, state: TrainState) -> Evaluation:
         with self._clock.spend("evaluation"):
@@ -218,6 +237,25 @@ class RunRecord:
         is_asked = self._run.should_stop is not None and self._run.should_stop(number, logged)
         self._is_stopped |= bool(self._run.callback.on_validation(number, logged)) or is_asked
         return value
+
+    def _keep_to_budget(self, number: int, say: Say) -> None:
+        """Estimates when the run will end; says so where that misses the budget, and moves the end if it may."""
+        budget, policy = self.config.training.budget_seconds, self.config.training.budget_policy
+        if not budget or number >= self.num_updates or jax.process_count() > 1:
+            return
+        spent, each = sum(self._goodput.seconds().values()), self.seconds_per_update(number)
+        planned = self.config.training.num_updates
+        length = affordable_updates(number, spent, each, budget, self.num_updates, planned)
+        if length == self.num_updates:
+            return
+        expected = (spent + (self.num_updates - number) * each) / 60
+        problem = f"update {number}: {self.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
+        if policy == "stretch":
+            say(f"{problem} (training.budget_policy=stretch)")
+            return
+        say(f"{problem}; the run now ends at update {length:,}, and its learning rate decays until then")
+        self._counters.num_updates = length
+        self._schedule = self.update.schedule(self.hyperparameters)
 
     def _signs(self) -> list[str]:
         """Signs that the model does not learn."""

@@ -3,7 +3,6 @@
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import hyperparameters_of
 from transformer_jax.runs.clock import Clock
 from transformer_jax.runs.progress import TrainingProgress
 from transformer_jax.runs.record import RunRecord
@@ -20,7 +19,7 @@ class SingleRun:
     def __init__(self, record: RunRecord, compiled: CompiledStep, progress: TrainingProgress, clock: Clock) -> None:
         self._record, self._compiled, self._progress, self._clock = record, compiled, progress, clock
         self._mesh = record.update.mesh
-        self._hyperparameters = put_hyperparameters(hyperparameters_of(record.config), self._mesh)
+        self._hyperparameters = put_hyperparameters(record.hyperparameters, self._mesh)
         self._is_alone = jax.process_count() == 1
         self._met_shapes: set[tuple[tuple[int, ...], ...]] = set()
 
@@ -63,7 +62,11 @@ class SingleRun:
     ) -> TrainState:
         """Logs, validates and saves."""
         self._log(number, state, unread)
+        planned = self._record.num_updates
         self._record.at_boundary(number, state, self._progress.say, is_interrupted=is_interrupted)
+        if self._record.num_updates != planned:
+            self._hyperparameters = put_hyperparameters(self._record.hyperparameters, self._mesh)
+            self._progress.end_at(self._record.num_updates)
         return state
 
     def reason_to_end(self, number: int) -> str | None:
@@ -80,4 +83,4 @@ class SingleRun:
         line = self._record.log(number, jax.device_get(unread), lambda: state)
         self._progress.advance(number)
         if line:
-            self._progress.show(number, *line)
+            self._progress.show(number, *line, self._record.seconds_per_update(number))

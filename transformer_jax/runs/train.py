@@ -134,7 +134,7 @@ def _train_one(
 ) -> Outcome:
     """The loop of one run, inside all that it needs."""
     profiler = Profiler(profiled if is_first() else None, run.directory.profile)
-    progress = TrainingProgress(run.config.training.num_updates, run.first_update, is_quiet=not is_first())
+    progress = TrainingProgress(run.num_updates, run.first_update, is_quiet=not is_first())
     interrupted = interruption()
     with open_record(run, data, clock, interrupted) as record, interrupted, progress, profiler:
         for note in record.notes():

@@ -137,7 +137,8 @@ class VectorizedRuns:
         self._progress.advance(number)
         if lines:
             losses, rates = zip(*lines, strict=True)
-            self._progress.show(number, sum(losses) / len(lines), sum(rates))
+            each = self._records[self._live()[0]].seconds_per_update(number) * len(lines)
+            self._progress.show(number, sum(losses) / len(lines), sum(rates), each)
 
     def _conclude_update(self, place: int, number: int, state: PyTree, *, is_interrupted: bool) -> None:
         """Validates and saves one run, and ends it if it is time to."""

@@ -12,7 +12,8 @@ class Counters:
     """Counters that a run keeps between updates; saved in every checkpoint, so that a resumed run has them.
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
-    last line of the log. ``skipped`` updates were not finite and changed nothing.
+    last line of the log. ``skipped`` updates were not finite and changed nothing. ``num_updates``: the length of a run that
+    was shortened to its budget, 0 while it is ``training.num_updates``.
     """
 
     best: float | None = None
@@ -23,6 +24,7 @@ class Counters:
     tokens: float = 0.0
     total_tokens: float = 0.0
     skipped: int = 0
+    num_updates: int = 0
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "Counters":

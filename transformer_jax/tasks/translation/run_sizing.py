@@ -65,7 +65,8 @@ def sized(
     corpus, flops = _measured(config), flops_here()
     plan = plan_of(corpus, seconds, flops, stated)
     record = {"budget": asked, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
-    chosen = {key: value for key, value in plan.settings().items() if key not in stated}
+    settings = plan.settings() | {"training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
+    chosen = {key: value for key, value in settings.items() if key not in stated}
     return SizedConfig(_with(values, chosen, overrides), f"{plan.text(corpus)}; budget {asked}", {"sizing": record})
 
 

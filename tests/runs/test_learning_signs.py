@@ -1,0 +1,69 @@
+"""A run that does not learn says so."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from run_settings import tiny_config
+from run_steps import train
+
+from transformer_jax.analysis.run_report import not_learning
+from transformer_jax.analysis.run_summary import summarize
+from transformer_jax.data.statistics import unigram_entropy
+from transformer_jax.runs.learning_signs import signs
+from transformer_jax.tasks.translation.source_use import distinct_share
+
+HEALTHY = {
+    "step": 12,
+    "train/nll": 2.0,
+    "validation/bleu": 20.0,
+    "validation/cross_attention_entropy": 0.6,
+    "validation/distinct_outputs": 0.9,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"validation/cross_attention_entropy": 0.995}, "every head of cross attention is uniform"),
+        ({"train/nll": 3.99}, "by guessing tokens by their frequency"),
+        ({"validation/distinct_outputs": 0.02}, "different sources get the same output"),
+        ({"step": 1, "validation/cross_attention_entropy": 1.0}, None),  # too early to say
+    ],
+)
+def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
+    found = signs([HEALTHY | changed], tiny_config(cache), unigram_entropy=4.0)
+    assert len(found) == (words is not None)
+    assert all(words in sentence for sentence in found)
+
+
+def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
+    config = tiny_config(cache)
+    clipped = replace(config, optimizer=replace(config.optimizer, clip_norm=1.0))
+    zeros = [{"step": step, "validation/bleu": 0.0} for step in (4, 8, 12)]
+    assert "BLEU is 0.00 for 3 validations" in signs(zeros, config)[0]
+    assert not signs([*zeros[:2], {"step": 12, "validation/bleu": 0.3}], config)
+    norms = [{"step": step, "train/gradient_norm": 1.5**step} for step in range(1, 25)]
+    assert "times optimizer.clip_norm" in signs(norms, clipped)[0]
+    assert not signs(norms, config), "only where the gradient is clipped"
+    assert not signs([{**each, "train/gradient_norm": 40.0} for each in norms], clipped), "large, but not growing"
+
+
+def test_a_run_that_collapses_says_so_at_each_validation_at_its_end_and_in_the_report(cache, tmp_path, capfd):
+    config = tiny_config(cache, num_updates=24)
+    config = replace(config, optimizer=replace(config.optimizer, learning_rate=2.0))
+    outcome = train(config, tmp_path)
+    assert outcome.signs == tuple(json.loads((tmp_path / "outcome.json").read_text())["signs"])
+    assert "update 12: WARNING: " in capfd.readouterr().err
+    assert "guessing tokens by their frequency" in " ".join(outcome.signs)
+    assert not_learning([summarize(tmp_path, "run")])
+
+
+def test_the_loss_of_guessing_is_the_entropy_of_the_frequencies():
+    assert unigram_entropy(np.array([5, 5, 9, 9], np.uint16)) == pytest.approx(np.log(2))
+
+
+def test_equal_sources_may_have_equal_outputs_and_empty_ones_do_not_count():
+    assert distinct_share(["a", "a", "b", "c"], ["x", "x", "y", " "]) == pytest.approx(2 / 3)
