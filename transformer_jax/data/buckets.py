@@ -50,7 +50,7 @@ def choose_buckets(
         totals = best[used - 1, :-1, None] + cost
         choice[used, 1:] = totals.argmin(axis=0)
         best[used, 1:] = totals.min(axis=0)
-    used, end = int(best[:, number].argmin()), number
+    used, end = int(np.argmin(best[:, number])), number
     buckets = []
     while used:
         start, last = int(choice[used, end]), end - 1

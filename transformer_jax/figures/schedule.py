@@ -24,7 +24,7 @@ class ScheduleNumbers(NamedTuple):
     @property
     def peak(self) -> tuple[int, float]:
         """The first update with the largest rate, and that rate."""
-        at = int(self.rate.argmax())
+        at = int(np.argmax(self.rate))
         return int(self.updates[at]), float(self.rate[at])
 
 

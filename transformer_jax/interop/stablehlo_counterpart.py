@@ -86,7 +86,7 @@ class Counterpart:
         example = row._replace(target=theirs)
         log_probability = token_log_probabilities(model.logits([example]), [example], never=())[0].sum()
         found = log_probability / float(length_penalty_divisor(jnp.asarray(len(theirs)), self._decoding.length_penalty))
-        return abs(found - score) < NEAR_TIE
+        return bool(abs(found - score) < NEAR_TIE)
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Logits [T, V] of every target, token by token."""

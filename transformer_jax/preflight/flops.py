@@ -43,7 +43,7 @@ def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
         if name in ("fwd_jaxpr_thunk", "bwd"):
             continue
         for each in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(each, core.ClosedJaxpr):
-                yield each.jaxpr
-            elif isinstance(each, core.Jaxpr):
-                yield each
+            # A closed jaxpr holds one; newer releases of JAX have one type for both.
+            inner = getattr(each, "jaxpr", each)
+            if isinstance(inner, core.Jaxpr):
+                yield inner

@@ -70,8 +70,8 @@ def _guessing(newest: Record, unigram_entropy: float | None) -> str:
     if unigram_entropy is None or loss < GUESSING * unigram_entropy:
         return ""
     return (
-        f"the training loss, {loss:.3f} nats a token, is no lower than by guessing tokens by their frequency ({unigram_entropy:.3f}): "
-        "change optimizer.learning_rate, and look at the data"
+        f"the training loss, {loss:.3f} nats a token, is no lower than by guessing tokens by their frequency "
+        f"({unigram_entropy:.3f}): change optimizer.learning_rate, and look at the data"
     )
 
 

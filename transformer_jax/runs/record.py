@@ -249,7 +249,9 @@ class RunRecord:
         if length == self.num_updates:
             return
         expected = (spent + (self.num_updates - number) * each) / 60
-        problem = f"update {number}: {self.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
+        problem = (
+            f"update {number}: {self.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
+        )
         if policy == "stretch":
             say(f"{problem} (training.budget_policy=stretch)")
             return

@@ -95,5 +95,5 @@ def first_bad_row(matrix: np.ndarray) -> int | None:
     for start in range(0, len(matrix), 65_536):
         bad = ~np.isfinite(matrix[start : start + 65_536]).all(axis=1)
         if bad.any():
-            return start + int(bad.argmax())
+            return start + int(np.argmax(bad))
     return None
