@@ -1,4 +1,4 @@
-"""The architecture: layers, doors of heavy dependencies, import cycles, sizes, names. Read from the source."""
+"""The architecture: layers, doors of heavy dependencies, import cycles, names. Read from the source."""
 
 import ast
 import os
@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from reading_path import DOCUMENT, count_lines, reading_paths
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_jax"
@@ -71,8 +70,6 @@ DOORS: dict[str, set[str]] = {
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
-MAX_FILE_LINES = 300
-MAX_FUNCTION_LINES = 60
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 
@@ -229,22 +226,6 @@ def test_names_say_what_is_inside():
     assert parts.isdisjoint(VAGUE_NAMES)
 
 
-def too_long(file: Path) -> Iterator[str]:
-    """The file, and the functions in it, that have too many lines."""
-    lines = len(file.read_text(encoding="utf-8").split("\n"))
-    if lines > MAX_FILE_LINES:
-        yield f"{file.relative_to(ROOT)}: {lines} lines"
-    for node in ast.walk(parse(file)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > MAX_FUNCTION_LINES:
-                yield f"{file.relative_to(ROOT)}, line {node.lineno}: {node.name} has {length} lines"
-
-
-def test_no_monsters():
-    assert [found for file in SOURCES for found in too_long(file)] == []
-
-
 def runs_what_it_reads(module: str, tree: ast.AST) -> list[str]:
     """Imports and calls with which content of a file could run code."""
     found = [f"line {line}: {name}" for name, line in imported(tree) if name.partition(".")[0] in RUN_CODE]
@@ -284,15 +265,3 @@ def test_inference_never_imports_tensorflow():
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
-
-
-def test_the_reading_paths_exist_and_are_short():
-    training, translating = reading_paths().values()
-    assert [file for file in [*training, *translating] if not file.is_file()] == []
-    assert (len(training), len(translating)) <= (25, 20)
-    assert count_lines(training) <= 3500
-    assert count_lines(translating) <= 2900
-    for name, files in (("training", training), ("translating", translating)):
-        (row,) = re.findall(rf"\| {name} path: files, lines \|.*\| (\d+), ([\d,]+) \|", DOCUMENT.read_text("utf-8"))
-        assert int(row[0]) == len(files)
-        assert int(row[1].replace(",", "")) == pytest.approx(count_lines(files), rel=0.03), "docs/architecture.md"
