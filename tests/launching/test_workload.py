@@ -3,7 +3,7 @@ from launching.workloads import sweep, training
 
 from transformer_jax.config import ConfigError
 from transformer_jax.launching.field_formats import name_of_workdir, require_memory, require_name, slurm_seconds
-from transformer_jax.launching.tpu_slices import KINDS, parse_slice
+from transformer_jax.launching.tpu_slices import parse_slice
 
 
 def test_distributed_is_the_launchers_to_say():
@@ -99,29 +99,20 @@ def test_memory_is_a_number_with_a_unit():
 
 
 @pytest.mark.parametrize(
-    ("text", "chips", "hosts", "accelerator"),
+    ("text", "chips", "hosts"),
     [
-        ("v5e:1x1", 1, 1, "v5litepod-1"),
-        ("v5e:2x4", 8, 1, "v5litepod-8"),
-        ("v5e:4x4", 16, 4, "v5litepod-16"),
-        ("v6e:16x16", 256, 64, "v6e-256"),
-        ("v4:2x2x1", 4, 1, "v4-8"),
-        ("v5p:2x2x2", 8, 2, "v5p-16"),
-        ("v5p:4x4x4", 64, 16, "v5p-128"),
+        ("v5e:1x1", 1, 1),
+        ("v5e:2x4", 8, 1),
+        ("v5e:4x4", 16, 4),
+        ("v6e:16x16", 256, 64),
+        ("v4:2x2x1", 4, 1),
+        ("v5p:2x2x2", 8, 2),
+        ("v5p:4x4x4", 64, 16),
     ],
 )
-def test_slices_as_google_counts_them(text, chips, hosts, accelerator):
+def test_slices_as_google_counts_them(text, chips, hosts):
     tpu = parse_slice(text)
-    assert (tpu.num_chips, tpu.num_hosts, tpu.accelerator_type) == (chips, hosts, accelerator)
-
-
-def test_a_number_of_chips_has_one_shape():
-    for kind in KINDS.values():
-        accelerators = [
-            parse_slice(f"{name}:{shape}").accelerator_type for name in KINDS for shape in KINDS[name].topologies
-        ]
-        assert len(set(accelerators)) == len(accelerators)
-        assert kind.topologies
+    assert (tpu.num_chips, tpu.num_hosts) == (chips, hosts)
 
 
 def test_slices_that_there_are_not():

@@ -1,4 +1,4 @@
-r"""Write what starts a run or a sweep on a cluster: an sbatch script, a manifest, a SkyPilot task, or gcloud commands.
+r"""Write what starts a run or a sweep on a cluster: an sbatch script, a manifest, or a SkyPilot task.
 
 Examples:
     transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
@@ -9,11 +9,9 @@ Examples:
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
     transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs \
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
-    transformer-jax launch tpu-vm --tpu=v5e:4x4 --zone=us-west4-a --setup='source /mnt/venv/bin/activate' \
-        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/mnt/runs/base
 
 What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
-each worker of a sweep gets its own job, pod or TPU VM. Settings, mesh and batch are checked here, before anything
+each worker of a sweep gets its own job, pod or node. Settings, mesh and batch are checked here, before anything
 queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
 A study in a database that asks for a password is named by TRANSFORMER_JAX_SWEEP_STORAGE in the environment of the workers:
 sbatch passes on that of the shell, Kubernetes takes it from a Secret, `kubectl create secret generic NAME-storage
@@ -37,8 +35,6 @@ from transformer_jax.launching.field_formats import name_of_workdir
 from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
-from transformer_jax.launching.tpu_vm import TpuVmSettings, gcloud_script
-from transformer_jax.launching.trainjob import TrainJobSettings, train_job_manifest
 from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training, shared_cache
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
@@ -63,9 +59,7 @@ class Launcher(NamedTuple):
 LAUNCHERS = {
     "slurm": Launcher(SlurmSettings, sbatch_script, "sbatch"),
     "kubernetes": Launcher(KubernetesSettings, kubernetes_manifest, "kubectl apply --filename"),
-    "trainjob": Launcher(TrainJobSettings, train_job_manifest, "kubectl apply --filename"),
     "skypilot": Launcher(SkyPilotSettings, sky_task, "sky jobs launch"),
-    "tpu-vm": Launcher(TpuVmSettings, gcloud_script, "bash"),
 }
 USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
 TEXTS = {
@@ -76,17 +70,14 @@ TEXTS = {
     "account": "slurm: passed on",
     "qos": "slurm: passed on",
     "constraint": "slurm: passed on",
-    "memory": "slurm, kubernetes, trainjob: of each node or pod, such as 64G",
-    "setup": "slurm, skypilot, tpu-vm: shell commands that come first, such as 'source venv/bin/activate'",
-    "tpu": "kubernetes, tpu-vm: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4",
-    "image": "kubernetes, trainjob, skypilot: a container image with transformer-jax in it",
-    "namespace": "kubernetes, trainjob: namespace",
-    "volume_claim": "kubernetes, trainjob: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; "
+    "memory": "slurm, kubernetes: of each node or pod, such as 64G",
+    "setup": "slurm, skypilot: shell commands that come first, such as 'source venv/bin/activate'",
+    "tpu": "kubernetes: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4",
+    "image": "kubernetes, skypilot: a container image with transformer-jax in it",
+    "namespace": "kubernetes: namespace",
+    "volume_claim": "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; "
     "skypilot: a volume",
     "gpu_type": "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100",
-    "zone": "tpu-vm: zone",
-    "project": "tpu-vm: project; gcloud's own when left out",
-    "runtime_version": "tpu-vm: software of the VM; that of the kind of TPU when left out",
 }
 
 
@@ -96,15 +87,12 @@ def define_flags(values: flags.FlagValues) -> None:
     for name, meaning in TEXTS.items():
         flags.DEFINE_string(name, None, meaning, flag_values=values)
     flags.DEFINE_string(
-        "mount_path", "/shared", "all but slurm, tpu-vm: where pods and nodes see the shared disk", flag_values=values
+        "mount_path", "/shared", "kubernetes, skypilot: where pods and nodes see the shared disk", flag_values=values
     )
-    flags.DEFINE_string("runtime", "jax-distributed", "trainjob: the runtime of Kubeflow Trainer", flag_values=values)
     number: dict[str, Any] = {"flag_values": values, "lower_bound": 1}
-    flags.DEFINE_integer("nodes", 1, "slurm, kubernetes, trainjob, skypilot: machines of a run", **number)
-    flags.DEFINE_integer(
-        "gpus_per_node", None, "all but tpu-vm: GPUs of each; 0: CPU", flag_values=values, lower_bound=0
-    )
-    flags.DEFINE_integer("cpus", None, "all but tpu-vm: CPU cores of each process", **number)
+    flags.DEFINE_integer("nodes", 1, "machines of a run", **number)
+    flags.DEFINE_integer("gpus_per_node", None, "GPUs of each; 0: CPU", flag_values=values, lower_bound=0)
+    flags.DEFINE_integer("cpus", None, "CPU cores of each process", **number)
     meaning = "slurm, kubernetes: how long before the end a run is asked to save"
     flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
     flags.DEFINE_integer("max_restarts", 10, "kubernetes: most restarts", flag_values=values, lower_bound=0)
@@ -112,7 +100,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "kubernetes: restart a run that logged nothing for so long, more than a validation or compiling takes; 0: never"
     )
     flags.DEFINE_integer("minutes_without_progress", 0, meaning, flag_values=values, lower_bound=0)
-    meaning = "kubernetes, skypilot, tpu-vm: machines that may be preempted"
+    meaning = "kubernetes, skypilot: machines that may be preempted"
     flags.DEFINE_boolean("spot", False, meaning, flag_values=values)
     flags.DEFINE_boolean(
         "write_secrets",
@@ -120,7 +108,6 @@ def define_flags(values: flags.FlagValues) -> None:
         "write a password of --storage, which the file of mode 0600 then holds",
         flag_values=values,
     )
-    flags.DEFINE_boolean("queued", False, "tpu-vm: wait in Google's queue for the machines", flag_values=values)
 
 
 def run(values: flags.FlagValues) -> int:

@@ -1,8 +1,7 @@
-"""Slices of TPUs by kind and topology: how many chips and hosts they are, and what GKE and Cloud TPU call them.
+"""Slices of TPUs by kind and topology: how many chips and hosts they are, and their names on GKE.
 
-From Google's pages: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (shapes, accelerator types, chips a VM),
-cloud.google.com/tpu/docs/runtimes (software versions), and cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
-(values of the node selectors).
+From Google's pages: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (shapes, chips a VM) and
+cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (values of the node selectors).
 """
 
 import math
@@ -11,27 +10,23 @@ from typing import NamedTuple
 from transformer_jax.config import ConfigError
 
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-# One shape a number of chips, the one that an accelerator type stands for.
 CUBIC = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16")
 LARGEST_HOST = 8
 CHIPS_OF_A_HOST_AMONG_SEVERAL = 4
 
 
 class TpuKind(NamedTuple):
-    """``gke``: its node selector; ``accelerator``: its accelerator type, without the number; ``runtime``: its software."""
+    """``gke``: its node selector."""
 
     gke: str
-    accelerator: str
-    cores_of_a_chip: int
-    runtime: str
     topologies: tuple[str, ...]
 
 
 KINDS = {
-    "v4": TpuKind("tpu-v4-podslice", "v4", 2, "tpu-ubuntu2204-base", CUBIC),
-    "v5e": TpuKind("tpu-v5-lite-podslice", "v5litepod", 1, "v2-alpha-tpuv5-lite", FLAT),
-    "v5p": TpuKind("tpu-v5p-slice", "v5p", 2, "v2-alpha-tpuv5", (*CUBIC, "16x16x16")),
-    "v6e": TpuKind("tpu-v6e-slice", "v6e", 1, "v2-alpha-tpuv6e", FLAT),
+    "v4": TpuKind("tpu-v4-podslice", CUBIC),
+    "v5e": TpuKind("tpu-v5-lite-podslice", FLAT),
+    "v5p": TpuKind("tpu-v5p-slice", (*CUBIC, "16x16x16")),
+    "v6e": TpuKind("tpu-v6e-slice", FLAT),
 }
 
 
@@ -52,11 +47,6 @@ class TpuSlice(NamedTuple):
         if self.topology.count("x") == 1 and self.num_chips <= LARGEST_HOST:
             return 1
         return self.num_chips // CHIPS_OF_A_HOST_AMONG_SEVERAL
-
-    @property
-    def accelerator_type(self) -> str:
-        """``v5litepod-16``, ``v5p-128``: what gcloud calls it, by the number of its TensorCores."""
-        return f"{self.kind.accelerator}-{self.num_chips * self.kind.cores_of_a_chip}"
 
 
 def parse_slice(text: str) -> TpuSlice:
