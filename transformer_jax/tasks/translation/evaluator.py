@@ -101,7 +101,8 @@ class Evaluator:
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
         self.corpus = open_corpus(config.data, config.data_seed)
         self.evaluation_dtype = scored.evaluation_dtype
-        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence)
+        of_model = scored.longest_sequence, scored.evaluation_dtype
+        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, *of_model)
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=everywhere(mesh))
 
