@@ -1,5 +1,6 @@
 """Settings of the update rule, the length of the training and the devices it runs on."""
 
+import re
 from dataclasses import asdict, dataclass
 
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_pattern, require_positive
@@ -51,7 +52,8 @@ class TrainingConfig:
     whole run; the next one ends it, with the tensor that was not finite.
     An update that takes ``hang_factor`` times the median, and at least a minute, ends the process with status 75, for the
     scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never. With ``deterministic`` a GPU
-    adds up in a fixed order, as CPUs and TPUs always do.
+    adds up in a fixed order, as CPUs and TPUs always do. ``xla_options``: options of XLA for the training step, as
+    ``xla_tpu_scoped_vmem_limit_kib=65536,xla_tpu_enable_latency_hiding_scheduler=true``.
     """
 
     num_updates: int = 100_000
@@ -67,6 +69,7 @@ class TrainingConfig:
     skip_nonfinite: int = 0
     hang_factor: float = 0.0
     deterministic: bool = False
+    xla_options: str = ""
     trackers: str = "jsonl,tensorboard"
 
     @property
@@ -74,7 +77,21 @@ class TrainingConfig:
         """``trackers`` one by one."""
         return tuple(dict.fromkeys(name.strip() for name in self.trackers.split(",") if name.strip()))
 
+    @property
+    def compiler_options(self) -> dict[str, str | bool]:
+        """``xla_options`` by name, as JAX takes them; raises ConfigError where one is not ``name=value``."""
+        options: dict[str, str | bool] = {}
+        for item in filter(None, map(str.strip, self.xla_options.split(","))):
+            name, _, value = map(str.strip, item.partition("="))
+            problem = f"{item!r} is not name=value; give options as xla_name=value,xla_other=true"
+            require(bool(re.fullmatch(r"[a-z]\w*", name) and value), "training.xla_options", problem)
+            require(name not in options, "training.xla_options", f"has {name} twice; leave one")
+            options[name] = {"true": True, "false": False}.get(value.lower(), value)
+        return options
+
     def __post_init__(self) -> None:
+        # Read here for the mistakes in it.
+        _ = self.compiler_options
         require_positive("training", self, "num_updates", "checkpoint_every", "log_every", "keep_last")
         require_fraction("training", self, "label_smoothing")
         counts = (
