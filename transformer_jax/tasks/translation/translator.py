@@ -18,7 +18,7 @@ from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, 
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of
+from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.tasks.translation.lexical_shortlist import search_among, shortlist_for
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
@@ -29,6 +29,8 @@ from transformer_jax.training.sharding import put_rows, row_groups
 MOST_BEAMS = {"cpu": 5 * FEWEST_ROWS}
 # Of so many sentences at most, programs for more than the fewest rows take longer than they save.
 FEW_SENTENCES = 512
+# Padding more than these to two widths costs more than programs for further widths.
+SENTENCES_OF_A_VALIDATION = 10_000
 # Shorter sources have a state as for so many tokens, since a program for each of their widths takes longer than it saves.
 FEWEST_SOURCE_COLUMNS = 64
 
@@ -124,6 +126,7 @@ class Translator:
             batch_tokens=batch_tokens_on(self._mesh, self._config.batch_tokens),
             row_multiple=groups,
             most_rows=most_rows,
+            few_shapes=few_shapes_on(self._mesh) and len(sources) <= SENTENCES_OF_A_VALIDATION,
         ):
             rows, width = ids.shape
             width = max(padded_width(FEWEST_SOURCE_COLUMNS, self._longest), width)
