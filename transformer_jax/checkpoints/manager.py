@@ -102,10 +102,7 @@ class Checkpoints:
             self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
-        """Starts to write parameters alone, without what a run needs to resume: to evaluate, and to start from.
-
-        Raises SaveFailed as ``save`` does.
-        """
+        """Starts to write parameters alone, to evaluate or to start from; no run resumes from them. Raises as ``save`` does."""
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
         with reported(self._directory):
             self._manager.save(step, args=items, force=True)

@@ -200,10 +200,7 @@ class SegmentedSearch:
 
 
 def rooms_of(most: int, few_shapes: bool = False) -> list[tuple[int, int]]:
-    """Rooms of a search for ``most`` tokens, with the tokens chosen in each; for 150 (32, 32), (64, 32), (150, 86).
-
-    With ``few_shapes`` (32, 32), (150, 118).
-    """
+    """Rooms of a search for ``most`` tokens, with the tokens chosen in each; for 150 (32, 32), (64, 32), (150, 86)."""
     room, position = _room(FIRST_ROOM, most), 0
     found = []
     while position < most:

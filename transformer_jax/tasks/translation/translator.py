@@ -55,9 +55,7 @@ class Translator:
         longest: int | None = None,
         compute_dtype: str = "float32",
     ) -> None:
-        """``longest``: the most positions of a sequence that the model has; None: as many as asked for.
-
-        ``compute_dtype``: the model's; devices that share parameters send them in it.
+        """``longest``: the most positions of a sequence that the model has; None: any. ``compute_dtype``: that of the model.
 
         Raises as ``load_shortlist`` does where the settings name one.
         """
