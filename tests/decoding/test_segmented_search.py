@@ -37,7 +37,7 @@ def small_batches_shrink_too(monkeypatch):
 
 
 def segmented(
-    lookup_model, tables, limits, num_results: int, row_multiple: int = 1, batches: int = 1, threads: int = 1
+    lookup_model, tables, limits, num_results: int, row_multiple: int = 1, batches: int = 1, threads: int = 1, **options
 ):
     """The hypotheses by row, and the numbers of rows and the rooms that were searched with."""
     seen = []
@@ -52,6 +52,7 @@ def segmented(
         Rules(WIDTH, num_results, 0.6),
         row_multiple=row_multiple,
         threads=threads,
+        **options,
     )
     parts = np.split(np.arange(ROWS), batches)
     given = (SearchBatch(part, jnp.asarray(tables[part]), limits[part], MOST) for part in parts)
@@ -63,9 +64,14 @@ def segmented(
     return found, list(dict.fromkeys(seen))
 
 
-@pytest.mark.parametrize(("num_results", "batches", "threads"), [(1, 1, 1), (WIDTH, 1, 1), (1, 4, 1), (1, 4, 2)])
+@pytest.mark.parametrize(
+    ("num_results", "batches", "threads"), [(1, 1, 1), (WIDTH, 1, 1), (1, 4, 1), (1, 4, 2), (1, 4, 0)]
+)
 def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches, threads):
-    found, _ = segmented(lookup_model, tables, limits, num_results, batches=batches, threads=threads)
+    # No thread stands for few shapes.
+    sizes = {"threads": threads} if threads else {"few_shapes": True}
+    found, seen = segmented(lookup_model, tables, limits, num_results, batches=batches, **sizes)
+    assert threads or {rows for rows, _ in seen} == {ROWS // batches}
     assert sorted(found) == np.flatnonzero(limits).tolist()
     cache = lookup_model.make_cache(tables, WIDTH, MOST)
     options = {"max_length": MOST, "beam_width": WIDTH, "num_results": num_results, "length_penalty": 0.6}

@@ -1,6 +1,8 @@
 import numpy as np
 
 from transformer_jax.config.widths import padded_width
+from transformer_jax.data.evaluation_batches import scoring_rows
+from transformer_jax.decoding.segmented_search import rooms_of
 from transformer_jax.decoding.source_batches import source_batches
 
 
@@ -63,3 +65,15 @@ def test_widths_hold_their_sentences():
 def test_the_last_batch_has_no_rows_that_search_would_not_have():
     shapes = [batch.ids.shape for batch in source_batches([[9, 2]] * 300, batch_tokens=4096)]
     assert shapes == [(256, 16), (64, 16)]
+
+
+def test_where_programs_take_long_to_compile_there_are_two_shapes():
+    sources = [[9] * (1 + index % 120) for index in range(1000)]
+    batches = list(source_batches(sources, batch_tokens=4096, few_shapes=True))
+    assert {batch.ids.shape for batch in batches} == {(32, 128), (64, 64)}
+    assert sorted(index for batch in batches for index in batch.indices) == list(range(1000))
+    assert [batch.ids.shape for batch in source_batches([[9, 2]], batch_tokens=4096, few_shapes=True)] == [(1, 16)]
+    lengths = np.array([len(source) for source in sources])
+    shapes = {shape for shape, *_ in scoring_rows(lengths, lengths, 4096, 1, few_shapes=True)}
+    assert shapes == {(32, 128, 128), (64, 64, 64)}
+    assert rooms_of(306, few_shapes=True) == [(32, 32), (306, 274)]

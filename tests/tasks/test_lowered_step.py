@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
 
-from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig, hyperparameters_of
+from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig, from_dict, hyperparameters_of
 from transformer_jax.layers.attention_backends import CudnnAttention
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.mixed_precision import POLICIES
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks import attention_choice
+from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.translation import objective as translation_objective
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
@@ -107,6 +108,35 @@ def test_attention_is_cudnn_with_lengths_and_without_a_mask(program):
     assert len(re.findall("PADDING_CAUSAL", program)) == 2
     for shape in (f"{SOURCE}x{SOURCE}x", f"{TARGET}x{TARGET}x", f"{TARGET}x{SOURCE}x"):
         assert shape not in program
+
+
+@pytest.mark.parametrize(("kind", "has_mask"), [("split", False), ("packed", True)])
+def test_a_language_model_masks_only_rows_with_several_documents_and_prompts(kind, has_mask):
+    model = {"num_layers": 2, "d_model": 16, "d_ff": 48, "num_heads": 2}
+    model.update(compute_dtype="bfloat16", attention_backend="cudnn")
+    batching = {"kind": kind, "context_length": SOURCE, "tokens_per_update": 8 * SOURCE}
+    settings = {"task": "language_model", "model": model, "batching": batching, "tokenizer": {"kind": "byte"}}
+    config = from_dict(settings | {"decoding": {"max_new_tokens": 8}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_choice, "device_of", lambda mesh: Gpu())
+        objective = LanguageModelObjective(config, VOCABULARY, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    params, rows = jax.eval_shape(objective.init_params, key), batch_shape(ROWS, SOURCE, SOURCE).target
+
+    def loss(params, rows, key):
+        training = objective.loss(params, rows, key, hyperparameters_of(config))
+        return training.loss + objective.unsmoothed_loss(params, rows, rows.segments != 0).loss
+
+    def prefill(params, ids):
+        return call(objective.model, params, "init_cache", ids, beam_width=1, max_length=1)
+
+    def masks(function, *arguments):
+        program = jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+        assert "__cudnn" in program
+        return f"{SOURCE}x{SOURCE}x" in program
+
+    assert masks(jax.grad(loss), params, rows, key) is has_mask
+    assert masks(prefill, params, rows.ids), "prompts are padded on the left"
 
 
 def test_vectorized_runs_that_share_a_batch_call_it_too():

@@ -8,17 +8,14 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import DecodingConfig, MeshConfig, from_dict
+from transformer_jax.models.interface import call
 from transformer_jax.preflight.collectives import collectives_of
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.translator import init_cache
-from transformer_jax.training.sharding import (
-    batch_sharding,
-    make_mesh,
-    put_rows,
-    state_shardings,
-    whole_over_fsdp,
-)
+from transformer_jax.training.gathered_parameters import gather_over_fsdp, operands_rounded, whole_over_fsdp
+from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.sharding import batch_sharding, make_mesh, placed_shapes, put_rows, state_shardings
 
 ROWS, ROOM, BEAMS, VOCABULARY = 16, 8, 2, 64
 RESULT_BYTES = 4 * ROWS * ROOM
@@ -30,7 +27,7 @@ def test_every_device_searches_its_own_rows(tmp_path):
     model = TranslationObjective(from_dict(tiny_settings(tmp_path)), VOCABULARY, VOCABULARY, mesh)
     params = model.init_params(jax.random.key(0))
     split = jax.device_put(params, state_shardings(params, mesh))
-    gathered = whole_over_fsdp(split, mesh)
+    gathered = whole_over_fsdp(split, mesh, "float32")
     for leaf, original in zip(jax.tree.leaves(gathered), jax.tree.leaves(params), strict=True):
         np.testing.assert_array_equal(leaf, original)
 
@@ -60,3 +57,55 @@ def test_every_device_searches_its_own_rows(tmp_path):
         for leaf in jax.tree.leaves(state):
             assert leaf.ndim == 0 or leaf.size == 0 or leaf.sharding.is_equivalent_to(batch_sharding(mesh), leaf.ndim)
     assert search._advance._cache_size() == 1
+
+
+SMALL_RNN = {
+    "kind": "rnn",
+    "cell": "gru",
+    "d_embedding": 8,
+    "d_hidden": 8,
+    "d_attention": 8,
+    "compute_dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"tying": "none", "feed_forward": "gated_silu"},
+        SMALL_RNN | {"wiring": "bahdanau", "attention": "location_sensitive", "location_filters": 2},
+    ],
+)
+def test_a_model_computes_the_same_with_operands_that_were_rounded_before_they_were_sent(tmp_path, model):
+    settings = tiny_settings(tmp_path)
+    settings["model"] = model if "kind" in model else settings["model"] | model | {"compute_dtype": "bfloat16"}
+    settings["decoding"] |= {"compute_dtype": "bfloat16"}
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    objective = TranslationObjective(from_dict(settings), VOCABULARY, VOCABULARY, mesh)
+    params = jax.jit(objective.init_params)(jax.random.key(0))
+    rounded = operands_rounded(params, "bfloat16")
+    types = {str(leaf.dtype) for leaf in jax.tree.leaves(rounded)}
+    assert types == {"bfloat16", "float32"}
+
+    @jax.jit
+    def logits(params, ids):
+        cache = init_cache(objective.model, BEAMS, params, ids, ROOM)
+        return call(objective.model, params, "decode_step", ids[:, :BEAMS], cache)[0]
+
+    ids = np.arange(4, 20, dtype=np.int32).reshape(2, 8)
+    np.testing.assert_array_equal(*(logits(each, ids) for each in (params, rounded)))
+
+
+@pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
+def test_operands_are_gathered_in_the_type_in_which_they_are_computed_with(tmp_path):
+    mesh = make_mesh(MeshConfig(data=1, fsdp=8))
+    objective = TranslationObjective(from_dict(tiny_settings(tmp_path)), VOCABULARY, VOCABULARY, mesh)
+    shapes = placed_shapes(jax.eval_shape(objective.init_params, jax.eval_shape(lambda: jax.random.key(0))), mesh)
+    # A CPU sends bfloat16 as float32; other devices do not have this pass.
+    options = {"xla_disable_hlo_passes": "float-normalization-bf16"}
+    sent = {}
+    for dtype in ("float32", "bfloat16"):
+        text = gather_over_fsdp(mesh, dtype).lower(shapes).compile(compiler_options=options).as_text()
+        sent[dtype] = sum(each.bytes * each.times for each in collectives_of(text, mesh.size))
+    kernels = [leaf for path, leaf in named_leaves(shapes).items() if "embedding" not in path and leaf.ndim > 1]
+    assert sent["float32"] - sent["bfloat16"] == sum(2 * leaf.size for leaf in kernels)

@@ -16,6 +16,8 @@ from transformer_jax.config import (
     load_recipe,
 )
 from transformer_jax.data.synthetic.lexicon import ANIMATES, PLACES, VERBS
+from transformer_jax.preflight.collectives import collectives_of
+from transformer_jax.tasks.word_vectors.objective import WordVectorObjective, block_shape
 from transformer_jax.tasks.word_vectors.task import WITHOUT_VECTOR, WordVectorTask, new_word_tokenizer
 from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
@@ -106,6 +108,18 @@ def test_tables_shared_by_devices_become_those_of_one(cache, alone, name, axes):
     if axes.get("tensor") == 8:
         table = shared.params["embedding"]["table"]
         assert {shard.data.shape[0] for shard in table.addressable_shards} == {table.shape[0] // 8}
+
+
+@pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
+def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
+    config = word_vectors_config(cache, model=MODELS["skip_gram"], mesh={"data": 8})
+    mesh, batching = make_mesh(config.mesh), config.batching
+    objective = WordVectorObjective(config, 50_000, mesh)
+    update = Update(config, objective.loss, objective.init_params, mesh, objective.rule())
+    batch = block_shape(config, batching.rows * batching.blocks_per_update, batching.row_length)
+    table = update.state_shapes.params["embedding"]["table"]
+    found = collectives_of(update.lower(batch).compile().as_text(), mesh.size)
+    assert sum(each.bytes * each.times for each in found) < table.size * table.dtype.itemsize
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
-"""``training.deterministic`` reaches the compiler."""
+"""``training.deterministic`` and ``training.xla_options`` reach the compiler."""
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-from transformer_jax.config import ExperimentConfig, MeshConfig, TrainingConfig
-from transformer_jax.training import step, vectorized
+from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, TrainingConfig
+from transformer_jax.training import step
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
@@ -15,25 +16,62 @@ UNKNOWN = {"xla_no_such_option": True}
 BATCH = jax.ShapeDtypeStruct((8, 2), jnp.float32)
 
 
-def lowered(*, deterministic: bool, vectorized: bool) -> jax.stages.Lowered:
+def lowered(*, vectorized: bool = False, **training: object) -> jax.stages.Lowered:
     def loss(params, batch, key, hyperparameters) -> LossSums:
         total = jnp.sum(batch @ params["output_bias"])
         return LossSums(total, *(jnp.ones(()) for _ in LossSums._fields[1:]))
 
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
-    config = ExperimentConfig(training=TrainingConfig(deterministic=deterministic))
+    config = ExperimentConfig(training=TrainingConfig(**training))
     update = Update(config, loss, lambda key: {"output_bias": jax.random.normal(key, (2,))}, mesh)
     return (VectorizedUpdate(update, 2, jax.devices()[:1]) if vectorized else update).lower(BATCH)
 
 
 @pytest.mark.parametrize("is_vectorized", [False, True])
 def test_a_deterministic_step_is_compiled_with_its_options_and_another_is_not(is_vectorized, monkeypatch):
-    for module in (step, vectorized):
-        monkeypatch.setattr(module, "DETERMINISTIC", UNKNOWN)
+    monkeypatch.setattr(step, "DETERMINISTIC", UNKNOWN)
     lowered(deterministic=False, vectorized=is_vectorized).compile()
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option"):
         lowered(deterministic=True, vectorized=is_vectorized).compile()
 
 
 def test_the_options_are_ones_that_the_compiler_has():
-    lowered(deterministic=True, vectorized=False).compile()
+    lowered(deterministic=True).compile()
+
+
+def test_programs_compiled_with_other_options_are_others_in_the_cache(tmp_path):
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    found = []
+    try:
+        use(settings)
+        for options in ("", "xla_backend_optimization_level=1", "xla_backend_optimization_level=2", ""):
+            lowered(xla_options=options).compile()
+            found.append(len(list(tmp_path.glob("jit_train_step*-cache"))))
+    finally:
+        use(before)
+    assert found == [1, 2, 3, 3]
+
+
+def use(settings: dict) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    reset_cache()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("xla_no_such_option=1", "training.xla_options: No such compile option: 'xla_no_such_option' .XLA for cpu."),
+        ("xla_cpu_enable_fast_math=maybe", "'maybe' is not a valid bool value"),
+        ("xla_cpu_enable_fast_math", "'xla_cpu_enable_fast_math' is not name=value; give options as"),
+        ("xla_a=1,xla_a=2", "has xla_a twice"),
+    ],
+)
+def test_an_option_that_the_compiler_lacks_is_named(options, message):
+    with pytest.raises(ConfigError, match=message):
+        lowered(xla_options=options)

@@ -1,12 +1,14 @@
 """Updates of rows, by hand: a row that occurs twice, several lookups of one table, a loss that is not finite."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import from_dict, hyperparameters_of
+from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.row_updates import Lookup, row_update_rule
+from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState
 
 TABLE = ("embedding", "table")
@@ -35,7 +37,7 @@ def rule_of(name, blocks=1):
         total = jnp.sum(rows["first"][..., 0] * block["factors"]) + jnp.sum(rows["second"]) * 4.0
         return LossSums(total, total, jnp.zeros(()), jnp.ones(()))
 
-    return config, row_update_rule(config, lookups, loss)
+    return config, row_update_rule(config, lookups, loss, make_mesh(MeshConfig(), jax.devices()[:1]))
 
 
 def updated(name, ids, factors, blocks=1):

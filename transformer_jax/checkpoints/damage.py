@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from orbax.checkpoint.future import ChainedFuture, Future
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import CheckpointError, is_step
@@ -16,8 +18,33 @@ from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
 
 
+class DigestedArrays(ocp.StandardCheckpointHandler):
+    """Saves arrays; each process digests the files that it wrote, in its ``ocdbt.process_N``, before it reports the end."""
+
+    async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
+        """Returns what ends once the arrays and their digests are on disk."""
+        futures = await super().async_save(directory, *args, **options)
+        folder = Path(getattr(directory, "path", directory)) / f"ocdbt.process_{jax.process_index()}"
+        return [ChainedFuture(futures or [], partial(_digest_if_written, folder))]
+
+
+def _digest_if_written(folder: Path) -> None:
+    # A process that holds no first copy of an array writes none.
+    if folder.is_dir():
+        write_digests(folder)
+
+
+def digesting_handlers() -> ocp.DefaultCheckpointHandlerRegistry:
+    """Orbax's handlers, but ``DigestedArrays`` for arrays."""
+    registry, arrays = ocp.DefaultCheckpointHandlerRegistry(), DigestedArrays()
+    for item in ("params", "rest"):
+        for each in (ocp.args.StandardSave, ocp.args.StandardRestore):
+            registry.add(item, each, arrays)
+    return registry
+
+
 class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
-    """A checkpoint that gets its digests last, before it gets its name."""
+    """A checkpoint that gets its digests last, before it gets its name: the processes' own, and those of what Orbax merged."""
 
     async def finalize(self) -> None:
         """Called by process 0 when all processes have written."""

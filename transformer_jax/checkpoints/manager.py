@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.damage import DigestedFolder, require_finite, require_undamaged
+from transformer_jax.checkpoints.damage import DigestedFolder, digesting_handlers, require_finite, require_undamaged
 from transformer_jax.checkpoints.format import CheckpointError, remove_unfinished, set_aside, stored_checkpoints
 from transformer_jax.checkpoints.read_mirror import fetch_arrays
 from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work, problem_of, reported
@@ -71,7 +71,7 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         with nullcontext() if self._options.read_only else first_goes_first():
             self._prepare_folder()
-        return ocp.CheckpointManager(self._directory, options=self._options)
+        return ocp.CheckpointManager(self._directory, options=self._options, handler_registry=digesting_handlers())
 
     def _prepare_folder(self) -> None:
         if not self._options.read_only:
@@ -102,9 +102,10 @@ class Checkpoints:
             self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
-        """Starts to write parameters alone, without what a run needs to resume: to evaluate, and to start from."""
+        """Starts to write parameters alone, to evaluate or to start from; no run resumes from them. Raises as ``save`` does."""
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
-        self._manager.save(step, args=items, force=True)
+        with reported(self._directory):
+            self._manager.save(step, args=items, force=True)
 
     def remove_unless_only(self, step: int) -> None:
         """Deletes a checkpoint, to be saved again with its score, where a kill would leave another one."""

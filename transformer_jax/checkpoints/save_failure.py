@@ -14,7 +14,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the system's text in a message.
@@ -24,7 +24,7 @@ _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large
 GONE = "{} was removed or moved while training; put it back and run the same command"
 
 
-class SaveFailed(RuntimeError):
+class SaveFailed(DataError):
     """The newest state is not saved, and the run ends. The message says why, and which checkpoint is the newest."""
 
 

@@ -126,6 +126,7 @@ MEANINGS = {
     "training.validation_beam_width": "Beam of validations during training; 1 is greedy and fast, 0 means that of decoding.",
     "training.keep_last": "Newest checkpoints that are kept.",
     "training.keep_best": "Best checkpoints that are kept besides.",
+    "training.xla_options": "Options of XLA's compiler for the training step, name=value separated by commas; fixed when the run begins.",
     "training.trackers": "Where metrics go, separated by commas; metrics.jsonl is always written.",
     "decoding.beam_width": "Hypotheses of beam search; 1 is greedy, of language models sampling.",
     "decoding.length_penalty": "Exponent of the length penalty (Wu et al. 2016, equation 14).",

@@ -1,5 +1,6 @@
 """Settings of the update rule, the length of the training and the devices it runs on."""
 
+import re
 from dataclasses import asdict, dataclass
 
 from transformer_jax.config.checks import require, require_choice, require_fraction, require_pattern, require_positive
@@ -54,7 +55,8 @@ class TrainingConfig:
     scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never. With ``deterministic`` a GPU
     adds up in a fixed order, as CPUs and TPUs always do. A run with ``budget_seconds`` (0: none) estimates at every checkpoint
     when it will end; with ``budget_policy`` ``shorten`` it makes fewer updates where time would not suffice, and its
-    learning rate decays sooner; with ``stretch`` it takes longer.
+    learning rate decays sooner; with ``stretch`` it takes longer. ``xla_options``: options of XLA for the training step, as
+    ``xla_tpu_scoped_vmem_limit_kib=65536,xla_tpu_enable_latency_hiding_scheduler=true``.
     """
 
     num_updates: int = 100_000
@@ -72,6 +74,7 @@ class TrainingConfig:
     deterministic: bool = False
     budget_seconds: float = 0.0
     budget_policy: str = "shorten"
+    xla_options: str = ""
     trackers: str = "jsonl,tensorboard"
 
     @property
@@ -79,7 +82,21 @@ class TrainingConfig:
         """``trackers`` one by one."""
         return tuple(dict.fromkeys(name.strip() for name in self.trackers.split(",") if name.strip()))
 
+    @property
+    def compiler_options(self) -> dict[str, str | bool]:
+        """``xla_options`` by name, as JAX takes them; raises ConfigError where one is not ``name=value``."""
+        options: dict[str, str | bool] = {}
+        for item in filter(None, map(str.strip, self.xla_options.split(","))):
+            name, _, value = map(str.strip, item.partition("="))
+            problem = f"{item!r} is not name=value; give options as xla_name=value,xla_other=true"
+            require(bool(re.fullmatch(r"[a-z]\w*", name) and value), "training.xla_options", problem)
+            require(name not in options, "training.xla_options", f"has {name} twice; leave one")
+            options[name] = {"true": True, "false": False}.get(value.lower(), value)
+        return options
+
     def __post_init__(self) -> None:
+        # Read here for the mistakes in it.
+        _ = self.compiler_options
         require_positive("training", self, "num_updates", "checkpoint_every", "log_every", "keep_last")
         require_fraction("training", self, "label_smoothing")
         counts = (

@@ -4,6 +4,11 @@ FEWEST_COLUMNS = 16
 FEWEST_STEPPED = 64
 
 
+def one_of_two_widths(length: int, longest: int) -> int:
+    """64 where that holds ``length`` tokens, else what holds ``longest``: for devices where programs take long to compile."""
+    return padded_width(min(longest, FEWEST_STEPPED) if length <= FEWEST_STEPPED else longest)
+
+
 def padded_width(length: int, longest: int | None = None) -> int:
     """Returns the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... that holds ``length`` tokens.
 

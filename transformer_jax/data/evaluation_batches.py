@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from transformer_jax.config.widths import one_of_two_widths
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import BatchRows
 from transformer_jax.data.buckets import rows_of
@@ -13,10 +14,13 @@ from transformer_jax.sequence_types import Batch
 NARROWEST = 16
 
 
-def scoring_batches(store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0) -> Iterator[Batch]:
+def scoring_batches(
+    store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0, few_shapes: bool = False
+) -> Iterator[Batch]:
     """Every pair of ``store`` (the first ``limit`` if above 0) exactly once, a pair a row, as ``scoring_rows`` plans."""
     number = min(limit, store.num_pairs) if limit else store.num_pairs
-    plan = scoring_rows(store.source_lengths[:number], store.target_lengths[:number], batch_tokens, row_multiple)
+    lengths = store.source_lengths[:number], store.target_lengths[:number]
+    plan = scoring_rows(*lengths, batch_tokens, row_multiple, few_shapes=few_shapes)
     for (_, source_width, target_width), pairs, offsets in plan:
         yield Batch(
             token_rows(store.source_side.sentences(pairs), offsets, source_width),
@@ -25,18 +29,25 @@ def scoring_batches(store: TokenStore, batch_tokens: int, row_multiple: int, *, 
 
 
 def scoring_rows(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, row_multiple: int
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    batch_tokens: int,
+    row_multiple: int,
+    *,
+    few_shapes: bool = False,
 ) -> Iterator[BatchRows]:
     """Assignment of pairs to rows of batches, longest first: memory runs out at once or never.
 
-    Widths are powers of two from 16 on, each with one number of rows, so there are few shapes; free rows of a batch are
-    filled with shorter pairs, and those of the last one with padding.
+    Widths are powers of two from 16 on, or two with ``few_shapes``, each with one number of rows, so there are few shapes;
+    free rows of a batch are filled with shorter pairs, and those of the last one with padding.
     """
     longer_side = np.maximum(source_lengths, target_lengths)
     order = np.argsort(-longer_side.astype(np.int64), kind="stable")
     start = 0
     while start < len(order):
-        width = max(NARROWEST, 1 << (int(longer_side[order[start]]) - 1).bit_length())
+        length = int(longer_side[order[start]])
+        width = max(NARROWEST, 1 << (length - 1).bit_length())
+        width = one_of_two_widths(length, int(longer_side[order[0]])) if few_shapes else width
         rows = rows_of(width, batch_tokens, row_multiple)
         pairs = order[start : start + rows]
         yield BatchRows((rows, width, width), pairs, np.minimum(np.arange(rows + 1), len(pairs)))

@@ -79,7 +79,8 @@ class SegmentedSearch:
 
     ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows, and
     ``on_own_rows`` makes a function of them one that each device runs on its rows; ``whole`` is the sharding of what the host
-    reads. ``threads`` search batches of their own at the same time.
+    reads. ``threads`` search batches of their own at the same time. With ``few_shapes`` batches keep their rows, and arrays
+    have room for 32 tokens or for all.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class SegmentedSearch:
         on_own_rows: Callable[[Choose], Choose] = lambda choose: choose,
         whole: PyTree = None,
         threads: int = 1,
+        few_shapes: bool = False,
     ) -> None:
         self._init_cache, self._row_multiple, self._threads = init_cache, row_multiple, threads
+        self._few_shapes = few_shapes
         choose = on_own_rows(partial(kind.choose, rules=rules))
 
         def start(
@@ -158,7 +161,7 @@ class SegmentedSearch:
         while found.num_left:
             until = min(found.position + SEGMENT, batch.most)
             if until > found.room == found.position:
-                room = _room(found.room * ROOM_GROWTH, batch.most)
+                room = batch.most if self._few_shapes else _room(found.room * ROOM_GROWTH, batch.most)
                 found = self._resized(params, batch, found, np.arange(len(found.names)), room)
             size = len(found.names)
             enough = _few(size) if found.num_left > _few(size) else _few(found.num_left)
@@ -172,6 +175,8 @@ class SegmentedSearch:
                 found = _put_aside(self._join, found, waiting)
 
     def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, found: Unfinished) -> Unfinished:
+        if self._few_shapes:
+            return found
         multiple, size = self._row_multiple, len(found.names)
         kept = multiple * fewest_rows(max(-(-found.num_left // multiple), FEWEST_ROWS), size // multiple)
         order = np.argsort(found.names < 0, kind="stable")
@@ -194,14 +199,14 @@ class SegmentedSearch:
             return self._known_shapes[key]
 
 
-def rooms_of(most: int) -> list[tuple[int, int]]:
+def rooms_of(most: int, few_shapes: bool = False) -> list[tuple[int, int]]:
     """Rooms of a search for ``most`` tokens, with the tokens chosen in each; for 150 (32, 32), (64, 32), (150, 86)."""
     room, position = _room(FIRST_ROOM, most), 0
     found = []
     while position < most:
         found.append((room, min(room, most) - position))
         position = min(room, most)
-        room = _room(room * ROOM_GROWTH, most)
+        room = most if few_shapes else _room(room * ROOM_GROWTH, most)
     return found
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.widths import one_of_two_widths, padded_width
 
 # Each number of rows, and each width, is a program to compile, which has to be worth it.
 SHRINK = 4
@@ -29,6 +29,7 @@ def source_batches(
     batch_tokens: int,
     row_multiple: int = 1,
     most_rows: int | None = None,
+    few_shapes: bool = False,
 ) -> Iterator[SourceBatch]:
     """Yields every sentence exactly once, longest first (memory runs out at once or never), whole whatever its length.
 
@@ -36,20 +37,23 @@ def source_batches(
     ``most_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths are
     rounded up in growing steps, of up to four times what is needed where less than ``FEWEST_BATCHES`` are left, free rows are
     filled with shorter sentences, and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has
-    when sentences leave it.
+    when sentences leave it. With ``few_shapes`` there are two widths at most, each with one number of rows.
 
     For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
     ``[5, 2, 0, ...]``.
     """
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index]), index))
-    start = width = 0
+    start = width = rows = 0
     while start < len(order):
         left = -(-(len(order) - start) // row_multiple)
-        needed = padded_width(len(sources[order[start]]))
-        is_few = left < FEWEST_BATCHES * rows_of_full_batch(max(width, 1), batch_tokens, most_rows=most_rows)
+        before, length = width, len(sources[order[start]])
+        needed = one_of_two_widths(length, len(sources[order[0]])) if few_shapes else padded_width(length)
+        is_few = not few_shapes and left < FEWEST_BATCHES * rows_of_full_batch(
+            max(width, 1), batch_tokens, most_rows=most_rows
+        )
         width = width if is_few and needed <= width <= SHRINK * needed else needed
         full = rows_of_full_batch(width, batch_tokens, most_rows=most_rows)
-        rows = row_multiple * fewest_rows(left, full)
+        rows = rows if few_shapes and width == before else row_multiple * fewest_rows(left, full)
         indices = order[start : start + rows]
         ids = np.full((rows, width), PAD_ID, np.int32)
         for row, index in enumerate(indices):

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -18,7 +19,8 @@ from transformer_jax.preflight.program import Program, bytes_on_a_device
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.tasks.registry import TASKS, objective_of
-from transformer_jax.training.sharding import batch_sharding, decoding_shardings, everywhere, make_mesh
+from transformer_jax.training.gathered_parameters import decoding_shardings, operands_rounded
+from transformer_jax.training.sharding import batch_sharding, everywhere, make_mesh
 from transformer_jax.training.state import count_parameters
 
 
@@ -33,7 +35,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
     objective = objective_of(config, mesh)
     decoding = TASKS[config.task].decoding(config, objective, length, mesh)
-    parameters = _placed_parameters(objective.init_params, mesh)
+    parameters = _placed_parameters(objective.init_params, mesh, _compute_dtype(config))
     parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
     last = parts[-1].found
     collectives = [each._replace(times=part.times * each.times) for part in parts for each in part.found.collectives]
@@ -102,8 +104,10 @@ def _compiled_parts(
     return parts, state_bytes
 
 
-def _placed_parameters(init_params: Callable[[Array], PyTree], mesh: Mesh) -> PyTree:
+def _placed_parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compute_dtype: str) -> PyTree:
     shapes = jax.eval_shape(init_params, jax.eval_shape(lambda: jax.random.key(0)))
+    if mesh.shape["fsdp"] > 1:
+        shapes = jax.eval_shape(partial(operands_rounded, compute_dtype=compute_dtype), shapes)
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         shapes,

@@ -51,6 +51,7 @@ from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.step import compiler_options
 from transformer_jax.visualization.curves import draw_curves, present_keys
 
 GENERATED = ("grammar", "copy", "reverse")
@@ -225,9 +226,10 @@ def _prepared_in(
 def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
     """The settings as the run keeps them: folders written out, ``auto`` resolved for ``mesh``.
 
-    Raises ConfigError when rows do not divide over the devices, or nothing or everything is frozen, and DataError when there
-    is no validation split.
+    Raises ConfigError when rows do not divide over the devices, nothing or everything is frozen, or the compiler does not take
+    ``training.xla_options``, and DataError when there is no validation split.
     """
+    compiler_options(config.training, mesh)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     if config.training.evaluate_every and not getattr(config.data, "file", ""):
         TASKS[config.task].require_split(config, "validation")

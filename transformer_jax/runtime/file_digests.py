@@ -41,10 +41,18 @@ class _Segment(NamedTuple):
 
 
 def write_digests(folder: Path) -> None:
-    """Writes ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB."""
+    """Writes ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB.
+
+    Takes over the digests of a folder inside that has its own, and reads none of its files.
+    """
+    known: dict[str, list[int]] = {}
+    for file in list(folder.glob(f"*/**/{DIGESTS}")):
+        inner = file.parent.relative_to(folder).as_posix()
+        known |= {f"{inner}/{name}": crcs for name, crcs in (_recorded(file.parent) or {}).items()}
+        file.unlink()
     names = list(_files(folder))
-    segments = list(_segments(folder, names))
-    digests: dict[str, list[int]] = {name: [] for name in names}
+    digests = {name: known.get(name, []) for name in names}
+    segments = list(_segments(folder, (name for name in names if name not in known)))
     for segment, crc in zip(segments, _crcs(folder, segments), strict=True):
         digests[segment.name].append(crc)
     write_whole(folder / DIGESTS, json.dumps(digests))

@@ -107,6 +107,11 @@ def batch_tokens_on(mesh: Mesh, stated: int) -> int:
     return stated or BATCH_TOKENS.get(device_of(mesh).platform, BATCH_TOKENS_ELSEWHERE)
 
 
+def few_shapes_on(mesh: Mesh) -> bool:
+    """Whether a program takes longer to compile on the devices of ``mesh`` than padding costs a validation."""
+    return device_of(mesh).platform != "cpu"
+
+
 def device_of(mesh: Mesh) -> jax.Device:
     """The first device: all are of one kind."""
     return mesh.devices.flat[0]

@@ -6,11 +6,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.schedules import make_schedule
+from transformer_jax.training.sharding import everywhere, partition_of
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics, UpdateRule, interleaved
 
@@ -36,17 +39,26 @@ RowLoss = Callable[[Mapping[str, Array], PyTree], LossSums]
 """(rows by name, block) to sums; ``sums.loss`` is differentiated by the rows."""
 
 
-def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -> UpdateRule:
+def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, mesh: Mesh) -> UpdateRule:
     """Takes the blocks of a batch one after another: reads rows, and adds to each the sum of its own steps.
 
     The memory traffic of an update is that of the rows that it reads, whatever the size of the tables. The rate multiplies
-    the sum of gradients over a block, as if its examples had come one by one. From the first block whose loss is not finite
+    the sum of gradients over a block, as if its examples had come one by one. Devices exchange the rows of their examples, and
+    each adds all of them. From the first block whose loss is not finite
     on, the parameters stay as they are.
 
     Raises KeyError when ``optimizer.name`` is not one of ``ROW_RULES``.
     """
     init, apply = ROW_RULES[config.optimizer.name]
     blocks_per_update = config.batching.blocks_per_update
+
+    def exchanged(path: TablePath, ids: Array, gradient: Array) -> tuple[Array, Array]:
+        if mesh.size == 1:
+            return ids, gradient
+        # Left to itself the compiler adds the rows of each device to a table of zeros, and sums these tables over devices.
+        columns = P(None, *partition_of("/".join(path), gradient.shape)[1:])
+        shardings = everywhere(mesh), NamedSharding(mesh, columns)
+        return lax.with_sharding_constraint((ids, gradient), shardings)
 
     def train_step(
         state: TrainState, batch: PyTree, hyperparameters: Hyperparameters
@@ -65,7 +77,8 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss) -
             gradients, block_sums = jax.grad(sums_of, has_aux=True)(rows, block)
             square = sum((jnp.vdot(leaf, leaf) for leaf in gradients.values()), jnp.zeros((), jnp.float32))
             finite &= jnp.isfinite(block_sums.loss) & jnp.isfinite(square)
-            for path, (ids, gradient) in _by_table(found, gradients).items():
+            for path, found_rows in _by_table(found, gradients).items():
+                ids, gradient = exchanged(path, *found_rows)
                 params, memory = apply(params, memory, path, ids, jnp.where(finite, gradient, 0.0), rate)
             return (params, memory, sums + block_sums, squares + square, finite), None
 

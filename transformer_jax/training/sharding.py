@@ -127,20 +127,6 @@ def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
     return jax.tree_util.tree_map_with_path(sharding, shapes)
 
 
-def whole_over_fsdp(params: PyTree, mesh: Mesh) -> PyTree:
-    """The same parameters whole on every device along ``fsdp``: for a loop over tokens, which would gather them at each."""
-    return params if mesh.shape["fsdp"] == 1 else jax.device_put(params, decoding_shardings(params, mesh))
-
-
-def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
-    """A NamedSharding for every parameter, or its shape, in a loop over tokens: whole along ``fsdp``."""
-
-    def whole(placed: NamedSharding) -> NamedSharding:
-        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in placed.spec)))
-
-    return jax.tree.map(whole, state_shardings(params, mesh))
-
-
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows split over ``data`` and ``fsdp``."""
     return NamedSharding(mesh, BATCH_ROWS)

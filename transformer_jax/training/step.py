@@ -13,6 +13,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import ConfigError, TrainingConfig
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import batch_sharding, everywhere, placed_shapes, state_shardings
 from transformer_jax.training.state import Optimizer, TrainState, create_state
@@ -125,12 +126,27 @@ DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": 
 """Options of XLA with which a GPU adds up in a fixed order; elsewhere they change nothing."""
 
 
+def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:
+    """Options of XLA for the training step; raises ConfigError where the compiler for ``mesh`` does not take them."""
+    stated = training.compiler_options
+    if stated:
+        try:
+            jax.jit(lambda: jnp.zeros(()), out_shardings=everywhere(mesh), compiler_options=stated).lower().compile()
+        except jax.errors.JaxRuntimeError as error:
+            problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
+            platform = mesh.devices.flat[0].platform
+            raise ConfigError(
+                f"training.xla_options: {problem} (XLA for {platform}); give options that it has, or leave this empty"
+            ) from None
+    return (DETERMINISTIC if training.deterministic else {}) | stated or None
+
+
 def compile_train_step(
-    step: StepFunction, state: TrainState, mesh: Mesh, *, deterministic: bool = False
+    step: StepFunction, state: TrainState, mesh: Mesh, options: dict[str, str | bool] | None = None
 ) -> jax.stages.Wrapped:
     """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
 
-    Shapes will do for the ``state``.
+    Shapes will do for the ``state``; ``options`` are XLA's.
     """
     shardings, whole = state_shardings(state, mesh), everywhere(mesh)
     return jax.jit(
@@ -138,7 +154,7 @@ def compile_train_step(
         in_shardings=(shardings, batch_sharding(mesh), whole),
         out_shardings=(shardings, whole),
         donate_argnums=0,
-        compiler_options=DETERMINISTIC if deterministic else None,
+        compiler_options=options,
     )
 
 

@@ -18,6 +18,7 @@ from transformer_jax.training.step import (
     LossFunction,
     UpdateRule,
     compile_train_step,
+    compiler_options,
     make_initial_state,
     make_train_step,
     state_shapes,
@@ -39,6 +40,7 @@ class Update:
         mesh: Mesh,
         rule: UpdateRule | None = None,
     ) -> None:
+        """Raises ConfigError where the compiler does not take ``training.xla_options``."""
         self.mesh = mesh
         self._config = config
         if config.optimizer.freeze:
@@ -54,8 +56,8 @@ class Update:
         )
         self._parts_of_state = init_params, rule, mesh
         self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
-        self.deterministic = config.training.deterministic
-        self.jitted = compile_train_step(self.step, self.state_shapes, mesh, deterministic=self.deterministic)
+        self.options = compiler_options(config.training, mesh)
+        self.jitted = compile_train_step(self.step, self.state_shapes, mesh, self.options)
 
     @cached_property
     def initial_state(self) -> Callable[[int], TrainState]:

@@ -12,7 +12,7 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.training.sharding import everywhere, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import DETERMINISTIC, StepFunction, StepMetrics
+from transformer_jax.training.step import StepFunction, StepMetrics
 from transformer_jax.training.update import Update
 
 AXIS = "training"
@@ -73,7 +73,7 @@ class VectorizedUpdate:
             in_shardings=(self._apart, everywhere(mesh), self._apart),
             out_shardings=self._apart,
             donate_argnums=0,
-            compiler_options=DETERMINISTIC if update.deterministic else None,
+            compiler_options=update.options,
         )
         self._index = jax.jit(_index, out_shardings=everywhere(mesh))
 

@@ -29,7 +29,8 @@ from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.attention_choice import batch_tokens_on
 from transformer_jax.tasks.decoding_program import DecodingProgram
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
+from transformer_jax.training.gathered_parameters import whole_over_fsdp
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
 UNFINISHED = "\ufffd\x1b"
@@ -52,7 +53,7 @@ class Generator:
         self._context_length = config.batching.context_length
         self._separator = SEPARATORS[config.data.documents]
         self._sees_documents_before = config.batching.kind == "split"
-        self._mesh = mesh
+        self._mesh, self._compute_dtype = mesh, config.model.compute_dtype
         whole = everywhere(mesh)
         self._continue = jax.jit(partial(continued, model, self._config), out_shardings=whole)
         self._start = jax.jit(partial(_start, model, self._config), out_shardings=whole)
@@ -90,7 +91,7 @@ class Generator:
         """
         encoded = [self.prompt_ids(prompt, f"prompt {index + 1}") for index, prompt in enumerate(prompts)]
         results = [Continuation("", [], 0.0)] * len(prompts)
-        params = whole_over_fsdp(params, self._mesh)
+        params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
         batch_tokens, row_multiple = batch_tokens_on(self._mesh, self._config.batch_tokens), row_groups(self._mesh)
         for batch in source_batches(encoded, batch_tokens=batch_tokens, row_multiple=row_multiple):
             rows = [encoded[index] for index in batch.indices]
@@ -109,7 +110,7 @@ class Generator:
 
         Together they are that of the only prompt of ``continuations``. Raises DataError as ``prompt_ids`` does.
         """
-        encoded, params = self.prompt_ids(prompt), whole_over_fsdp(params, self._mesh)
+        encoded, params = self.prompt_ids(prompt), whole_over_fsdp(params, self._mesh, self._compute_dtype)
         rows = row_groups(self._mesh)
         ids = left_padded([encoded], rows, self._width(len(encoded)))
         state, shared, keys = self._start(

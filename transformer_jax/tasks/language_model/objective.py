@@ -21,14 +21,17 @@ from transformer_jax.training.sharding import token_groups
 class LanguageModelObjective:
     """A model for a vocabulary of this size, on the devices of ``mesh``, and its loss.
 
+    ``model`` decodes: it takes prompts too, which are padded on the left.
+
     Raises ConfigError when ``model.attention_backend`` cannot run on them.
     """
 
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
         self.config = config
-        self._on = devices_of(config.model, mesh)
+        self._on = devices_of(config.model, mesh, one_sentence=config.batching.kind == "split")
         self._build = partial(build_decoder_only, config.model, vocabulary)
-        self.model = self._build(self._on)
+        self.model = self._build(devices_of(config.model, mesh))
+        self._model_of_rows = self._build(self._on)
         self._groups = token_groups(mesh)
         self._precision = policies_on(mesh)[config.model.compute_dtype]
         self._blocks = logit_blocks(mesh)
@@ -39,7 +42,7 @@ class LanguageModelObjective:
         return init_decoder_only(self._build(), key)
 
     def training_model(self, rates: Rates) -> DecoderOnly:
-        """``model``, with rates that a compiled function may take as arguments."""
+        """The model of rows of text, with rates that a compiled function may take as arguments."""
         return self._build(self._on, rates)
 
     def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
@@ -51,7 +54,7 @@ class LanguageModelObjective:
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
-        factors = call(self.model, params, "factors", batch, train=False)
+        factors = call(self._model_of_rows, params, "factors", batch, train=False)
         return self._sums(factors, batch, jnp.asarray(is_scored, jnp.float32), None, self._precision.wide)
 
     def _sums(

@@ -21,6 +21,7 @@ from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.attention_choice import few_shapes_on
 from transformer_jax.tasks.translation.sources import require_translatable
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.losses import LossSums
@@ -103,7 +104,8 @@ class Evaluator:
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
         self.corpus = open_corpus(config.data, config.data_seed)
         self.evaluation_dtype = scored.evaluation_dtype
-        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence)
+        of_model = scored.longest_sequence, scored.evaluation_dtype
+        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, *of_model)
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=everywhere(mesh))
 
@@ -155,7 +157,8 @@ class Evaluator:
     def loss_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""
         total = LossSums.zero()
-        for batch in scoring_batches(self.store(split), SCORING_TOKENS, row_groups(self._mesh), limit=limit):
+        few, rows = few_shapes_on(self._mesh), row_groups(self._mesh)
+        for batch in scoring_batches(self.store(split), SCORING_TOKENS, rows, limit=limit, few_shapes=few):
             total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
         return total
 

@@ -19,7 +19,8 @@ from transformer_jax.tasks.translation.searches import search_on
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.tasks.translation.translator import NOTHING, Translation, init_cache, translation_of
-from transformer_jax.training.sharding import put_rows, whole_over_fsdp
+from transformer_jax.training.gathered_parameters import whole_over_fsdp
+from transformer_jax.training.sharding import put_rows
 
 # Samples that share a row; each attends over the tokens of all of them.
 MOST_SAMPLES = 8
@@ -35,7 +36,8 @@ class Sampler:
                 "decoding.shortlist: only searches use one, samples are of the whole vocabulary; leave it empty"
             )
         self._trained, self._rule = trained, rule
-        self._params = whole_over_fsdp(trained.params, trained.mesh), jax.random.key(seed)
+        params = whole_over_fsdp(trained.params, trained.mesh, trained.objective.evaluation_dtype)
+        self._params = params, jax.random.key(seed)
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(

@@ -12,6 +12,7 @@ from transformer_jax.decoding.diverse_search import DIVERSE_SEARCH, DiverseRules
 from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.segmented_search import InitCache, SegmentedSearch, Step
 from transformer_jax.models.interface import Module, call
+from transformer_jax.tasks.attention_choice import few_shapes_on
 from transformer_jax.tasks.translation.lexical_shortlist import functions_among
 from transformer_jax.training.sharding import everywhere, on_own_rows, row_groups, rows_in_place
 
@@ -48,6 +49,7 @@ def search_on(mesh: Mesh, init_cache: InitCache, step: Step, rules: Any, kind: S
         on_own_rows=on_own_rows(mesh),
         whole=everywhere(mesh),
         threads=threads,
+        few_shapes=few_shapes_on(mesh),
     )
 
 

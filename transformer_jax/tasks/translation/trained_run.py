@@ -43,8 +43,8 @@ class TrainedRun:
     @cached_property
     def translator(self) -> Translator:
         """Decodes with the model."""
-        longest = self.objective.longest_sequence
-        return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh, longest)
+        of_model = self.objective.longest_sequence, self.objective.evaluation_dtype
+        return Translator(self.model, self.tokenizers, self.config.decoding, self.mesh, *of_model)
 
     @cached_property
     def scorer(self) -> PairScorer:

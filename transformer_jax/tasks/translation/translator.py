@@ -18,16 +18,19 @@ from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, 
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of
+from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.tasks.translation.lexical_shortlist import search_among, shortlist_for
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.training.sharding import put_rows, row_groups, whole_over_fsdp
+from transformer_jax.training.gathered_parameters import whole_over_fsdp
+from transformer_jax.training.sharding import put_rows, row_groups
 
 # More beams in all are no faster on a CPU, and wait longer for the last of them.
 MOST_BEAMS = {"cpu": 5 * FEWEST_ROWS}
 # Of so many sentences at most, programs for more than the fewest rows take longer than they save.
 FEW_SENTENCES = 512
+# Padding more than these to two widths costs more than programs for further widths.
+SENTENCES_OF_A_VALIDATION = 10_000
 # Shorter sources have a state as for so many tokens, since a program for each of their widths takes longer than it saves.
 FEWEST_SOURCE_COLUMNS = 64
 
@@ -44,9 +47,15 @@ class Translator:
     """Translates sentences with one model; compiled programs are kept, a few shapes in all."""
 
     def __init__(
-        self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh, longest: int | None = None
+        self,
+        model: Module,
+        tokenizers: TokenizerPair,
+        config: DecodingConfig,
+        mesh: Mesh,
+        longest: int | None = None,
+        compute_dtype: str = "float32",
     ) -> None:
-        """``longest``: the most positions of a sequence that the model has; None: as many as asked for.
+        """``longest``: the most positions of a sequence that the model has; None: any. ``compute_dtype``: that of the model.
 
         Raises as ``load_shortlist`` does where the settings name one.
         """
@@ -55,6 +64,7 @@ class Translator:
         self._mesh = mesh
         self._model = model
         self._longest = longest
+        self._compute_dtype = compute_dtype
         self._shortlist = shortlist_for(config, tokenizers)
         self._searches: dict[int, SegmentedSearch] = {}
 
@@ -90,7 +100,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
-        params = whole_over_fsdp(params, self._mesh)
+        params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
         search, prefix_ids = self._search_for(num_results), self.prefix_ids(prefix)
         batches = self.batches(sources, prefix_ids)
         if self._shortlist is None:
@@ -114,6 +124,7 @@ class Translator:
             batch_tokens=batch_tokens_on(self._mesh, self._config.batch_tokens),
             row_multiple=groups,
             most_rows=most_rows,
+            few_shapes=few_shapes_on(self._mesh) and len(sources) <= SENTENCES_OF_A_VALIDATION,
         ):
             rows, width = ids.shape
             width = max(padded_width(FEWEST_SOURCE_COLUMNS, self._longest), width)

@@ -56,7 +56,6 @@ class WordVectorObjective:
     """
 
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
-        del mesh
         optimizer = config.optimizer
         if optimizer.name not in ROW_RULES:
             raise ConfigError(
@@ -68,7 +67,7 @@ class WordVectorObjective:
         for name, value in unused.items():
             if value:
                 raise ConfigError(f"{name}: word vectors have none; found {value}")
-        self._config = config
+        self._config, self._mesh = config, mesh
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
         is_glove = config.model.kind == "glove"
         self._blocks = (
@@ -101,4 +100,4 @@ class WordVectorObjective:
 
     def rule(self) -> UpdateRule:
         """What an update does: the blocks of a batch one after another, each on the rows that it reads."""
-        return row_update_rule(self._config, self.lookups, self.loss_of_rows)
+        return row_update_rule(self._config, self.lookups, self.loss_of_rows, self._mesh)
