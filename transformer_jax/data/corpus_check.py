@@ -5,19 +5,18 @@ A sample shows the scripts, the letter sequences and the length ratio of the tex
 
 import re
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataConfig, DataError, TokenizerConfig
+from transformer_jax.data.corpus_report import EXAMPLE_CHARACTERS, EXAMPLES, CorpusReport, Faults, Finding
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
-    LETTERS,
     ZERO_WIDTH,
     CorpusSample,
     SideText,
@@ -26,13 +25,13 @@ from transformer_jax.data.corpus_statistics import (
     shared_letters,
 )
 from transformer_jax.data.filters import EncodedPair, is_overlong, training_filters
+from transformer_jax.data.letter_sequences import letters_of, strange_texts
 from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import raw_lines, require_no_archive, sentence_of_line
 from transformer_jax.data.tokenizers.interface import train_tokenizer
 from transformer_jax.data.vocabulary_choice import vocabulary_of
 
-EXAMPLES, EXAMPLE_CHARACTERS = 3, 80
 # Lines at once; lines of which the shift is found at once, and so many more that the last are not few.
 CHUNK, SHIFT_LINES, MORE_LINES = 8192, 200_000, 1000
 LONG_LINE = 1000
@@ -40,17 +39,12 @@ LONG_LINE = 1000
 RATIO, RATIO_CHARACTERS = 3.0, 30
 # An identical line is boilerplate where it is there so often, and once in so many lines.
 BOILERPLATE, BOILERPLATE_SHARE = 10, 2000
-# Sequences of three letters: bits of their hash; the fewest of a line that is judged; log-likelihood by which those of the
-# other side explain it better, in all and each; deviations by which a line is less likely than those of its side.
-HASH_BITS, FEWEST_SEQUENCES, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0
-USUAL_SEQUENCES, MOST_SEQUENCES = 40, 100
 JAPANESE = frozenset(("HAN", "HIRAGANA", "KATAKANA"))
 FEWEST_LETTERS = 3
 
 UNREADABLE = "lines that are no UTF-8, have NUL bytes or not one tab"
 MORE = "lines that the other side does not have"
 SHIFTED = "lines that translate another line than their own"
-SERIOUS = (UNREADABLE, MORE, SHIFTED)
 EMPTY, LONG = "empty lines", f"lines above {LONG_LINE:,} characters"
 SCRIPT, LANGUAGE = "letters of another script", "in the language of the other side"
 UNLIKELY = "unlike the rest of the side: a third language, names, code"
@@ -74,76 +68,6 @@ Rows = Callable[[], Iterator[tuple[int, tuple[str, ...]]]]
 """Starts a pass over the lines that can be read: their numbers from 1, and the text of each side."""
 
 
-class Finding(NamedTuple):
-    """The number of lines of a side, or of pairs, with a fault, the number of all, and the first ones with file and line."""
-
-    side: str
-    fault: str
-    lines: int
-    of: int
-    examples: list[str]
-
-
-class CorpusReport(NamedTuple):
-    """The findings on a text, and remarks that hold for all of it."""
-
-    title: str
-    remarks: list[str]
-    findings: list[Finding]
-
-    @property
-    def is_serious(self) -> bool:
-        """Whether a training on the text makes no sense, or cannot read it."""
-        return any(found.lines for found in self.findings if found.fault in SERIOUS)
-
-    def text(self) -> str:
-        """A table of lines, share and fault, below each fault its first lines; then the faults that were not found."""
-        rows = [self.title, *(f"  {remark}" for remark in self.remarks), "   lines    share"]
-        for side, fault, lines, of, examples in self.findings:
-            if lines:
-                name = f"{side}: {fault}" if side else fault
-                rows.append(f"{lines:>8,}  {lines / of:>7.2%}  {'SERIOUS: ' * (fault in SERIOUS)}{name}")
-                rows += [f"{'':21}{example}" for example in examples]
-        found = {each.fault for each in self.findings if each.lines}
-        missing = dict.fromkeys(each.fault for each in self.findings if each.fault not in found)
-        return "\n".join([*rows, f"not found: {'; '.join(missing)}"])
-
-
-class _Faults:
-    """Counts lines by side and fault, and keeps the first of each."""
-
-    def __init__(self) -> None:
-        self._lines: Counter[tuple[str, str]] = Counter()
-        self._examples: dict[tuple[str, str], list[str]] = defaultdict(list)
-
-    def count(self, side: str, fault: str, lines: int = 1) -> None:
-        self._lines[side, fault] += lines
-
-    def show(self, side: str, fault: str, where: str, text: str = "") -> None:
-        if len(self._examples[side, fault]) < EXAMPLES:
-            shown = "".join(
-                each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text[:EXAMPLE_CHARACTERS]
-            )
-            shown += "..." * (len(text) > EXAMPLE_CHARACTERS)
-            self._examples[side, fault].append(f"{where}  {shown}".rstrip())
-
-    def add(self, side: str, fault: str, where: str, text: str = "") -> None:
-        self.count(side, fault)
-        self.show(side, fault, where, text)
-
-    def findings(self, sides: Iterable[str], faults: Iterable[str], of: int) -> list[Finding]:
-        keys = [(side, fault) for fault in faults for side in sides]
-        return [Finding(*key, self._lines[key], of, self._examples[key]) for key in keys]
-
-
-class _Letters(NamedTuple):
-    """Log-probabilities of the sequences of three letters of a side, by hash, and what is usual for the mean of a line."""
-
-    scores: np.ndarray
-    median: float
-    deviation: float
-
-
 def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> CorpusReport:
     """Checks a text, two files of which line n of one translates line n of the other, or a .tsv of pairs.
 
@@ -151,7 +75,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     """
     is_table = files[0].name.removesuffix(".gz").endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
-    faults, total = _Faults(), 0
+    faults, total = Faults(), 0
     for number, texts in enumerate(_texts(files, is_table), start=1):
         total = number
         for name, text in zip(names, texts, strict=True):
@@ -170,11 +94,11 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
         raise DataError(f"{files[0]}: no line can be read; expected UTF-8, one sentence a line")
     shift = _check_lines(faults, names, sample, readable)
     remarks = [f"{name}: {_described(side)}" for name, side in zip(names, (sample.source, sample.target), strict=False)]
-    findings = faults.findings([""], [UNREADABLE, MORE][: len(names)], total)
+    findings = faults.findings([""], [UNREADABLE, MORE][: len(names)], total, is_serious=True)
     if len(names) == 2:
         lines = [stretch.line for stretch in shift.stretches] + [total + 1]
         shifted = sum(end - first for (first, lag), end in zip(shift.stretches, lines[1:], strict=True) if lag)
-        findings.append(Finding("", SHIFTED, shifted, total, shift.text(*names).split("; ") if shifted else []))
+        findings.append(Finding("", SHIFTED, shifted, total, shift.text(*names).split("; ") if shifted else [], True))
         if not shift.is_known and len(sample.pairs) >= FEWEST_KNOWN:
             remarks.append("nothing shows that a line translates its own: neither lengths nor words of pairs agree")
     findings += faults.findings(names, [EMPTY, LONG, SCRIPT, UNLIKELY, *PATTERNS, FREQUENT], total)
@@ -216,11 +140,11 @@ def _described(side: SideText) -> str:
     return f"{len(side.characters):,} distinct characters; {scripts or 'no letters'}"
 
 
-def _check_lines(faults: _Faults, names: Sequence[str], sample: CorpusSample, rows: Rows) -> LineShift:
+def _check_lines(faults: Faults, names: Sequence[str], sample: CorpusSample, rows: Rows) -> LineShift:
     """Compares every line with the sample, and every pair; returns where the lines of a pair belong."""
     texts = [list(side) for side in zip(*sample.pairs, strict=True)][: len(names)]
     scripts = [_usual_scripts(side) for side in (sample.source, sample.target)]
-    letters = [_letters_of(side) for side in texts]
+    letters = [letters_of(side) for side in texts]
     is_one_script = len(names) == 2 and shared_letters(sample.source, sample.target) >= 0.5
     usual = float(np.median([(len(pair.source) + 1) / (len(pair.target) + 1) for pair in sample.pairs]))
     hashes, numbers = [array("q") for _ in range(len(names) + 1)], array("q")
@@ -237,8 +161,9 @@ def _check_lines(faults: _Faults, names: Sequence[str], sample: CorpusSample, ro
             for number, text in zip(lines, own, strict=True):
                 _check_line(faults, name, number, text, scripts[side])
             others = letters[1 - side] if is_one_script else None
-            for index, fault in _strange(own, letters[side], others):
+            for index, is_of_other in strange_texts(own, letters[side], others):
                 if len(set(chunk[index][1])) == len(names):
+                    fault = LANGUAGE if is_of_other else UNLIKELY
                     faults.add(name, fault, f"{name}:{lines[index]}", own[index])
         if len(names) == 2:
             pairs = [SentencePair(*row) for _, row in chunk]
@@ -254,7 +179,7 @@ def _check_lines(faults: _Faults, names: Sequence[str], sample: CorpusSample, ro
     return _joined(shifts)
 
 
-def _check_line(faults: _Faults, name: str, number: int, text: str, scripts: frozenset[str]) -> None:
+def _check_line(faults: Faults, name: str, number: int, text: str, scripts: frozenset[str]) -> None:
     where = f"{name}:{number}"
     if not text.strip():
         faults.add(name, EMPTY, where)
@@ -271,7 +196,7 @@ def _check_line(faults: _Faults, name: str, number: int, text: str, scripts: fro
                 faults.add(name, fault, where, "..." * (start > 0) + text[start:])
 
 
-def _check_pair(faults: _Faults, where: str, pair: SentencePair, usual: float) -> None:
+def _check_pair(faults: Faults, where: str, pair: SentencePair, usual: float) -> None:
     source, target = map(str.strip, pair)
     if not (source and target):
         return
@@ -283,7 +208,7 @@ def _check_pair(faults: _Faults, where: str, pair: SentencePair, usual: float) -
 
 
 def _check_repeated(
-    faults: _Faults, names: Sequence[str], numbers: np.ndarray, hashes: Sequence[np.ndarray], rows: Rows
+    faults: Faults, names: Sequence[str], numbers: np.ndarray, hashes: Sequence[np.ndarray], rows: Rows
 ) -> None:
     """Counts lines of each side that are there very often, and pairs that repeat an earlier one."""
     found: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
@@ -310,46 +235,6 @@ def _usual_scripts(side: SideText) -> frozenset[str]:
     return scripts | JAPANESE if is_japanese else scripts
 
 
-def _sequences(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The index of the text and the hash of every sequence of three letters, a space around each word."""
-    joined = "".join(f" {' '.join(LETTERS.findall(text.lower()))} \n" for text in texts)
-    codes = np.frombuffer(joined.encode("utf-32-le", "replace"), np.uint32).astype(np.uint64)
-    triples = (codes[:-2] << np.uint64(42)) ^ (codes[1:-1] << np.uint64(21)) ^ codes[2:]
-    hashed = (triples * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - HASH_BITS)
-    is_end = codes == ord("\n")
-    inside = ~(is_end[:-2] | is_end[1:-1] | is_end[2:])
-    return np.cumsum(is_end)[:-2][inside], hashed[inside].astype(np.int64)
-
-
-def _letters_of(texts: Sequence[str]) -> _Letters:
-    rows, hashed = _sequences(texts)
-    counts = np.bincount(hashed, minlength=1 << HASH_BITS) + 0.5
-    scores = np.log(counts / counts.sum())
-    number = np.bincount(rows, minlength=len(texts))
-    is_judged = number >= FEWEST_SEQUENCES
-    if not is_judged.any():
-        return _Letters(scores, 0.0, np.inf)
-    means = (np.bincount(rows, scores[hashed], len(texts)) / np.maximum(number, 1))[is_judged]
-    median = float(np.median(means))
-    return _Letters(scores, median, max(1.48 * float(np.median(abs(means - median))), 0.01))
-
-
-def _strange(texts: Sequence[str], own: _Letters, other: _Letters | None) -> Iterator[tuple[int, str]]:
-    """The texts whose letters are those of the other side, or not those of their own, by index."""
-    rows, hashed = _sequences(texts)
-    number = np.bincount(rows, minlength=len(texts))
-    of_other = np.zeros(len(texts), bool)
-    if other is not None:
-        gain = np.bincount(rows, (other.scores - own.scores)[hashed], len(texts))
-        of_other = (gain > OTHER_SIDE) & (gain > OTHER_SIDE_EACH * number) & (number >= FEWEST_SEQUENCES)
-    mean = np.bincount(rows, own.scores[hashed], len(texts)) / np.maximum(number, 1)
-    # A short line deviates by chance.
-    scale = np.sqrt(np.minimum(number, MOST_SEQUENCES) / USUAL_SEQUENCES) / own.deviation
-    is_unlike = ((mean - own.median) * scale < -UNLIKE) & (number >= FEWEST_SEQUENCES)
-    for fault, found in ((LANGUAGE, of_other), (UNLIKELY, is_unlike & ~of_other)):
-        yield from ((int(index), fault) for index in np.flatnonzero(found))
-
-
 def _joined(parts: Sequence[LineShift]) -> LineShift:
     """The stretches of consecutive parts of a corpus."""
     stretches: list[Stretch] = []
@@ -373,7 +258,7 @@ def _left_out(
         fitting = vocabulary_of(side, side, kind, size).settings["tokenizer.vocabulary_size"]
         learned = train_tokenizer(replace(tokenizer, vocabulary_size=fitting), texts)
         ids.append(learned.encode_batch(["" if is_overlong(text) else text for text in texts]))
-    filters, faults = training_filters(data), _Faults()
+    filters, faults = training_filters(data), Faults()
     for line, pair, source_ids, target_ids in zip(sample.lines, sample.pairs, *ids, strict=True):
         encoded = EncodedPair(pair.source, pair.target, source_ids, target_ids)
         reason = next((reason for reason, applies in filters.items() if applies(encoded)), None)

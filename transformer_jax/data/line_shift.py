@@ -89,7 +89,7 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
         # The exact line is where what speaks for the first lag ends; the path may change a group too early or too late.
         first, last = int(starts[group - 1]), min(int(starts[group]) + GROUP, len(number))
         gain = np.cumsum(evidence[before, first:last] - evidence[after, first:last])
-        index = min(first + int(gain.argmax()) + 1, len(number) - 1)
+        index = min(first + int(np.argmax(gain)) + 1, len(number) - 1)
         stretches.append(Stretch(int(number[index]) + 1, LAGS[after]))
     return found._replace(stretches=stretches)
 
