@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
     """The settings that do not depend on the corpus; ``train`` adds the others."""
     config = ConfigDict()
     config.data = {"source": "text"}
-    config.tokenizer = {"kind": "bpe", "joint": True}
+    config.tokenizer = {"kind": "bpe"}
     config.batching = {"kind": "buckets", "num_buckets": 4}
     config.model = {"kind": "transformer", "compute_dtype": "auto"}
     config.training = {"validation_sentences": 96, "validation_beam_width": 1, "keep_last": 5}

@@ -28,15 +28,15 @@ def sized(tmp_path, monkeypatch):
 def test_the_recipe_has_a_budget_and_a_call_another(sized):
     hour, minutes = sized("data.held_out=100"), sized("data.held_out=100", budget="1m")
     assert hour.config.training.num_updates > minutes.config.training.num_updates >= 20
-    assert hour.remark.startswith("3,000 pairs of about 4 words: 0.9 million parameters, ")
-    assert hour.remark.endswith("; budget 1h")
+    assert hour.remark.startswith("3,000 pairs of about 4 words: 0.7 million parameters, ")
+    assert "; budget 1h\none joint vocabulary of 277 pieces (Latin and Latin, " in hour.remark
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
 
 
 def test_what_is_stated_stays_and_counts(sized):
     config, said, _ = sized("model.d_model=64", "training.num_updates=77", "optimizer.warmup_updates=7")
     assert (config.model.d_model, config.training.num_updates, config.optimizer.warmup_updates) == (64, 77, 7)
-    assert "0.4 million parameters, 77 updates" in said
+    assert "0.2 million parameters, 77 updates" in said
 
 
 def test_a_run_that_has_begun_keeps_its_size_and_nothing_else(sized, tmp_path):
@@ -46,6 +46,18 @@ def test_a_run_that_has_begun_keeps_its_size_and_nothing_else(sized, tmp_path):
     again = sized(budget="9h")
     assert (again.config, again.remark) == (first, "the run keeps its size")
     assert sized("decoding.beam_width=3").config.decoding.beam_width == 3
+
+
+def test_a_vocabulary_for_scripts_of_their_own_is_kept_by_the_run(sized, tmp_path):
+    words = ["\u3042\u4e00\u4e01", "\u3044\u4e03\u4e08", "\u3046\u4e09\u4e0a"]
+    lines = ["".join(words[number // 3**place % 3] for place in range(8)) for number in range(3000)]
+    (tmp_path / "t.de").write_text("\n".join(lines) + "\n")
+    first = sized(budget="2m")
+    assert (first.config.tokenizer.joint, first.config.model.tying) == (False, "output")
+    assert "two vocabularies of 277 pieces (Latin and Han/Hiragana, 0% of the letters" in first.remark
+    (tmp_path / "run" / "checkpoints" / "10").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").write_text(json.dumps(to_json(first.config)))
+    assert sized(budget="2m").config == first.config
 
 
 def test_only_transformers_for_text_without_a_length_are_sized(sized):

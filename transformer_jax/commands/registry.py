@@ -30,6 +30,9 @@ class CommandModule(Protocol):
 COMMANDS = {
     "quickstart": Command("transformer_jax.commands.quickstart", "train, evaluate and look, in minutes, without data"),
     "train": Command("transformer_jax.commands.train", "train a model, or resume a run that stopped"),
+    "data": Command(
+        "transformer_jax.commands.data", "check text before training: faults, shifted lines, what filters remove"
+    ),
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "score": Command("transformer_jax.commands.score", "log-probabilities of given translations"),

@@ -123,6 +123,8 @@ def _absolute_files(text: str, key: str) -> str:
 class TokenizerConfig:
     """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
 
+    ``character_coverage``: of the characters of the text, the part that ``bpe`` and ``unigram`` have a piece for; others become
+    bytes. 0: by script, 0.9995 where there are thousands of characters, else 1.
     The kinds ``mapped`` and ``bpe_codes`` come with an imported model. ``min_count``: words that are rarer in the training
     split get no vector (word_vectors alone).
     """
@@ -132,12 +134,16 @@ class TokenizerConfig:
     joint: bool = True
     training_sentences: int = 1_000_000
     min_count: int = 1
+    character_coverage: float = 0.9999
 
     def __post_init__(self) -> None:
         require_choice("tokenizer.kind", self.kind, TOKENIZERS)
         problem = f"{self.vocabulary_size} is too small; 4 ids are special"
         require(self.vocabulary_size > 8, "tokenizer.vocabulary_size", problem)
         require_positive("tokenizer", self, "training_sentences", "min_count")
+        coverage = self.character_coverage
+        is_share = coverage == 0 or 0.9 <= coverage <= 1
+        require(is_share, "tokenizer.character_coverage", f"{coverage} must be 0 (by script) or from 0.9 to 1")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ MEANINGS = {
     "tokenizer.vocabulary_size": "Most entries of the vocabulary, 4 special ids included.",
     "tokenizer.joint": "One vocabulary for both languages, which tied embeddings need.",
     "tokenizer.training_sentences": "Most sentences that the tokenizer is trained on.",
+    "tokenizer.character_coverage": "bpe, unigram: share of the characters of the text that have a piece, others become bytes; 0: by script, 0.9995 where there are thousands of characters, else 1.",
     "tokenizer.min_count": "word_vectors: words that occur less often in the training split have no vector.",
     "batching.kind": "How examples become rows: one a row in buckets of like length, several packed into a row, or a split stream.",
     "batching.tokens_per_update": "Token positions of each side in one update, padding included, over all devices.",

@@ -16,7 +16,7 @@ from transformer_jax.data.documents import Document, DocumentSource
 from transformer_jax.data.statistics import SideStatistics
 from transformer_jax.data.store_check import StoreCheck
 from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SideWriter, TokenizingProgress
-from transformer_jax.data.tokenizers.interface import TRAINERS, Tokenizer, sample_pairs
+from transformer_jax.data.tokenizers.interface import TRAINERS, Tokenizer, sample_pairs, train_tokenizer
 from transformer_jax.data.tokenizers.pair_encoding import CHUNK_CHARACTERS, flattened, id_type
 
 # Part of every key: raise it when the files change their meaning.
@@ -77,7 +77,7 @@ def train_text_tokenizer(config: TokenizerConfig, source: DocumentSource, split:
     sample = sample_pairs(texts, config.training_sentences, seed)
     if not any(map(str.strip, sample)):
         raise DataError(f"split {split!r}: no document with any text to train the tokenizer on")
-    return TRAINERS[config.kind](sample, config.vocabulary_size)
+    return train_tokenizer(config, sample)
 
 
 def _write(source: DocumentSource, split: str, tokenizer: Tokenizer, directory: Path) -> None:

@@ -3,6 +3,7 @@
 from transformer_jax.data.tokenizers.interface import (
     DESCRIPTION_FILE,
     FORMAT_VERSION,
+    SUBWORD_KINDS,
     TOKENIZER_FILES,
     TRAINERS,
     Tokenizer,
@@ -18,6 +19,7 @@ from transformer_jax.data.tokenizers.interface import (
 __all__ = [
     "DESCRIPTION_FILE",
     "FORMAT_VERSION",
+    "SUBWORD_KINDS",
     "TOKENIZER_FILES",
     "TRAINERS",
     "Tokenizer",

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.corpus_statistics import SAMPLED, side_text
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.tokenizers.bpe_codes import BpeCodesTokenizer
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
@@ -84,6 +85,7 @@ class TokenizerPair(NamedTuple):
     target: Tokenizer
 
 
+SUBWORD_KINDS = ("bpe", "unigram")
 TokenizerTrainer = Callable[[Iterable[str], int], Tokenizer]
 TRAINERS: dict[str, TokenizerTrainer] = {
     "bpe": partial(train_subword_tokenizer, "bpe"),
@@ -133,17 +135,26 @@ def train_tokenizers(config: TokenizerConfig, corpus: Corpus, split: str, seed: 
     for side, sentences in sides.items():
         if not any(map(str.strip, sentences)):
             raise DataError(f"split {split!r}: no {side} sentence with any text to train the tokenizer on")
-    train = TRAINERS[config.kind]
     if config.joint:
-        joint = train(sides["source"] + sides["target"], config.vocabulary_size)
+        joint = train_tokenizer(config, sides["source"] + sides["target"])
         return TokenizerPair(joint, joint)
     separate = []
     for side, sentences in sides.items():
         try:
-            separate.append(train(sentences, config.vocabulary_size))
+            separate.append(train_tokenizer(config, sentences))
         except ConfigError as error:
             raise ConfigError(f"{error} (the {side} side alone, since tokenizer.joint=False)") from None
     return TokenizerPair(*separate)
+
+
+def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str]) -> Tokenizer:
+    """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does."""
+    if config.kind not in SUBWORD_KINDS:
+        return TRAINERS[config.kind](sentences, config.vocabulary_size)
+    coverage = config.character_coverage
+    if not coverage:
+        coverage = 0.9995 if side_text(sentences[:: len(sentences) // SAMPLED + 1]).has_many_characters else 1.0
+    return train_subword_tokenizer(config.kind, sentences, config.vocabulary_size, coverage)
 
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:

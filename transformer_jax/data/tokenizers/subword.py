@@ -86,7 +86,9 @@ class SubwordTokenizer:
         return self._model
 
 
-def train_subword_tokenizer(kind: str, sentences: Iterable[str], vocabulary_size: int) -> SubwordTokenizer:
+def train_subword_tokenizer(
+    kind: str, sentences: Iterable[str], vocabulary_size: int, character_coverage: float = 0.9999
+) -> SubwordTokenizer:
     """Learns a vocabulary of exactly ``vocabulary_size`` pieces: 4 special ids, 256 bytes, characters and subwords.
 
     The same sentences give the same model on every machine. Raises ConfigError naming the largest (or smallest) possible
@@ -107,7 +109,7 @@ def train_subword_tokenizer(kind: str, sentences: Iterable[str], vocabulary_size
             byte_fallback=True,
             remove_extra_whitespaces=False,
             add_dummy_prefix=True,
-            character_coverage=0.9999,
+            character_coverage=character_coverage,
             max_sentence_length=1 << 20,
             num_threads=_TRAINING_THREADS,
             minloglevel=_SILENT,

@@ -16,6 +16,8 @@ from transformer_jax.config.recipes import find_recipe
 from transformer_jax.config.saved import is_run_directory, stated_settings
 from transformer_jax.config.sizing import SIZED, Corpus, plan_of, seconds_of
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpus_statistics import CorpusSample, sample_of
+from transformer_jax.data.vocabulary_choice import CHOSEN, vocabulary_of
 
 SAMPLED_PAIRS = 10_000
 # Products so small that they stay on one core: those that share cores wait for one another when others use them too.
@@ -56,18 +58,23 @@ def sized(
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
-        kept = {key: saved[key] for key in SIZED if key in saved and key not in stated}
+        kept = {key: saved[key] for key in (*SIZED, *CHOSEN) if key in saved and key not in stated}
         return SizedConfig(_with(values, kept, overrides), "the run keeps its size")
     if not is_alone:
         raise ConfigError(
             "--budget: sizes a run of one process; with --distributed set the sizes and training.num_updates yourself"
         )
-    corpus, flops = _measured(config), flops_here()
+    sample, corpus, flops = _sample(config), _measured(config), flops_here()
     plan = plan_of(corpus, seconds, flops, stated)
+    vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, plan.size.vocabulary, stated)
+    plan = plan_of(corpus, seconds, flops, {**vocabulary.settings, **stated})
     record = {"budget": asked, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
-    settings = plan.settings() | {"training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
+    settings = {**plan.settings(), **vocabulary.settings}
+    settings["training.budget_seconds"] = 0.0 if "training.num_updates" in stated else seconds
     chosen = {key: value for key, value in settings.items() if key not in stated}
-    return SizedConfig(_with(values, chosen, overrides), f"{plan.text(corpus)}; budget {asked}", {"sizing": record})
+    remark = f"{plan.text(corpus)}; budget {asked}
+{vocabulary.sentence}"
+    return SizedConfig(_with(values, chosen, overrides), remark, {"sizing": record})
 
 
 def _require_sizable(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> None:
@@ -102,6 +109,11 @@ def _budget_of(spec: str) -> str | None:
         return None
     found = names_in_file(find_recipe(spec.partition(":")[0])).get("BUDGET")
     return None if found is None else str(found)
+
+
+def _sample(config: ExperimentConfig) -> CorpusSample:
+    corpus, split = open_corpus(config.data, config.data_seed), config.data.train_split
+    return sample_of(corpus.pairs(split), corpus.count(split))
 
 
 def _measured(config: ExperimentConfig) -> Corpus:

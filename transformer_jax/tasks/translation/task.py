@@ -11,9 +11,12 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpus_statistics import sample_of
+from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.statistics import unigram_entropy
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.vocabulary_choice import too_many_pieces
 from transformer_jax.models.interface import activations
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
@@ -24,23 +27,30 @@ from transformer_jax.tasks.translation.source_use import distinct_share, first_p
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 
+MEASURED_PAIRS = 1000
+
 
 @dataclass(frozen=True)
 class TranslationData:
-    """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches."""
+    """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches.
+
+    ``warnings``: what is wrong with the text.
+    """
 
     store: TokenStore
     plan: BatchPlan
     mesh: Mesh
     prefetch: int
+    warnings: tuple[str, ...] = ()
 
     @cached_property
     def report(self) -> DataReport:
         """Lengths, coverage of the vocabulary, and padding."""
         statistics = self.store.statistics
         content: dict[str, object] = {"training": statistics.to_json(), "batches": self.plan.to_json()}
-        content["unigram_entropy"] = unigram_entropy(self.store.target_side.ids)
-        return DataReport(content, f"{statistics.table()}\n{self.plan.table()}")
+        content |= {"unigram_entropy": unigram_entropy(self.store.target_side.ids), "warnings": self.warnings}
+        return DataReport(content, "
+".join([statistics.table(), self.plan.table(), *self.warnings]))
 
     def batch_shapes(self, first_update: int) -> list[Batch]:
         """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
@@ -90,7 +100,18 @@ class TranslationTask:
         with first_goes_first():
             store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
         plan = plan_batches(store.source_lengths, store.target_lengths, batching, self.config.data_seed)
-        return TranslationData(store, plan, self._mesh, batching.prefetch_batches)
+        return TranslationData(store, plan, self._mesh, batching.prefetch_batches, self._warnings())
+
+    def _warnings(self) -> tuple[str, ...]:
+        """Of a sample of the training text: sides that are shifted, and a vocabulary that is too small for it."""
+        data = self.config.data
+        if data.source != "text" or jax.process_index():
+            return ()
+        sample = sample_of(self.corpus.pairs(data.train_split), self.corpus.count(data.train_split))
+        languages = data.source_language, data.target_language
+        shift = line_shift(sample.lines, sample.pairs)
+        told = f"WARNING: the sides of the training text are shifted: {shift.text(*languages)}; see transformer-jax data check"
+        return *[told] * shift.is_shifted, *too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""

@@ -1,0 +1,130 @@
+"""``data check``: every fault is counted, with its first lines; serious ones set the exit status."""
+
+import random
+
+import pytest
+
+from transformer_jax.__main__ import main
+
+LINES = 1200
+ENGLISH = "the a old small dog house sees under with bird tree garden walks sleeps green when where which"
+GERMAN = "der ein alte kleine hund haus sieht unter mit vogel baum garten geht schl\u00e4ft gr\u00fcne wenn wo welche"
+
+
+@pytest.fixture
+def pairs():
+    """Word for word; no two alike."""
+    rng = random.Random(0)
+    chosen = [rng.choices(range(len(ENGLISH.split())), k=rng.randrange(8, 20)) for _ in range(LINES)]
+    return [[" ".join(words.split()[index] for index in line) for words in (ENGLISH, GERMAN)] for line in chosen]
+
+
+@pytest.fixture
+def checked(tmp_path, capsys):
+    """The exit status and the table for these pairs, or for other arguments."""
+
+    def check(pairs, *arguments):
+        for side, language in enumerate(("en", "de")):
+            lines = [pair[side] for pair in pairs if len(pair) > side]
+            data = b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
+            (tmp_path / f"t.{language}").write_bytes(data)
+        settings = ["--config.tokenizer.kind=word"]
+        status = main(["data", "check", *(arguments or [f"{tmp_path}/t.{{en,de}}"]), *settings])
+        return status, capsys.readouterr().out
+
+    return check
+
+
+def faults(table):
+    """``{"t.de: empty lines": ("2", "t.de:5")}``: the number of lines, and where the first is."""
+    rows = table.splitlines()
+    return {
+        row[19:]: (row[:8].strip(), following.split()[0])
+        for row, following in zip(rows, [*rows[1:], ""], strict=True)
+        if row[8:9] == " " and row[17:19] == "  " and "%" in row[:18]
+    }
+
+
+def test_a_clean_corpus_has_no_faults(checked, pairs):
+    status, table = checked(pairs)
+    assert status == 0
+    assert faults(table) == {}
+    assert "t.en: 19 distinct characters; Latin 100%" in table
+    assert "copies: target is source" in table.partition("not found: ")[2]
+
+
+def test_every_fault_is_counted_where_it_is(checked, pairs):
+    bad = [list(pair) for pair in pairs]
+    bad[1][1] = ""
+    bad[2][1] = bad[2][0]
+    bad[3] = list(pairs[0])
+    bad[4][0] = "\u0434\u043e\u043c \u0438 \u0441\u0430\u0434"
+    bad[5][1], bad[5][0] = bad[6][0], bad[5][0]
+    bad[7][0] += " &amp; more"
+    bad[8][1] += "\u200b"
+    bad[9][1] += "\uff11"
+    bad[10][0] += "\x07"
+    bad[11][0] = "tree " * 300
+    bad[12][0] += " fr\u00c3\u00bcher"
+    for line in range(20, 32):
+        bad[line] = ["all rights reserved", f"{pairs[line][1][:20]} rechte"]
+    status, table = checked(bad)
+    assert status == 0
+    found = faults(table)
+    assert found.pop("duplicates of an earlier line or pair") == ("1", "t.en:4")
+    assert found.pop("copies: target is source") == ("1", "t.en:3")
+    assert found.pop("t.de: in the language of the other side") == ("1", "t.de:6")
+    assert found.pop("t.de: empty lines") == ("1", "t.de:2")
+    assert found.pop("t.en: letters of another script") == ("1", "t.en:5")
+    assert found.pop("t.en: HTML escapes or tags") == ("1", "t.en:8")
+    assert found.pop("t.de: zero-width characters") == ("1", "t.de:9")
+    assert found.pop("t.de: full-width characters (NFKC would make them ASCII)") == ("1", "t.de:10")
+    assert found.pop("t.en: control characters or U+FFFD") == ("1", "t.en:11")
+    assert found.pop("t.en: lines above 1,000 characters") == ("1", "t.en:12")
+    assert found.pop("t.en: UTF-8 read as Latin-1") == ("1", "t.en:13")
+    assert found.pop("t.en: boilerplate: the same line 10 times or more") == ("12", "t.en:21")
+    assert found.pop("one side 3 times longer than is usual")[1] == "t.en:5"
+    found = {fault: lines for fault, lines in found.items() if "unlike the rest of the side" not in fault}
+    filtered = {
+        fault: lines for fault, lines in found.items() if fault.startswith("of the sample, training would leave out")
+    }
+    assert {fault.rpartition(": ")[2] for fault in filtered} == {
+        "empty target",
+        "target is the source",
+        "source above 127 tokens",
+    }
+    assert set(found) == set(filtered)
+
+
+def test_what_is_serious_sets_the_exit_status(checked, pairs, tmp_path):
+    sources, targets = zip(*pairs, strict=True)
+    status, table = checked([*zip(sources, ["eins", *targets[:-1]], strict=True)])
+    assert (status, faults(table)["SERIOUS: lines that translate another line than their own"][0]) == (1, f"{LINES:,}")
+    assert "from line 1 to the end, line n of t.en translates line n+1 of t.de" in table
+    status, table = checked([*pairs, ["one more"]])
+    assert (status, faults(table)["SERIOUS: lines that the other side does not have"]) == (1, ("1", "t.en:1201"))
+    status, table = checked([[b"caf\xe9", "ja"], *pairs])
+    assert (status, len(faults(table))) == (1, 1)
+    assert "t.en:1  invalid UTF-8: byte 0xe9" in table or "t.en:1" in table
+    (tmp_path / "t.gz").write_bytes(b"no gzip")
+    status, table = checked(pairs, f"{tmp_path}/t.gz")
+    assert (status, table[:9]) == (1, "SERIOUS: ")
+
+
+def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path, capsys):
+    checked(pairs)
+    (tmp_path / "t.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in [*pairs, ("", "x\ty")]))
+    status, table = checked(pairs, str(tmp_path))
+    titles = [line for line in table.splitlines() if line.endswith(" lines") and str(tmp_path) in line]
+    assert titles == [f"{tmp_path}/t.de and {tmp_path}/t.en: 1,200 lines", f"{tmp_path}/t.tsv: 1,201 lines"]
+    assert (status, "1201  2 tabs, expected exactly one" in table) == (1, True)
+    assert checked(pairs, f"{tmp_path}/t.en", f"{tmp_path}/t.de")[1].startswith(
+        f"{tmp_path}/t.en and {tmp_path}/t.de: "
+    )
+    assert checked(pairs, f"{tmp_path}/t.en")[1].startswith(f"{tmp_path}/t.en: 1,200 lines")
+    for arguments, message in (
+        (["check", f"{tmp_path}/none"], "none is neither a file nor a folder"),
+        (["look", "t.en"], "data: write data check FILES"),
+    ):
+        assert main(["data", *arguments]) == 2
+        assert message in capsys.readouterr().err

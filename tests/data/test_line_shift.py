@@ -1,0 +1,91 @@
+"""A corpus whose sides are shifted against each other is told from one that is not, with the line."""
+
+import random
+
+import pytest
+
+from transformer_jax.data.line_shift import GROUP, Stretch, line_shift
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.synthetic.grammar import GrammarCorpus
+
+LINES = 1200
+
+
+def found(sources, targets):
+    pairs = [SentencePair(*pair) for pair in zip(sources, targets, strict=True)]
+    return line_shift(range(len(pairs)), pairs)
+
+
+def with_extra_line(targets, line):
+    """A line too many before the one at ``line``, from 1."""
+    return [*targets[: line - 1], "noch eine Zeile", *targets[line - 1 : -1]]
+
+
+def without_line(targets, line):
+    return [*targets[: line - 1], *targets[line:], "noch eine Zeile"]
+
+
+@pytest.fixture(scope="module")
+def sides():
+    return tuple(zip(*GrammarCorpus(LINES, 0).pairs("train"), strict=True))
+
+
+@pytest.fixture(scope="module")
+def lengths_only():
+    """Other words, like lengths, as between scripts."""
+    rng = random.Random(0)
+    lengths = [rng.randrange(4, 30) for _ in range(LINES)]
+    sources = [" ".join(rng.choices("bcdfg", k=length)) for length in lengths]
+    return sources, ["".join(rng.choices("\u4e00\u4e01\u4e03", k=length + rng.randrange(4))) for length in lengths]
+
+
+@pytest.fixture(scope="module")
+def words_only():
+    """Like names and numbers, lengths that tell nothing."""
+    rng = random.Random(1)
+    names = [f"{rng.randrange(10**6)}" for _ in range(LINES)]
+    return [f"the {name} house" for name in names], [f"das {name} Haus" + " ja" * rng.randrange(9) for name in names]
+
+
+@pytest.mark.parametrize("corpus", ["sides", "lengths_only", "words_only"])
+def test_the_line_from_which_on_a_side_is_shifted(corpus, request):
+    sources, targets = request.getfixturevalue(corpus)
+    assert found(sources, targets).stretches == [(1, 0)]
+    for change, lag in ((with_extra_line, 1), (without_line, -1)):
+        assert found(sources, change(targets, 1)).stretches == [(1, lag)]
+        (start, first), (line, second) = found(sources, change(targets, 701)).stretches
+        assert (start, first, second) == (1, 0, lag)
+        assert abs(line - 701) <= 8
+    # Lines are missing in one place, and too many in another.
+    mended = found(sources, without_line(without_line(with_extra_line(with_extra_line(targets, 301), 301), 801), 801))
+    assert [lag for _, lag in mended.stretches] == [0, 2, 0]
+    assert mended.is_shifted
+
+
+def test_a_shift_is_found_in_blocks_of_a_corpus(sides):
+    sources, targets = sides
+    pairs = [SentencePair(*pair) for pair in zip(sources, with_extra_line(targets, 701), strict=True)]
+    lines = [line for line in range(LINES) if line // 100 % 3 != 1]
+    (_, before), (line, after) = line_shift(lines, [pairs[line] for line in lines]).stretches
+    assert (before, after) == (0, 1)
+    assert 690 <= line <= 801
+
+
+def test_where_nothing_is_known_nothing_is_said(sides):
+    sources, targets = sides
+    shuffled = random.Random(0).sample(targets, len(targets))
+    unknown = found(sources, shuffled)
+    assert (unknown.stretches, unknown.is_known) == ([(1, 0)], False)
+    assert found(sources, targets).is_known
+    few = found(sources[: GROUP - 1], with_extra_line(targets, 1)[: GROUP - 1])
+    assert not few.is_shifted
+    assert found([], []).stretches == [(1, 0)]
+    assert found(["a"] * 100, ["b"] * 100).stretches == [(1, 0)]
+
+
+def test_what_is_said_names_the_files_and_the_lines(sides):
+    shift = found(*sides)._replace(stretches=[Stretch(1, 0), Stretch(1201, -1), Stretch(9000, 2)])
+    assert shift.text("a.en", "a.de") == (
+        "from line 1,201 to 8,999, line n of a.en translates line n-1 of a.de; "
+        "from line 9,000 to the end, line n of a.en translates line n+2 of a.de"
+    )
