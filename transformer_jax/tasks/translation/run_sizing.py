@@ -72,8 +72,7 @@ def sized(
     settings = {**plan.settings(), **vocabulary.settings}
     settings["training.budget_seconds"] = 0.0 if "training.num_updates" in stated else seconds
     chosen = {key: value for key, value in settings.items() if key not in stated}
-    remark = f"{plan.text(corpus)}; budget {asked}
-{vocabulary.sentence}"
+    remark = f"{plan.text(corpus)}; budget {asked}\n{vocabulary.sentence}"
     return SizedConfig(_with(values, chosen, overrides), remark, {"sizing": record})
 
 

@@ -49,8 +49,7 @@ class TranslationData:
         statistics = self.store.statistics
         content: dict[str, object] = {"training": statistics.to_json(), "batches": self.plan.to_json()}
         content |= {"unigram_entropy": unigram_entropy(self.store.target_side.ids), "warnings": self.warnings}
-        return DataReport(content, "
-".join([statistics.table(), self.plan.table(), *self.warnings]))
+        return DataReport(content, "\n".join([statistics.table(), self.plan.table(), *self.warnings]))
 
     def batch_shapes(self, first_update: int) -> list[Batch]:
         """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
