@@ -6,7 +6,7 @@ Example:
 
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
 Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C)
-and SIGTERM save and end; the same command resumes.
+and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
 
 The run directory may lie in an object store, --workdir=s3://bucket/runs/a: it is downloaded before, and uploaded as the run
 goes (docs/training.md).
@@ -86,7 +86,9 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def run(values: flags.FlagValues) -> int:
-    """Trains; 0 when finished, out of patience, or stopped by a signal with everything saved; 1 when the loss diverged."""
+    """Trains; 0 when finished or out of patience, 128 + the number of a signal that ended it with everything saved (130, 143),
+    1 when the loss diverged.
+    """
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]

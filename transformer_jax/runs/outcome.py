@@ -18,7 +18,7 @@ class TrainingDiverged(RuntimeError):
 
 class Outcome(NamedTuple):
     """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
-    selection metric, which the log calls ``metric``; ``time_spent`` a line.
+    selection metric, which the log calls ``metric``; ``time_spent`` a line; ``signal`` the number of the one that interrupted it.
     """
 
     step: int
@@ -26,6 +26,7 @@ class Outcome(NamedTuple):
     best: float | None
     time_spent: str
     metric: str = ""
+    signal: int = 0
 
 
 def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:

@@ -87,7 +87,7 @@ class RunRecord:
         try:
             return self._restored_state(say) if self._run.restored else self._first_state(say)
         except CutShort:
-            raise KeyboardInterrupt from None
+            raise KeyboardInterrupt(self._interruption.number) from None
 
     def _restored_state(self, say: Say) -> TrainState:
         state = self._run.restored.pop()
@@ -184,7 +184,8 @@ class RunRecord:
             self._checkpoints.wait()
         self._goodput.write(number)
         reason = self.reason_to_end(number) or "interrupted"
-        outcome = Outcome(number, reason, self._counters.best, self._goodput.line(), self.config.selection.key)
+        asked = self._interruption.number if reason == "interrupted" else 0
+        outcome = Outcome(number, reason, self._counters.best, self._goodput.line(), self.config.selection.key, asked)
         write_json(self.directory.outcome, outcome._asdict())
         return outcome
 

@@ -81,7 +81,7 @@ def train(
         print(record_failure(RunDirectory(workdir), error), file=sys.stderr)
         return 1
     say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
-    return 0
+    return 128 + outcome.signal if outcome.signal else 0
 
 
 def run_training(
@@ -206,7 +206,7 @@ def train_vectorized(
                 _draw_curves(record.directory, record.config)
             # The signal may have come too late for an update, or while `on_end` was called.
             if interrupted.is_asked:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(interrupted.number)
     return [training.ends[place] for place in range(len(records))]
 
 
