@@ -44,6 +44,12 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
     except (ConfigError, DataError) as error:
         print(f"transformer-jax: {error}", file=sys.stderr)
         return USER_ERROR
+    except RuntimeError as error:
+        # JAX has no class for it. A platform that is misspelled, or has no device here.
+        if not str(error).startswith("Unable to initialize backend"):
+            raise
+        print(f"transformer-jax: JAX_PLATFORMS: {str(error).splitlines()[0]}", file=sys.stderr)
+        return USER_ERROR
     finally:
         # Only where the cache lies in an object store.
         programs = sys.modules.get("transformer_jax.runtime.remote_programs")

@@ -7,8 +7,8 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +17,11 @@ from transformer_jax.checkpoints.format import is_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.runtime.atomic_files import remove_partial, require_local, write_whole
+from transformer_jax.runtime.atomic_files import remove_partial, require_local, require_writable, write_whole
 from transformer_jax.runtime.lease import leased
 
+# What a start may leave before it writes the settings; the last is of a file system of its own.
+BEFORE_SETTINGS = ("train.lock", "train.lease", "checkpoints", "outcome.json", "lost+found")
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
 
@@ -110,6 +112,10 @@ class RunDirectory:
         """Whether there is a checkpoint; without one a folder holds nothing that cannot be made again."""
         return bool(self.checkpoint_steps())
 
+    def has_begun(self) -> bool:
+        """Whether a start got as far as to write the settings."""
+        return (self.path / self.config.name).is_file() or self.has_checkpoints()
+
     def checkpoint_steps(self) -> list[int]:
         """The steps of the checkpoints that are complete, oldest first, read now."""
         return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if is_step(entry.name))
@@ -126,16 +132,38 @@ class RunDirectory:
                     f"--workdir: {entry} is a link; put the folder itself there: nothing is written through one"
                 )
 
+    def require_own(self) -> None:
+        """Raises ConfigError where the folder holds files, hidden ones apart, and neither settings nor checkpoints of a run."""
+        entries = sorted(entry.name for entry in self.path.glob("[!.]*"))
+        foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(".partial")]
+        if foreign and not self.has_begun():
+            raise ConfigError(
+                f"--workdir: {self.path} holds other files than those of a run ({', '.join(foreign[:8])}); give a new or empty "
+                "folder"
+            )
+
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Raises RunIsBusy, with ``refusal``, while another process trains here; they would overwrite each other."""
+        """Makes the folder, and locks it; where nothing is written meanwhile, what this has made is removed again.
+
+        Raises ConfigError where the folder cannot be written or is not one of a run, RunIsBusy, with ``refusal``, while another
+        process trains here; they would overwrite each other.
+        """
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
         )
+        lock = self._own / "train.lock"
+        made = [each for each in (lock, self.path, *self.path.parents) if not each.exists()]
         self.require_no_links()
-        with locked(self._own / "train.lock", RunIsBusy(refusal or problem, self.path)):
-            yield
+        self.require_own()
+        require_writable(self.path, "--workdir")
+        with locked(lock, RunIsBusy(refusal or problem, self.path)):
+            try:
+                yield
+            finally:
+                if made and not self.has_begun():
+                    _remove(made, self.checkpoints)
 
     def require_run(self, flag: str = "--workdir") -> None:
         """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
@@ -186,6 +214,9 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Removed since it was opened, by a start that failed.
+            if not os.fstat(file.fileno()).st_nlink:
+                raise problem
         except BlockingIOError:
             raise problem from None
         except OSError:
@@ -194,6 +225,15 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
                 yield
             return
         yield
+
+
+def _remove(made: Iterable[Path], checkpoints: Path) -> None:
+    """Removes a lock and folders, the innermost first, as far as they are empty."""
+    with suppress(OSError):
+        if checkpoints.is_dir():
+            checkpoints.rmdir()
+        for path in made:
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -127,10 +127,12 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
         for split in dict.fromkeys([*needed, *named]):
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
-    require_writable(RunDirectory(workdir).path, "--workdir")
-    if is_alone:
-        with RunDirectory(workdir).locked():
-            pass
+    RunDirectory(workdir).require_own()
+    if not is_alone:
+        require_writable(workdir, "--workdir")
+        return
+    with RunDirectory(workdir).locked():
+        pass
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

@@ -18,7 +18,8 @@ class TrainingDiverged(RuntimeError):
 
 class Outcome(NamedTuple):
     """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
-    selection metric, which the log calls ``metric``; ``time_spent`` a line; ``signal`` the number of the one that interrupted it.
+    selection metric, which the log calls ``metric``; ``time_spent`` a line; ``signal`` is the number of
+    the signal that interrupted it.
     """
 
     step: int
