@@ -189,4 +189,7 @@ def test_a_platform_that_is_not_there_is_one_line(monkeypatch, capsys):
 
     monkeypatch.setattr("transformer_jax.__main__.run_command", fail)
     assert main(["translate"]) == 2
-    assert capsys.readouterr().err == "transformer-jax: JAX_PLATFORMS: Unable to initialize backend 'nope': it is not known\n"
+    assert (
+        capsys.readouterr().err
+        == "transformer-jax: JAX_PLATFORMS: Unable to initialize backend 'nope': it is not known\n"
+    )

@@ -13,8 +13,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.checkpoints.format import is_step
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.checkpoints.format import is_step, written_settings
+from transformer_jax.config import (
+    ConfigError,
+    DataError,
+    ExperimentConfig,
+    difference,
+    load_run_config,
+    may_change,
+)
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.runtime.atomic_files import remove_partial, require_local, require_writable, write_whole
@@ -22,6 +29,8 @@ from transformer_jax.runtime.lease import leased
 
 # What a start may leave before it writes the settings; the last is of a file system of its own.
 BEFORE_SETTINGS = ("train.lock", "train.lease", "checkpoints", "outcome.json", "lost+found")
+# Set by --trust_config, also for the processes that a command starts.
+TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
 
@@ -173,6 +182,24 @@ class RunDirectory:
         if not self.config.is_file():
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
+        self.require_settings()
+
+    def require_settings(self) -> None:
+        """Raises ConfigError, which names the keys, where the settings are not those of the newest sound checkpoint.
+
+        Not for settings that may change when a run resumes, nor with ``--trust_config``.
+        """
+        step, written = written_settings(self.checkpoints)
+        if written is None or os.environ.get(TRUST_CONFIG):
+            return
+        here = load_run_config(self.path)
+        changed = [each for each in difference(written, here) if not may_change(each[0], written, here)]
+        if changed:
+            lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
+            raise ConfigError(
+                f"{self.path / self.config.name}: not the settings that checkpoint {step} was written with; put these back, or "
+                f"use them as they are with --trust_config:{lines}"
+            )
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
         """Appends user, command and host to ``run.json``: one entry for each start of the run.

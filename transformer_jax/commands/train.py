@@ -40,33 +40,7 @@ from transformer_jax.commands.flag_parsing import (
     required_config,
 )
 from transformer_jax.commands.run_flags import split_checkpoint
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
-
-# Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
-CHANGEABLE = (
-    "training.log_every",
-    "training.patience",
-    "training.keep_last",
-    "training.keep_best",
-    "training.trackers",
-    "training.skip_nonfinite",
-    "training.hang_factor",
-    "training.deterministic",
-    "data.directory",
-    "data.train",
-    "data.validation",
-    "data.test",
-    "data.file",
-    "data.download",
-    "data.cache_directory",
-    "batching.prefetch_batches",
-    "decoding.batch_tokens",
-    "decoding.max_source_tokens",
-    "mesh.",
-    "model.attention_backend",
-    "model.scan_layers",
-    "model.rematerialize",
-)
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -162,8 +136,9 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
             f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name}; put it back, or use "
             "another folder"
         )
+    run_directory.require_settings()
     saved = load_run_config(workdir)
-    clashes = [change for change in difference(saved, config) if not _may_change(change[0], saved, config)]
+    clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:
         lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
         text = "\n".join(lines)
@@ -178,19 +153,3 @@ def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConf
 
     has_begun = RunDirectory(workdir).has_checkpoints()
     return replace(config, init=load_run_config(workdir).init) if has_begun else config
-
-
-def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
-    if key == "init.embeddings":
-        # Nor at the file of its first embeddings; one that had none cannot get some now.
-        return bool(saved.init.embeddings)
-    if key.startswith("init."):
-        # A run that resumes no longer looks at the other: that may be gone, or lie elsewhere now.
-        return bool(saved.init.run) and (not config.init.run or key == "init.run")
-    if key == "training.num_updates":
-        # The cosine ends at the last update, so with it every rate depends on how many there are.
-        return config.optimizer.schedule != "cosine"
-    if key == "model.compute_dtype":
-        # The dtype resolved when the run began stays, on any hardware.
-        return config.model.compute_dtype == "auto"
-    return key.startswith(CHANGEABLE)

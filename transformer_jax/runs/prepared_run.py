@@ -67,7 +67,9 @@ def prepare_run(
     """
     training = config.training
     devices = update.mesh.local_devices
-    shards = ((leaf.sharding.shard_shape(leaf.shape), leaf.dtype.itemsize) for leaf in jax.tree.leaves(update.state_shapes))
+    shards = (
+        (leaf.sharding.shard_shape(leaf.shape), leaf.dtype.itemsize) for leaf in jax.tree.leaves(update.state_shapes)
+    )
     require_memory(len(devices) * sum(math.prod(shape) * size for shape, size in shards), devices)
     checkpoints = Checkpoints(
         directory.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best, selection=config.selection

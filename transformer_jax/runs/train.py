@@ -224,8 +224,8 @@ def _prepared_in(
 def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
     """The settings as the run keeps them: folders written out, ``auto`` resolved for ``mesh``.
 
-    Raises ConfigError when the model is larger than the memory, rows do not divide over the devices, or nothing or everything is
-    frozen, and DataError when there is no validation split.
+    Raises ConfigError when the model is larger than the memory, rows do not divide over the devices, or nothing or everything
+    is frozen, and DataError when there is no validation split.
     """
     # At least the embeddings, before corpus, tokenizers and tables of that width are made.
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size

@@ -34,15 +34,15 @@ def has_bfloat16_units(device: Device, cpu_info: Path = Path("/proc/cpuinfo")) -
 
 
 def require_memory(needed: int, devices: Sequence[Any]) -> None:
-    """Raises ConfigError where parameters and optimizer state, ``needed`` bytes on these devices, are more than their memory."""
+    """Raises ConfigError where parameters and optimizer, ``needed`` bytes on these devices, are more than their memory."""
     if devices[0].platform == "cpu":
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
         available = len(devices) * (devices[0].memory_stats() or {}).get("bytes_limit", needed)
     if needed > available:
         raise ConfigError(
-            f"model: parameters and optimizer state need at least {needed / 1e9:,.0f} GB, and there are {available / 1e9:,.0f} GB of "
-            "memory; make the model smaller (model.d_model, model.d_ff, tokenizer.vocabulary_size), or shard it over more "
+            f"model: parameters and optimizer state need at least {needed / 1e9:,.0f} GB, and there are "
+            f"{available / 1e9:,.0f} GB of memory; make the model smaller (model.d_model, model.d_ff, tokenizer.vocabulary_size), or shard it over more "
             "devices (mesh.fsdp, mesh.tensor)"
         )
 
