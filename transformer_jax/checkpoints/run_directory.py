@@ -7,30 +7,20 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.checkpoints.format import is_step, written_settings
-from transformer_jax.config import (
-    ConfigError,
-    DataError,
-    ExperimentConfig,
-    difference,
-    load_run_config,
-    may_change,
-)
+from transformer_jax.checkpoints.folder_checks import remove_unused, require_own, require_settings
+from transformer_jax.checkpoints.format import is_step
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.runtime.atomic_files import remove_partial, require_local, require_writable, write_whole
 from transformer_jax.runtime.lease import leased
 
-# What a start may leave before it writes the settings; the last is of a file system of its own.
-BEFORE_SETTINGS = ("train.lock", "train.lease", "checkpoints", "outcome.json", "lost+found")
-# Set by --trust_config, also for the processes that a command starts.
-TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
 
@@ -121,10 +111,6 @@ class RunDirectory:
         """Whether there is a checkpoint; without one a folder holds nothing that cannot be made again."""
         return bool(self.checkpoint_steps())
 
-    def has_begun(self) -> bool:
-        """Whether a start got as far as to write the settings."""
-        return (self.path / self.config.name).is_file() or self.has_checkpoints()
-
     def checkpoint_steps(self) -> list[int]:
         """The steps of the checkpoints that are complete, oldest first, read now."""
         return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if is_step(entry.name))
@@ -141,16 +127,6 @@ class RunDirectory:
                     f"--workdir: {entry} is a link; put the folder itself there: nothing is written through one"
                 )
 
-    def require_own(self) -> None:
-        """Raises ConfigError where the folder holds files, hidden ones apart, and neither settings nor checkpoints of a run."""
-        entries = sorted(entry.name for entry in self.path.glob("[!.]*"))
-        foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(".partial")]
-        if foreign and not self.has_begun():
-            raise ConfigError(
-                f"--workdir: {self.path} holds other files than those of a run ({', '.join(foreign[:8])}); give a new or empty "
-                "folder"
-            )
-
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
         """Makes the folder, and locks it; where nothing is written meanwhile, what this has made is removed again.
@@ -165,14 +141,13 @@ class RunDirectory:
         lock = self._own / "train.lock"
         made = [each for each in (lock, self.path, *self.path.parents) if not each.exists()]
         self.require_no_links()
-        self.require_own()
+        require_own(self.path)
         require_writable(self.path, "--workdir")
         with locked(lock, RunIsBusy(refusal or problem, self.path)):
             try:
                 yield
             finally:
-                if made and not self.has_begun():
-                    _remove(made, self.checkpoints)
+                remove_unused(made, self.path)
 
     def require_run(self, flag: str = "--workdir") -> None:
         """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
@@ -182,24 +157,7 @@ class RunDirectory:
         if not self.config.is_file():
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
-        self.require_settings()
-
-    def require_settings(self) -> None:
-        """Raises ConfigError, which names the keys, where the settings are not those of the newest sound checkpoint.
-
-        Not for settings that may change when a run resumes, nor with ``--trust_config``.
-        """
-        step, written = written_settings(self.checkpoints)
-        if written is None or os.environ.get(TRUST_CONFIG):
-            return
-        here = load_run_config(self.path)
-        changed = [each for each in difference(written, here) if not may_change(each[0], written, here)]
-        if changed:
-            lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
-            raise ConfigError(
-                f"{self.path / self.config.name}: not the settings that checkpoint {step} was written with; put these back, or "
-                f"use them as they are with --trust_config:{lines}"
-            )
+        require_settings(self.path)
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
         """Appends user, command and host to ``run.json``: one entry for each start of the run.
@@ -252,15 +210,6 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
                 yield
             return
         yield
-
-
-def _remove(made: Iterable[Path], checkpoints: Path) -> None:
-    """Removes a lock and folders, the innermost first, as far as they are empty."""
-    with suppress(OSError):
-        if checkpoints.is_dir():
-            checkpoints.rmdir()
-        for path in made:
-            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def write_json(path: Path, content: Any) -> None:

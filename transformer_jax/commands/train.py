@@ -89,6 +89,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     read: its files, their encoding, and as many lines on both sides. Of several processes, which are not
     ``is_alone``, only the first locks the folder, and later.
     """
+    from transformer_jax.checkpoints.folder_checks import require_own
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.readable_splits import require_readable
     from transformer_jax.runs.trackers import require_libraries
@@ -101,7 +102,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
         for split in dict.fromkeys([*needed, *named]):
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
-    RunDirectory(workdir).require_own()
+    require_own(RunDirectory(workdir).path)
     if not is_alone:
         require_writable(workdir, "--workdir")
         return
@@ -114,6 +115,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
 
     Where it holds none, when the run that it is to start from is not there.
     """
+    from transformer_jax.checkpoints.folder_checks import require_settings
     from transformer_jax.checkpoints.format import stored_checkpoints
     from transformer_jax.checkpoints.read_mirror import open_run
     from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -136,7 +138,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
             f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name}; put it back, or use "
             "another folder"
         )
-    run_directory.require_settings()
+    require_settings(run_directory.path)
     saved = load_run_config(workdir)
     clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:

@@ -42,8 +42,8 @@ def require_memory(needed: int, devices: Sequence[Any]) -> None:
     if needed > available:
         raise ConfigError(
             f"model: parameters and optimizer state need at least {needed / 1e9:,.0f} GB, and there are "
-            f"{available / 1e9:,.0f} GB of memory; make the model smaller (model.d_model, model.d_ff, tokenizer.vocabulary_size), or shard it over more "
-            "devices (mesh.fsdp, mesh.tensor)"
+            f"{available / 1e9:,.0f} GB of memory; make the model smaller (model.d_model, model.d_ff, "
+            "tokenizer.vocabulary_size), or shard it over more devices (mesh.fsdp, mesh.tensor)"
         )
 
 
