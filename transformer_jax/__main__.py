@@ -1,6 +1,7 @@
 """The command line, ``transformer-jax COMMAND [--flag=value ...]``, also ``python -m transformer_jax``."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -13,8 +14,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _status_of(arguments, is_process=argv is None)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        # 130, as shells say it; 143 where SIGTERM raised it.
+        return 128 + int((*error.args, signal.SIGINT)[0])
     except BrokenPipeError:
         # The reader, `head` perhaps, has seen enough; without this, flushing at exit would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -41,6 +43,12 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
         return run_command(arguments)
     except (ConfigError, DataError) as error:
         print(f"transformer-jax: {error}", file=sys.stderr)
+        return USER_ERROR
+    except RuntimeError as error:
+        # JAX has no class for it. A platform that is misspelled, or has no device here.
+        if not str(error).startswith("Unable to initialize backend"):
+            raise
+        print(f"transformer-jax: JAX_PLATFORMS: {str(error).splitlines()[0]}", file=sys.stderr)
         return USER_ERROR
     finally:
         # Only where the cache lies in an object store.

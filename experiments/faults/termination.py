@@ -13,7 +13,7 @@ from undisturbed import bound, case_beside, resumed, run_alone, seconds_of, undi
 
 SECONDS_TO_END = 30.0
 """On a machine that does nothing else; ``--seconds_to_end`` where it does."""
-SAVED, NOTHING_TO_SAVE, BEFORE_PYTHON = 0, 130, -signal.SIGTERM
+FINISHED, ASKED_TO_END, BEFORE_PYTHON = 0, 128 + signal.SIGTERM, -signal.SIGTERM
 PHASES = {"start-up": "start_up", "compilation": "compile", "validation": "evaluation", "saving": "checkpoint"}
 
 
@@ -41,7 +41,7 @@ def asked_to_end(phase: str, seconds_to_end: float, subject: str, root: Path, rn
         return Verdict(NOT_STRUCK, f"no {phase} number {occurrence}")
     if FRAMES.search(output):
         return Verdict("traceback", output[-2000:])
-    if status not in (SAVED, NOTHING_TO_SAVE) and not (is_start and status == BEFORE_PYTHON):
+    if status not in (FINISHED, ASKED_TO_END) and not (is_start and status == BEFORE_PYTHON):
         return Verdict("wrong", f"SIGTERM in {phase}: status {status}: {output[-500:]}")
     verdict = judge(*resumed(subject, case, bound(alone)), case / "run", reference, UPDATES)
     return verdict._replace(detail=f"status {status} after {took:.1f} s: {verdict.detail}")

@@ -19,7 +19,7 @@ SECONDS_UNTIL_DEAD = 10
 SECONDS_TO_END = 90.0
 """For the survivor; a minute is promised, at three times as long without a heartbeat."""
 LONGEST_STOP = 2.0 * SECONDS_UNTIL_DEAD
-LOST_ANOTHER, NOTHING_TO_SAVE = os.EX_TEMPFAIL, 130
+LOST_ANOTHER, ASKED_TO_END = os.EX_TEMPFAIL, (128 + signal.SIGINT, 128 + signal.SIGTERM)
 # What docs/clusters.md allows: JAX's frames, and then a sentence.
 ABORT_OF_JAX = re.compile(r"^\*\*\* Check failure stack trace: \*\*\*$(\n +@ .*)*", re.MULTILINE)
 LAST_LINE = re.compile(r"^transformer-jax: .*\n\Z", re.MULTILINE)
@@ -113,6 +113,6 @@ def judge_end(fault: str, other: tuple[int, str], victim: tuple[int, str]) -> Ve
             return Verdict("traceback", f"{said[found.start() :][:2000]} ... {output[-1000:]}")
         if status == LOST_ANOTHER and not LAST_LINE.search(output):
             return Verdict("wrong", f"no last line that says why: {output[-1500:]}")
-    expected = {0, LOST_ANOTHER} if fault == "kill -9" else {0, NOTHING_TO_SAVE, LOST_ANOTHER}
+    expected = {0, LOST_ANOTHER} if fault == "kill -9" else {0, *ASKED_TO_END, LOST_ANOTHER}
     is_expected = other[0] in expected and victim[0] in expected | ({-signal.SIGKILL} if fault == "kill -9" else set())
     return Verdict("resumed") if is_expected else Verdict("wrong", f"{other}, {victim}"[-3000:])

@@ -173,3 +173,23 @@ def test_translate_does_not_need_tensorflow(run):
     (run / "in.txt").write_text("a b\nc\n")
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
     assert (run / "out.txt").read_text().count("\n") == 2
+
+
+@pytest.mark.parametrize("stream", ["input", "output"])
+def test_a_closed_stream_is_one_line(run, stream, monkeypatch, capsys):
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, {"input": "stdin", "output": "stdout"}[stream], None)
+        assert main(["translate", str(run)]) == 2
+    assert capsys.readouterr().err == f"transformer-jax: --{stream}: standard {stream} is closed; give a file\n"
+
+
+def test_a_platform_that_is_not_there_is_one_line(monkeypatch, capsys):
+    def fail(arguments):
+        raise RuntimeError("Unable to initialize backend 'nope': it is not known\nmore")
+
+    monkeypatch.setattr("transformer_jax.__main__.run_command", fail)
+    assert main(["translate"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "transformer-jax: JAX_PLATFORMS: Unable to initialize backend 'nope': it is not known\n"
+    )

@@ -61,6 +61,20 @@ def test_other_names_and_other_origins_are_refused(client):
         assert asked.status_code == status
 
 
+def test_an_origin_that_is_not_ours_is_refused_and_no_page_may_frame_ours(client):
+    for origin, status in (("http://evil.example", 403), ("null", 403), ("http://127.0.0.1", 200)):
+        asked = client.get("/?text=a", base_url="http://127.0.0.1", headers={"origin": origin})
+        assert asked.status_code == status
+        assert asked.headers["x-frame-options"] == "DENY"
+        assert asked.headers["content-security-policy"] == "frame-ancestors 'none'"
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"[" * 100_000, 400), (b'"%s"' % (b"a" * (1 << 20)), 413)])
+def test_a_body_is_neither_deep_nor_large(client, body, status):
+    asked = client.post("/forced", data=body, content_type="application/json", base_url="http://127.0.0.1")
+    assert asked.status_code == status
+
+
 def test_a_port_is_this_machines_own_and_taken_at_once():
     with listen_locally(0) as listener:
         host, port = listener.getsockname()
@@ -80,6 +94,9 @@ def test_an_idle_connection_blocks_no_other():
         )
         with socket.create_connection(listener.getsockname()), urllib.request.urlopen(asked, timeout=10) as answer:
             assert json.load(answer)["text"] == "a!"
+        with socket.create_connection(listener.getsockname()) as nameless:
+            nameless.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert b" 400 " in nameless.makefile("rb").readline()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -162,6 +162,34 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
         pass
 
 
+def test_a_folder_with_foreign_files_is_refused_before_anything_is_written(tmp_path, cache):
+    (tmp_path / "thesis.tex").write_text("x")
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ConfigError, match=r"holds other files than those of a run \(thesis\.tex\)"):
+        train(tiny_config(cache), tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoints", "thesis.tex"]
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path, cache, monkeypatch):
+    def damaged(self):
+        raise DataError("the corpus is damaged")
+
+    monkeypatch.setattr(TranslationTask, "training_data", damaged)
+    (tmp_path / "given").mkdir()
+    for workdir in (tmp_path / "new" / "run", tmp_path / "given"):
+        with pytest.raises(DataError, match="is damaged"):
+            train(tiny_config(cache), workdir)
+    assert [each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*")] == ["given"]
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_anything_is_allocated(tmp_path, cache):
+    config = tiny_config(cache)
+    config = replace(config, model=replace(config.model, d_model=1_000_000_000))
+    with pytest.raises(ConfigError, match=r"parameters and optimizer state need at least [\d,]+ GB, and there are"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_damaged_line_of_metrics_is_told(tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"step": 1}\n\0\0\n{"step": 2}\n{"st')

@@ -8,9 +8,11 @@ import pytest
 from run_steps import metrics_of, train
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints.run_directory import ChosenRun
+from transformer_jax.checkpoints.folder_checks import TRUST_CONFIG
+from transformer_jax.checkpoints.run_directory import ChosenRun, write_json
 from transformer_jax.commands.train import require_same_run
-from transformer_jax.config import MeshConfig, load_run_config
+from transformer_jax.config import ConfigError, MeshConfig, load_run_config
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.tasks.registry import TASKS
 
 OLD_RUNS = Path(__file__).resolve().parents[1] / "data" / "old_runs"
@@ -39,6 +41,27 @@ def test_an_old_run_is_resumed(old_run, cache):
     assert metrics[-2]["train/target_tokens"] > before[-2]["train/target_tokens"]
     assert load_run_config(old_run) == config
     assert (old_run / "checkpoints" / "6").is_dir()
+
+
+@pytest.mark.parametrize(("key", "changed"), [("length_penalty", 0.4), ("seed", 9)])
+def test_settings_that_are_not_those_of_the_checkpoints_are_refused(old_run, key, changed, capsys, monkeypatch):
+    monkeypatch.setenv(TRUST_CONFIG, "")
+    file = old_run / "config.json"
+    settings = parse_json(file.read_text())
+    block = settings["config"] if key in settings["config"] else settings["config"]["decoding"]
+    before, block[key] = block[key], changed
+    # Settings that may change do not count.
+    settings["config"]["training"] |= {"num_updates": 99, "keep_last": 2}
+    write_json(file, settings)
+    refusals = [["checkpoint", "ls", str(old_run)], ["score", str(old_run), "--source=none", "--target=none"]]
+    for command in refusals:
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert f"{key}: {changed}, in the checkpoint {before}" in said
+        assert "num_updates" not in said
+    with pytest.raises(ConfigError, match="not the settings that checkpoint 4 was written with"):
+        require_same_run(load_run_config(old_run), str(old_run))
+    assert main(["checkpoint", "ls", str(old_run), "--trust_config"]) == 0
 
 
 def test_an_old_run_is_evaluated(old_run, cache, capsys):

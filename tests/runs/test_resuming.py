@@ -18,6 +18,8 @@ from run_steps import (
     copy_until,
     finished,
     metrics_of,
+    on_devices,
+    session,
     start,
     train,
 )
@@ -28,6 +30,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.read_mirror import open_read_mirror
 from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import from_dict, to_json
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.record import RunRecord
 from transformer_jax.runs.training_mirror import training_mirror
@@ -111,9 +114,11 @@ def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tm
         return original(self, step, *rest)
 
     monkeypatch.setattr(RunRecord, "log", interrupting)
-    outcome = train(config, tmp_path)
-    assert outcome.reason == "interrupted"
-    assert 4 <= outcome.step < 6
+    with on_devices(1):
+        assert session(config, tmp_path) == 128 + signal.SIGTERM
+    outcome = parse_json((tmp_path / "outcome.json").read_text())
+    assert (outcome["reason"], outcome["signal"]) == ("interrupted", signal.SIGTERM)
+    assert 4 <= outcome["step"] < 6
     monkeypatch.undo()
     end_in_validation(monkeypatch)
     assert train(config, tmp_path)[:2] == (6, "interrupted"), "no update after the signal"

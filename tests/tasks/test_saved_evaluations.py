@@ -84,6 +84,19 @@ def test_what_is_damaged_or_something_else_is_passed_over(tmp_path):
         read_evaluation(tmp_path / "evaluation-half")
 
 
+def test_a_figure_that_changed_is_told(tmp_path):
+    stem = tmp_path / "evaluation-test-30"
+    save_evaluation(stem, scored(LINES))
+    file = tmp_path / "evaluation-test-30.json"
+    written = file.read_text()
+    assert '"loss": 1.0' in written
+    file.write_text(written.replace('"loss": 1.0', '"loss": 1.5'))
+    for read in (lambda: read_evaluation(stem), lambda: list(saved_reports(tmp_path))):
+        with pytest.raises(DataError, match=r"evaluation-test-30\.json: changed since evaluate wrote it"):
+            read()
+    assert find_evaluation(stem, from_dict({})) is None
+
+
 @pytest.mark.parametrize(
     ("older", "metrics"),
     [

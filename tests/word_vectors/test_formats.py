@@ -152,9 +152,16 @@ def test_broken_numpy_is_refused(tmp_path):
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=message):
             read_vectors(path)
-    path.write_bytes(b"PK nothing")
-    with pytest.raises(DataError, match="not an .npz"):
-        read_vectors(path)
+    np.savez(path, words=np.array(["a", "b"]), matrix=np.zeros((2, 2), np.float32))
+    whole = path.read_bytes()
+    # A shape of 14 TiB, an unknown kind of compression, and no archive at all.
+    huge = whole.replace(b"'shape': (2, 2), }" + b" " * 13, b"'shape': (2000000000000, 2), } ")
+    at = whole.rindex(b"PK\x01\x02") + 10
+    for damaged in (huge, whole[:at] + b"\x55" + whole[at + 1 :], b"PK nothing"):
+        assert damaged != whole
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="not an .npz"):
+            read_vectors(path)
 
 
 def test_projector_files(tmp_path):

@@ -3,10 +3,11 @@
 import math
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.config import DataError
+from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.file_digests import changed_files
 
@@ -51,6 +52,17 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
 def step_names(directory: Path) -> list[str]:
     """The names of the checkpoints in a folder, oldest first."""
     return sorted((entry.name for entry in directory.glob("[0-9]*") if is_step(entry.name)), key=int)
+
+
+def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
+    """The newest checkpoint whose settings can be read, and these; None where there is none."""
+    for name in reversed(step_names(directory)):
+        folder = directory / name
+        # What is damaged is told when the checkpoint is restored.
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if not changed_files(folder, ["progress"]):
+                return int(name), from_json(parse_json((folder / "progress" / "metadata").read_bytes())["config"])
+    return 0, None
 
 
 def is_step(name: str) -> bool:

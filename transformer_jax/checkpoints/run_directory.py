@@ -13,11 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_jax.checkpoints.folder_checks import remove_unused, require_own, require_settings
 from transformer_jax.checkpoints.format import is_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.runtime.atomic_files import remove_partial, require_local, write_whole
+from transformer_jax.runtime.atomic_files import remove_partial, require_local, require_writable, write_whole
 from transformer_jax.runtime.lease import leased
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
@@ -128,14 +129,25 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Raises RunIsBusy, with ``refusal``, while another process trains here; they would overwrite each other."""
+        """Makes the folder, and locks it; where nothing is written meanwhile, what this has made is removed again.
+
+        Raises ConfigError where the folder cannot be written or is not one of a run, RunIsBusy, with ``refusal``, while another
+        process trains here; they would overwrite each other.
+        """
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
         )
+        lock = self._own / "train.lock"
+        made = [each for each in (lock, self.path, *self.path.parents) if not each.exists()]
         self.require_no_links()
-        with locked(self._own / "train.lock", RunIsBusy(refusal or problem, self.path)):
-            yield
+        require_own(self.path)
+        require_writable(self.path, "--workdir")
+        with locked(lock, RunIsBusy(refusal or problem, self.path)):
+            try:
+                yield
+            finally:
+                remove_unused(made, self.path)
 
     def require_run(self, flag: str = "--workdir") -> None:
         """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
@@ -145,6 +157,7 @@ class RunDirectory:
         if not self.config.is_file():
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
+        require_settings(self.path)
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
         """Appends user, command and host to ``run.json``: one entry for each start of the run.
@@ -186,6 +199,9 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Removed since it was opened, by a start that failed.
+            if not os.fstat(file.fileno()).st_nlink:
+                raise problem
         except BlockingIOError:
             raise problem from None
         except OSError:

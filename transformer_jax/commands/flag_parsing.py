@@ -4,6 +4,7 @@ The convention is that of ``ml_collections.config_flags``. Its own parser is not
 recipe happens to state, and ends in a traceback for a misspelled key.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -19,6 +20,7 @@ CONFIG_FLAG = "config"
 # Where --config.KEY=VALUE is kept as KEY=VALUE, in the order of the command line.
 OVERRIDE_FLAG = "config_override"
 PLUGIN_FLAG = "plugin"
+TRUST_FLAG = "trust_config"
 # Where the arguments that are not flags are kept.
 ARGUMENTS_FLAG = "arguments"
 # The flag that an argument without a name stands for.
@@ -42,10 +44,12 @@ def define_override_flag(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(OVERRIDE_FLAG, [], OVERRIDE_MEANING, flag_values=values)
 
 
-def define_plugin_flag(values: flags.FlagValues) -> None:
-    """Lets the command take ``--plugin=FILE``, as every command does."""
+def define_common_flags(values: flags.FlagValues) -> None:
+    """Lets the command take ``--plugin=FILE`` and ``--trust_config``, as every command does."""
     meaning = "Python file that registers attentions, data sources, trackers ...; see docs/extending.md"
     flags.DEFINE_multi_string(PLUGIN_FLAG, [], meaning, flag_values=values)
+    meaning = "use config.json of a run though it differs from the settings in its checkpoints"
+    flags.DEFINE_boolean(TRUST_FLAG, False, meaning, flag_values=values)
 
 
 def define_arguments(values: flags.FlagValues, name: str, meaning: str) -> None:
@@ -93,7 +97,7 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
     """
     values = flags.FlagValues()
     define_flags(values)
-    define_plugin_flag(values)
+    define_common_flags(values)
     try:
         rest = values(["transformer-jax", *_rewritten(arguments, values)])
     except flags.UnrecognizedFlagError as error:
@@ -106,6 +110,8 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
         ]
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         raise ConfigError(problem.removeprefix("flag ")) from None
+    if values[TRUST_FLAG].value:
+        os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1"
     for plugin in values[PLUGIN_FLAG].value or []:
         load_plugin(plugin)
     if ARGUMENTS_FLAG in values:

@@ -5,7 +5,7 @@ import textwrap
 
 from absl import flags
 
-from transformer_jax.commands.flag_parsing import ARGUMENTS_FLAG, OVERRIDE_FLAG, OVERRIDE_MEANING, define_plugin_flag
+from transformer_jax.commands.flag_parsing import ARGUMENTS_FLAG, OVERRIDE_FLAG, OVERRIDE_MEANING, define_common_flags
 from transformer_jax.commands.registry import COMMANDS, CommandModule
 
 WIDTH = 100
@@ -33,7 +33,7 @@ def command_help(name: str, module: CommandModule) -> str:
     """The docstring of a command, then its arguments, then its flags with their defaults."""
     values = flags.FlagValues()
     module.define_flags(values)
-    define_plugin_flag(values)
+    define_common_flags(values)
     arguments = [_describe(values[ARGUMENTS_FLAG])] if ARGUMENTS_FLAG in values else []
     described = [_describe(values[flag]) for flag in sorted(set(values) - {ARGUMENTS_FLAG})]
     described.append(("--help", "show this and exit"))

@@ -45,8 +45,8 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.secrets import secrets_in
 from transformer_jax.launching.workload import STORAGE_VARIABLE
 
-# Exit status of a command that a signal stopped.
-INTERRUPTED = 130
+# Exit statuses of a command that SIGINT or SIGTERM stopped.
+INTERRUPTED = 130, 143
 # Environment variables for a worker: its number, and the storage, whose address may hold a password and so is no flag.
 WORKER, STORAGE = "TRANSFORMER_JAX_SWEEP_WORKER", STORAGE_VARIABLE
 
@@ -192,9 +192,9 @@ def _coordinate(
     for number, status in enumerate(statuses):
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
-    if INTERRUPTED in statuses:
+    if stopped := [status for status in statuses if status in INTERRUPTED]:
         print("stopped; the same command resumes", file=sys.stderr)
-        return INTERRUPTED
+        return stopped[0]
     if trials and all(trial.state == "failed" for trial in trials):
         print(f"all {len(trials)} trials failed; --retry_failed tries them again", file=sys.stderr)
         return 1

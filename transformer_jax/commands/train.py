@@ -6,7 +6,7 @@ Example:
 
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
 Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C)
-and SIGTERM save and end; the same command resumes.
+and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
 
 The run directory may lie in an object store, --workdir=s3://bucket/runs/a: it is downloaded before, and uploaded as the run
 goes (docs/training.md).
@@ -40,34 +40,7 @@ from transformer_jax.commands.flag_parsing import (
     required_config,
 )
 from transformer_jax.commands.run_flags import split_checkpoint
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
-
-# Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
-CHANGEABLE = (
-    "training.log_every",
-    "training.patience",
-    "training.keep_last",
-    "training.keep_best",
-    "training.trackers",
-    "training.skip_nonfinite",
-    "training.hang_factor",
-    "training.deterministic",
-    "training.budget_",
-    "data.directory",
-    "data.train",
-    "data.validation",
-    "data.test",
-    "data.file",
-    "data.download",
-    "data.cache_directory",
-    "batching.prefetch_batches",
-    "decoding.batch_tokens",
-    "decoding.max_source_tokens",
-    "mesh.",
-    "model.attention_backend",
-    "model.scan_layers",
-    "model.rematerialize",
-)
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -89,7 +62,9 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def run(values: flags.FlagValues) -> int:
-    """Trains; 0 when finished, out of patience, or stopped by a signal with everything saved; 1 when the loss diverged."""
+    """Trains; 0 when finished or out of patience, 128 + the number of a signal that ended it with everything saved (130, 143),
+    1 when the loss diverged.
+    """
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
@@ -118,6 +93,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     read: its files, their encoding, and as many lines on both sides. Of several processes, which are not
     ``is_alone``, only the first locks the folder, and later.
     """
+    from transformer_jax.checkpoints.folder_checks import require_own
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.readable_splits import require_readable
     from transformer_jax.runs.trackers import require_libraries
@@ -130,10 +106,12 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
         for split in dict.fromkeys([*needed, *named]):
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
-    require_writable(RunDirectory(workdir).path, "--workdir")
-    if is_alone:
-        with RunDirectory(workdir).locked():
-            pass
+    require_own(RunDirectory(workdir).path)
+    if not is_alone:
+        require_writable(workdir, "--workdir")
+        return
+    with RunDirectory(workdir).locked():
+        pass
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
@@ -141,6 +119,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
 
     Where it holds none, when the run that it is to start from is not there.
     """
+    from transformer_jax.checkpoints.folder_checks import require_settings
     from transformer_jax.checkpoints.format import stored_checkpoints
     from transformer_jax.checkpoints.read_mirror import open_run
     from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -163,8 +142,9 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
             f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name}; put it back, or use "
             "another folder"
         )
+    require_settings(run_directory.path)
     saved = load_run_config(workdir)
-    clashes = [change for change in difference(saved, config) if not _may_change(change[0], saved, config)]
+    clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:
         lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
         text = "\n".join(lines)
@@ -179,19 +159,3 @@ def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConf
 
     has_begun = RunDirectory(workdir).has_checkpoints()
     return replace(config, init=load_run_config(workdir).init) if has_begun else config
-
-
-def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
-    if key == "init.embeddings":
-        # Nor at the file of its first embeddings; one that had none cannot get some now.
-        return bool(saved.init.embeddings)
-    if key.startswith("init."):
-        # A run that resumes no longer looks at the other: that may be gone, or lie elsewhere now.
-        return bool(saved.init.run) and (not config.init.run or key == "init.run")
-    if key == "training.num_updates":
-        # The cosine ends at the last update, so with it every rate depends on how many there are.
-        return config.optimizer.schedule != "cosine"
-    if key == "model.compute_dtype":
-        # The dtype resolved when the run began stays, on any hardware.
-        return config.model.compute_dtype == "auto"
-    return key.startswith(CHANGEABLE)

@@ -75,6 +75,9 @@ def run(values: flags.FlagValues) -> int:
     if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
         raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
     _require_apart(values.input, values.output)
+    for flag, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if not values[flag].value and stream is None:
+            raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_check import require_text
     from transformer_jax.data.text_files import read_lines

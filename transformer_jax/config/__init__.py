@@ -3,6 +3,7 @@
 Nothing here imports JAX: a wrong setting is found before any device is touched.
 """
 
+from transformer_jax.config.changeable import may_change
 from transformer_jax.config.conversion import difference, flatten, from_dict, to_dict
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.decoding import DecodingConfig
@@ -83,6 +84,7 @@ __all__ = [
     "hyperparameters_of",
     "load_recipe",
     "load_run_config",
+    "may_change",
     "on_any_devices",
     "rates_of",
     "resolve",

@@ -18,6 +18,8 @@ except ImportError:
 
 HOST = "127.0.0.1"
 HTTP_BAD_REQUEST, HTTP_FORBIDDEN = 400, 403
+# A question is one sentence and its prefix.
+MAX_BODY_BYTES = 1 << 20
 # What the browser says of who asks: this page itself, the user (an address typed in), or none of it (no browser).
 OWN_SITES = ("same-origin", "none", "")
 
@@ -31,19 +33,29 @@ Force = Callable[[int, str, Sequence[int]], Forced]
 def make_app(render: Render, force: Force) -> Flask:
     """``GET /?text=...`` is a page, ``POST /forced`` with ``run``, ``text`` and ``prefix`` is answered as JSON.
 
-    Refused is who asks by another name than this machine's (a page elsewhere whose name was bound to it), whom the browser
-    calls another site (a picture or a form of a page elsewhere), and who asks ``/forced`` in anything but JSON. One request
-    at a time asks the model, however many connections are open.
+    Refused is who asks by another name than this machine's, or by none (a page elsewhere whose name was bound to it), whom the
+    browser calls another site or another origin (a picture or a form of a page elsewhere), who asks ``/forced`` in anything
+    but JSON, and a body of more than ``MAX_BODY_BYTES``. No page elsewhere may frame this one. One request at a time asks the
+    model, however many connections are open.
     """
     app = Flask(__name__, static_folder=None)
-    app.config["TRUSTED_HOSTS"] = [HOST, "localhost"]
+    app.config |= {"TRUSTED_HOSTS": [HOST, "localhost"], "MAX_CONTENT_LENGTH": MAX_BODY_BYTES}
     model = threading.Lock()
 
     @app.before_request
     def refuse_other_sites() -> tuple[dict, int] | None:
-        if request.headers.get("Sec-Fetch-Site", "") in OWN_SITES:
+        if "Host" not in request.headers:
+            return {"error": "the header Host is missing"}, HTTP_BAD_REQUEST
+        is_own = request.headers.get("Origin", request.host_url[:-1]) == request.host_url[:-1]
+        if is_own and request.headers.get("Sec-Fetch-Site", "") in OWN_SITES:
             return None
         return {"error": "another site asked; open the address in a tab of its own"}, HTTP_FORBIDDEN
+
+    @app.after_request
+    def refuse_frames(response: Response) -> Response:
+        response.headers["X-Frame-Options"] = "DENY"
+        response.headers["Content-Security-Policy"] = "frame-ancestors 'none'"
+        return response
 
     @app.get("/")
     def page() -> Response:
@@ -53,7 +65,11 @@ def make_app(render: Render, force: Force) -> Flask:
 
     @app.post("/forced")
     def forced() -> tuple[dict, int]:
-        run, text, prefix = _question(request.get_json())
+        try:
+            asked = request.get_json()
+        except RecursionError:
+            raise DataError("the question is nested too deeply") from None
+        run, text, prefix = _question(asked)
         with model:
             return forced_to_json(force(run, text, prefix)), 200
 

@@ -8,8 +8,8 @@ who is who: JAX's own detection would need the ``kubernetes`` package and a serv
 ``TPU_WORKER_ID`` and ``TPU_WORKER_HOSTNAMES`` in the pods of a JobSet, from which JAX finds out
 (``jax/_src/clusters/cloud_tpu_cluster.py``); set here they could only contradict it.
 
-A run that is asked to end (a node is drained, a spot machine taken) saves and ends with status 0, which Kubernetes would
-take for success. The shell around it turns that into a failure, the JobSet starts all pods again, and the run resumes.
+A run that is asked to end (a node is drained, a spot machine taken) saves and ends with status 143. The shell around it, which
+gets the signal instead, waits for that and fails too; the JobSet starts all pods again, and the run resumes.
 """
 
 import re

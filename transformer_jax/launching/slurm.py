@@ -40,7 +40,7 @@ trap save_and_end USR1
 {run}if [ -n "$out_of_time" ]; then
     wait "$step"
     status=$?
-    # 0: saved; above 128: ended by the signal before there was anything to save. Anything else would only fail again.
+    # 0: finished, which the next start finds; above 128: ended by the signal. Anything else would only fail again.
     if [ "$status" -eq 0 ] || [ "$status" -gt 128 ]; then scontrol requeue "$job"; fi
 fi
 """

@@ -18,7 +18,8 @@ class TrainingDiverged(RuntimeError):
 
 class Outcome(NamedTuple):
     """Outcome of a run. ``reason`` is ``finished``, ``patience``, ``stopped`` or ``interrupted``; ``best`` the best of the
-    selection metric, which the log calls ``metric``; ``time_spent`` a line; ``signs``: signs that the model does not learn.
+    selection metric, which the log calls ``metric``; ``time_spent`` a line; ``signal`` is the number of
+    the signal that interrupted it; ``signs``: signs that the model does not learn.
     """
 
     step: int
@@ -26,6 +27,7 @@ class Outcome(NamedTuple):
     best: float | None
     time_spent: str
     metric: str = ""
+    signal: int = 0
     signs: tuple[str, ...] = ()
 
 

@@ -1,9 +1,12 @@
 """A run that can begin: its newest checkpoint is restored, and nothing is written yet."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import jax
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -12,6 +15,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import LogContents
+from transformer_jax.runtime.hardware import require_memory
 from transformer_jax.tasks.protocol import Task
 from transformer_jax.training.counters import Counters
 from transformer_jax.training.state import TrainState
@@ -63,9 +67,15 @@ def prepare_run(
 ) -> Iterator[PreparedRun]:
     """Restores the newest checkpoint, if there is one; waits for the last one to be written at the end.
 
-    Raises ConfigError when the data changed since, CheckpointError when no checkpoint can be read.
+    Raises ConfigError when the data changed since, or the state does not fit into memory; CheckpointError when no checkpoint
+    can be read.
     """
     training = config.training
+    devices = update.mesh.local_devices
+    shards = (
+        (leaf.sharding.shard_shape(leaf.shape), leaf.dtype.itemsize) for leaf in jax.tree.leaves(update.state_shapes)
+    )
+    require_memory(len(devices) * sum(math.prod(shape) * size for shape, size in shards), devices)
     checkpoints = Checkpoints(
         directory.checkpoints, keep_last=training.keep_last, keep_best=training.keep_best, selection=config.selection
     )

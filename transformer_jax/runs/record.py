@@ -106,7 +106,7 @@ class RunRecord:
         try:
             return self._restored_state(say) if self._run.restored else self._first_state(say)
         except CutShort:
-            raise KeyboardInterrupt from None
+            raise KeyboardInterrupt(self._interruption.number) from None
 
     def _restored_state(self, say: Say) -> TrainState:
         state = self._run.restored.pop()
@@ -204,8 +204,9 @@ class RunRecord:
             self._checkpoints.wait()
         self._goodput.write(number)
         reason = self.reason_to_end(number) or "interrupted"
+        asked = self._interruption.number if reason == "interrupted" else 0
         best, signs = self._counters.best, tuple(self._signs())
-        outcome = Outcome(number, reason, best, self._goodput.line(), self.config.selection.key, signs)
+        outcome = Outcome(number, reason, best, self._goodput.line(), self.config.selection.key, asked, signs)
         write_json(self.directory.outcome, outcome._asdict())
         return outcome
 

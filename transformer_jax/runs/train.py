@@ -31,7 +31,6 @@ from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
 from transformer_jax.runs.watchdog import watchdog
-from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import (
     ending_with_others,
@@ -44,7 +43,7 @@ from transformer_jax.runtime.distributed import (
     say,
     wait_until_all_are_done,
 )
-from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+from transformer_jax.runtime.hardware import fastest_compute_dtype, require_memory, resolve_compute_dtype
 from transformer_jax.runtime.preemption import ending_at_once, interruption
 from transformer_jax.tasks.protocol import TrainingData
 from transformer_jax.tasks.registry import TASKS, objective_of
@@ -82,7 +81,7 @@ def train(
         print(record_failure(RunDirectory(workdir), error), file=sys.stderr)
         return 1
     say(summary(outcome, RunDirectory(workdir), config, time.perf_counter() - started))
-    return 0
+    return 128 + outcome.signal if outcome.signal else 0
 
 
 def run_training(
@@ -207,7 +206,7 @@ def train_vectorized(
                 _draw_curves(record.directory, record.config)
             # The signal may have come too late for an update, or while `on_end` was called.
             if interrupted.is_asked:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(interrupted.number)
     return [training.ends[place] for place in range(len(records))]
 
 
@@ -226,10 +225,13 @@ def _prepared_in(
 def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
     """The settings as the run keeps them: folders written out, ``auto`` resolved for ``mesh``.
 
-    Raises ConfigError when rows do not divide over the devices, nothing or everything is frozen, or the compiler does not take
-    ``training.xla_options``, and DataError when there is no validation split.
+    Raises ConfigError when the model is larger than the memory, rows do not divide over the devices, nothing or everything is
+    frozen, or the compiler does not take ``training.xla_options``, and DataError when there is no validation split.
     """
     compiler_options(config.training, mesh)
+    # At least the embeddings, before corpus, tokenizers and tables of that width are made.
+    embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
+    require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     if config.training.evaluate_every and not getattr(config.data, "file", ""):
         TASKS[config.task].require_split(config, "validation")
@@ -246,7 +248,6 @@ def locked_directory(directory: RunDirectory) -> Iterator[None]:
     """The folder of a run: writable, seen by all processes, and locked until the end."""
     with ExitStack() as lock:
         with first_goes_first():
-            require_writable(directory.path, "--workdir")
             lock.enter_context(directory.locked())
         require_shared_folder(directory.path)
         yield

@@ -1,12 +1,13 @@
 """Capabilities of the devices of this process."""
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ConfigError, ExperimentConfig
 
 # Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -30,6 +31,20 @@ def has_bfloat16_units(device: Device, cpu_info: Path = Path("/proc/cpuinfo")) -
         return bool(BFLOAT16_FLAGS & _cpu_flags(cpu_info))
     capability = str(getattr(device, "compute_capability", ""))
     return not capability.replace(".", "").isdigit() or float(capability) >= FIRST_NVIDIA_GENERATION
+
+
+def require_memory(needed: int, devices: Sequence[Any]) -> None:
+    """Raises ConfigError where parameters and optimizer, ``needed`` bytes on these devices, are more than their memory."""
+    if devices[0].platform == "cpu":
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    else:
+        available = len(devices) * (devices[0].memory_stats() or {}).get("bytes_limit", needed)
+    if needed > available:
+        raise ConfigError(
+            f"model: parameters and optimizer state need at least {needed / 1e9:,.0f} GB, and there are "
+            f"{available / 1e9:,.0f} GB of memory; make the model smaller (model.d_model, model.d_ff, "
+            "tokenizer.vocabulary_size), or shard it over more devices (mesh.fsdp, mesh.tensor)"
+        )
 
 
 def is_nvidia_gpu(device: Any) -> bool:

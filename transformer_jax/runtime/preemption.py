@@ -25,12 +25,16 @@ class CutShort(BaseException):
 class Interruption:
     """Records a signal that asks this process to stop; a second one, except an echo of the first, ends it at once.
 
-    A context manager.
+    A context manager. ``number`` is that of the signal, 0 until it comes.
     """
 
     def __init__(self) -> None:
-        self.is_asked = self._cuts_short = False
-        self._since = 0.0
+        self.number, self._cuts_short, self._since = 0, False, 0.0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a signal came."""
+        return self.number != 0
 
     def __enter__(self) -> "Interruption":
         self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
@@ -59,7 +63,7 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.is_asked:
-            self.is_asked, self._since = True, time.monotonic()
+            self.number, self._since = number, time.monotonic()
             if self._cuts_short:
                 raise CutShort
         elif time.monotonic() - self._since > ECHO_SECONDS:
@@ -71,11 +75,12 @@ class AgreedInterruption:
     """The same for several processes, which stop after the same update when one gets a signal. A context manager.
 
     JAX notices SIGTERM and finds that update (its preemption service), once in the life of a process; SIGINT is turned into
-    SIGTERM, and a second SIGINT ends its process at once.
+    SIGTERM, and a second SIGINT ends its process at once. ``number`` is the signal by which this process ends then.
     """
 
     def __init__(self) -> None:
         self._has_asked = False
+        self.number: int = signal.SIGTERM
         # Never set here: processes agree on the last update in ``stops_after``.
         self.is_asked = False
 
@@ -100,6 +105,7 @@ class AgreedInterruption:
         return nullcontext()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -111,7 +117,7 @@ def interruption() -> Interruption | AgreedInterruption:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """SIGTERM and SIGINT in the block raise KeyboardInterrupt: there is nothing to save yet, only to clear away.
+    """SIGTERM and SIGINT in the block raise KeyboardInterrupt(signal): there is nothing to save yet, only to clear away.
 
     One that falls into a callback, where Python drops exceptions, is raised again. Only in the main thread of a single process;
     of several JAX takes SIGTERM.
@@ -123,7 +129,8 @@ def ending_at_once() -> Iterator[None]:
 
     def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
-            threading.Timer(2 * ECHO_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
+            number = (*unraisable.exc_value.args, signal.SIGINT)[0]
+            threading.Timer(2 * ECHO_SECONDS, os.kill, (os.getpid(), number)).start()
         elif not isinstance(unraisable.exc_value, CutShort):
             # After that the flag is set all the same.
             report(unraisable)
@@ -148,4 +155,4 @@ class OneKeyboardInterrupt:
         now = time.monotonic()
         if now - self._since > ECHO_SECONDS:
             self._since = now
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)

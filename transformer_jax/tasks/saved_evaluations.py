@@ -1,5 +1,6 @@
 """Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores) and, of tasks that generate, ``.txt`` (outputs, one a line)."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,12 @@ from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tasks.protocol import Evaluation
 
 PREFIX = "evaluation-"
+# Of everything else in a report, where a version wrote it that had it.
+DIGEST = "digest"
+
+
+class ChangedEvaluation(DataError):
+    """The figures are not those that were written."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ def _name(run: Path, beside: Path) -> str:
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
     """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
     report, outputs = scored.to_json(), scored.evaluation.outputs
+    report[DIGEST] = _digest_of(report)
     write_json(_file(stem, "json"), report)
     if outputs is not None:
         write_whole(_file(stem, "txt"), "".join(f"{line}\n" for line in outputs))
@@ -122,10 +130,15 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
 
 
 def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every report in the folder with its file, in the order of their names; other files are passed over."""
+    """Every report in the folder with its file, in the order of their names; other files are passed over.
+
+    Raises ChangedEvaluation where the figures of one are not those that were written.
+    """
     for file in sorted(folder.glob(f"{PREFIX}*.json")):
         try:
             yield file, _read_report(file)
+        except ChangedEvaluation:
+            raise
         except DataError:
             continue
 
@@ -152,6 +165,10 @@ def _metrics_of_older(report: dict[str, Any]) -> dict[str, float | None]:
     return {name: report[name] for name in ("bits_per_byte", "loss", "perplexity")}
 
 
+def _digest_of(report: dict[str, Any]) -> str:
+    return digest([json.dumps({key: value for key, value in report.items() if key != DIGEST}, sort_keys=True)])
+
+
 def _file(stem: Path, suffix: str) -> Path:
     return stem.with_name(f"{stem.name}.{suffix}")
 
@@ -161,6 +178,7 @@ def _read_report(file: Path) -> dict[str, Any]:
         raise DataError(f"{file}: no such file; the scores should lie beside their translations")
     try:
         report = parse_json(file.read_text(encoding="utf-8"))
+        is_changed = DIGEST in report and report[DIGEST] != _digest_of(report)
         if "metrics" not in report:
             report["metrics"] = _metrics_of_older(report)
         report["metrics"] = {name: finite_or_none(value) for name, value in report["metrics"].items()}
@@ -170,6 +188,8 @@ def _read_report(file: Path) -> dict[str, Any]:
         is_report &= isinstance(members, list) and all(isinstance(member, str) for member in members)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         is_report = False
+    if is_report and is_changed:
+        raise ChangedEvaluation(f"{file}: changed since evaluate wrote it; run evaluate again")
     if not is_report:
         raise DataError(f"{file}: not the scores that evaluate writes")
     return report

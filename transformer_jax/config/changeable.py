@@ -1,0 +1,47 @@
+"""Settings that may change when a run resumes."""
+
+from transformer_jax.config.experiment import ExperimentConfig
+
+# Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
+CHANGEABLE = (
+    "training.log_every",
+    "training.patience",
+    "training.keep_last",
+    "training.keep_best",
+    "training.trackers",
+    "training.skip_nonfinite",
+    "training.hang_factor",
+    "training.deterministic",
+    "training.budget_",
+    "data.directory",
+    "data.train",
+    "data.validation",
+    "data.test",
+    "data.file",
+    "data.download",
+    "data.cache_directory",
+    "batching.prefetch_batches",
+    "decoding.batch_tokens",
+    "decoding.max_source_tokens",
+    "mesh.",
+    "model.attention_backend",
+    "model.scan_layers",
+    "model.rematerialize",
+)
+
+
+def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
+    """Whether a run that was ``saved`` may resume as ``config``, which differs in ``key``."""
+    if key == "init.embeddings":
+        # Nor at the file of its first embeddings; one that had none cannot get some now.
+        return bool(saved.init.embeddings)
+    if key.startswith("init."):
+        # A run that resumes no longer looks at the other: that may be gone, or lie elsewhere now.
+        return bool(saved.init.run) and (not config.init.run or key == "init.run")
+    if key == "training.num_updates":
+        # The cosine ends at the last update, so with it every rate depends on how many there are.
+        return config.optimizer.schedule != "cosine"
+    if key == "model.compute_dtype":
+        # The dtype resolved when the run began stays, on any hardware.
+        return config.model.compute_dtype == "auto"
+    return key.startswith(CHANGEABLE)
