@@ -173,9 +173,7 @@ class BatchingConfig:
     def __post_init__(self) -> None:
         require_choice("batching.kind", self.kind, BATCHINGS)
         require_choice("batching.count", self.count, COUNTS)
-        problem = (
-            "tokens are counted in packed rows; use batching.kind=packed, or count positions"
-        )
+        problem = "tokens are counted in packed rows; use batching.kind=packed, or count positions"
         require(self.count == "positions" or self.kind == "packed", "batching.count", problem)
         names = (
             "tokens_per_update",
