@@ -44,14 +44,8 @@ def get_config(variant: str = "base") -> ConfigDict:
         "target_language": "de",
     }
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 37_000, "joint": True, "training_sentences": 1_000_000}
-    config.batching = {
-        "kind": "packed",
-        "count": "tokens",
-        "tokens_per_update": 25_000,
-        "packed_length": 128,
-        "width_multiple": 16,
-        "row_multiple": 8,
-    }
+    config.batching = {"kind": "packed", "packed_length": 128, "width_multiple": 16, "row_multiple": 8}
+    config.batching.update(count="tokens", tokens_per_update=25_000)
     config.model = {
         "num_encoder_layers": 6,
         "num_decoder_layers": 6,
