@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB, TERA = 2**30, 1e12
-BATCHES = {"256": (), "512 packed": (("batching.kind", "packed"), ("batching.packed_length", "512"))}
+POSITIONS = ("batching.count", "positions")
+BATCHES = {
+    "256": (POSITIONS, ("batching.kind", "buckets")),
+    "512 packed": (POSITIONS, ("batching.kind", "packed"), ("batching.packed_length", "512")),
+}
 PLACES = (("base", "h100:1"), ("big", "h100:1"), ("base", "a100:1"), ("big", "a100:1"), ("base", "v5e:4x4"))
 TOKENS = 25_000
 """Of the recipe, on one device or shared by sixteen."""

@@ -92,7 +92,16 @@ REFUSED = [
     ),
     (
         {"batching": {"kind": "packed", "packed_length": 128}},
-        "batching.packed_length: 128 positions do not hold a pair of 256; raise it or lower data.max_*_tokens",
+        "batching.packed_length: 128 positions do not hold a pair of 256; raise it, lower data.max_*_tokens, or set "
+        "batching.count=tokens, where long pairs get wider rows",
+    ),
+    (
+        {"batching": {"kind": "packed", "count": "tokens", "packed_length": 60, "width_multiple": 16}},
+        "batching.packed_length: 60 is not a multiple of batching.width_multiple=16",
+    ),
+    (
+        {"batching": {"count": "tokens"}},
+        "batching.count: tokens are counted in packed rows; use batching.kind=packed, or count positions",
     ),
     (
         {

@@ -11,7 +11,7 @@ from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.pipeline import make_batch, training_batches
 
-KINDS = ("buckets", "packed")
+KINDS = ("buckets", "packed", "tokens")
 
 
 @pytest.fixture
@@ -20,7 +20,8 @@ def store(store_of):
 
 
 def make_plan(store, kind):
-    config = BatchingConfig(kind=kind, tokens_per_update=256, packed_length=32, num_buckets=3)
+    count = {"kind": "packed", "count": "tokens", "width_multiple": 8} if kind == "tokens" else {"kind": kind}
+    config = BatchingConfig(tokens_per_update=256, packed_length=16 if kind == "tokens" else 32, num_buckets=3, **count)
     return plan_batches(store.source_lengths, store.target_lengths, config, seed=3)
 
 

@@ -14,6 +14,7 @@ from tasks.word_vectors_settings import word_vectors_config
 
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
+from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.preflight.chips import CHIPS, Topology, open_topology
 from transformer_jax.preflight.flops import product_flops
 from transformer_jax.preflight.program import batch_size, compile_program
@@ -58,6 +59,15 @@ def test_the_step_of_a_recipe_on_pretended_devices():
     text = report(program, topology)
     assert "no roofline" in text
     assert json.loads(json.dumps(to_json(program, topology)))["rows"] == 16
+
+
+def test_the_batch_of_counted_tokens_is_the_largest_that_a_plan_may_have():
+    packed = BatchingConfig(kind="packed", count="tokens", tokens_per_update=900, packed_length=8, width_multiple=8)
+    lengths = np.random.default_rng(0).integers(9, 17, 500)
+    plan = plan_batches(lengths, lengths, packed, 0)
+    size = batch_size(replace(CONFIG, batching=packed))
+    assert size == (64, 16) and size[0] * size[1] >= 900 / 0.9
+    assert max(rows for rows, *_ in plan.shapes) == 64, "no two pairs fit into a row, so that a third is padding"
 
 
 def test_operations_of_a_transformer_against_the_formula():

@@ -33,12 +33,14 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
     if batching.kind == "packed":
         problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot separate; use buckets"
         require(model.can_pack, "batching.kind", problem)
-        require(
-            batching.packed_length >= widest,
-            "batching.packed_length",
-            f"{batching.packed_length} positions do not hold a pair of {widest}; raise it or lower data.max_*_tokens",
-        )
-        widest = batching.packed_length
+        if batching.count == "positions":
+            remedy = "raise it, lower data.max_*_tokens, or set batching.count=tokens, where long pairs get wider rows"
+            problem = f"{batching.packed_length} positions do not hold a pair of {widest}; {remedy}"
+            require(batching.packed_length >= widest, "batching.packed_length", problem)
+        else:
+            problem = f"{batching.packed_length} is not a multiple of batching.width_multiple={batching.width_multiple}"
+            require(batching.packed_length % batching.width_multiple == 0, "batching.packed_length", problem)
+        widest = max(batching.packed_length, widest)
     fits = batching.tokens_per_update >= widest * batching.row_multiple
     problem = (
         f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of "

@@ -1,18 +1,21 @@
 """Assignment of pairs to updates: a pure function of (seed, epoch), so that a position in the data is one number."""
 
 import itertools
-from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import BatchingConfig, ConfigError
-from transformer_jax.data.buckets import choose_buckets, rows_of
-from transformer_jax.data.packing import pack_rows
+from transformer_jax.data.buckets import choose_buckets, most_rows, rows_of
+from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly, row_widths
 
 # Updates scanned for the order in which shapes are needed; later shapes are compiled in time anyway.
 SHAPES_LOOKED_FOR = 100
+# Of the order in which pairs are packed; those of an epoch have the lowest numbers.
+PACKING_STREAM = 2**32
 
 Shape = tuple[int, int, int]
 """Rows, source width, target width."""
@@ -36,31 +39,49 @@ class BatchRows(NamedTuple):
         return BatchRows(shape, self.pairs[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
-class PaddingShare(NamedTuple):
-    """The share of token positions of an epoch that are padding, from 0 to 1."""
+class Sides(NamedTuple):
+    """A number for each side of the pairs."""
 
     source: float
     target: float
 
 
-class BatchPlan(ABC):
+class RowGroup(NamedTuple):
+    """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``; ``sizes`` are the rows of each batch."""
+
+    source_width: int
+    target_width: int
+    pairs: np.ndarray
+    offsets: np.ndarray
+    sizes: list[int]
+
+
+class BatchPlan:
     """All batches of all epochs. Every epoch has every pair once, in its own order, in the same number of batches.
 
-    A plan depends on lengths, settings and seed alone: not on devices, processes or what was asked of it before.
+    Each epoch shuffles the rows of each group and the batches of all groups; what is left of the last batch of a group is
+    rows of padding. A plan depends on lengths, settings and seed alone: not on devices, processes or what was asked of it
+    before.
     """
 
     def __init__(
-        self, source_lengths: np.ndarray, target_lengths: np.ndarray, seed: int, batches: dict[Shape, int]
+        self, source_lengths: np.ndarray, target_lengths: np.ndarray, seed: int, groups: Sequence[RowGroup]
     ) -> None:
-        """``batches``: how many of each shape an epoch has."""
         self.seed = seed
         self.num_pairs = len(source_lengths)
-        self.batches = batches
-        self.shapes: list[Shape] = list(batches)
-        self.batches_per_epoch = sum(batches.values())
-        positions = [sum(count * shape[0] * shape[side] for shape, count in batches.items()) for side in (1, 2)]
-        tokens = int(source_lengths.sum(dtype=np.int64)), int(target_lengths.sum(dtype=np.int64))
-        self.padding_share = PaddingShare(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
+        self._groups = groups
+        sizes = [group.sizes for group in groups]
+        self._group_of_batch = np.repeat(np.arange(len(groups)), [len(each) for each in sizes])
+        self._rows_of_batch = np.concatenate(sizes)
+        self._first_row = np.concatenate([np.cumsum([0, *each[:-1]]) for each in sizes])
+        shapes = [(rows, group.source_width, group.target_width) for group in groups for rows in group.sizes]
+        self.batches = dict(Counter(shapes))
+        self.shapes: list[Shape] = list(self.batches)
+        self.batches_per_epoch = len(shapes)
+        tokens = [int(lengths.sum(dtype=np.int64)) for lengths in (source_lengths, target_lengths)]
+        positions = [sum(shape[0] * shape[side] for shape in shapes) for side in (1, 2)]
+        self.tokens_per_update = Sides(*(each / self.batches_per_epoch for each in tokens))
+        self.padding_share = Sides(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
         # A run reads one epoch at a time, two at its border.
         self._cached_epoch = lru_cache(maxsize=2)(self._epoch)
 
@@ -69,7 +90,18 @@ class BatchPlan(ABC):
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
-        return self._epoch_batch(epoch, index)
+        batch_order, *row_orders = self._cached_epoch(epoch)
+        chosen = batch_order[index]
+        group = self._groups[self._group_of_batch[chosen]]
+        first, size = int(self._first_row[chosen]), int(self._rows_of_batch[chosen])
+        rows = row_orders[self._group_of_batch[chosen]][first : first + size]
+        sizes = np.zeros(size, np.int64)
+        sizes[: len(rows)] = group.offsets[rows + 1] - group.offsets[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        begins = np.repeat(group.offsets[rows] - offsets[: len(rows)], sizes[: len(rows)])
+        return BatchRows(
+            (size, group.source_width, group.target_width), group.pairs[begins + np.arange(len(begins))], offsets
+        )
 
     def shapes_by_need(self, update: int) -> list[Shape]:
         """All shapes, in the order in which the updates from ``update`` on need them."""
@@ -84,14 +116,17 @@ class BatchPlan(ABC):
             for (rows, source, target), count in self.batches.items()
         ]
         report = {"pairs": self.num_pairs, "batches_per_epoch": self.batches_per_epoch, "batches": batches}
-        return report | {"padding_share": self.padding_share._asdict(), "notes": self.notes()}
+        report |= {"tokens_per_update": self.tokens_per_update._asdict(), "padding_share": self.padding_share._asdict()}
+        return report | {"notes": self.notes()}
 
     def table(self) -> str:
         """The plan as plain text."""
         lines = [f"batches: {self.batches_per_epoch:,} an epoch of {self.num_pairs:,} pairs"]
         for (rows, source, target), count in self.batches.items():
             lines.append(f"  {count:>7,} of {rows:>5} rows, {source:>4} source and {target:>4} target positions each")
-        lines.append(f"  padding: {self.padding_share.source:.1%} of source, {self.padding_share.target:.1%} of target")
+        tokens, padding = self.tokens_per_update, self.padding_share
+        lines.append(f"  tokens:  {tokens.source:,.0f} source and {tokens.target:,.0f} target tokens an update")
+        lines.append(f"  padding: {padding.source:.1%} of source, {padding.target:.1%} of target")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes())])
 
     def notes(self) -> list[str]:
@@ -100,12 +135,13 @@ class BatchPlan(ABC):
             return []
         return ["every shape has a single batch, completed with padding: few pairs for batching.tokens_per_update"]
 
-    @abstractmethod
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        """The orders that an epoch is read in."""
-
-    @abstractmethod
-    def _epoch_batch(self, epoch: int, index: int) -> BatchRows: ...
+        """The orders of an epoch: of its batches, and of the rows of each group."""
+        row_orders = [
+            random_order(len(group.offsets) - 1, self.seed, epoch, stream=number + 1)
+            for number, group in enumerate(self._groups)
+        ]
+        return random_order(self.batches_per_epoch, self.seed, epoch, stream=0), *row_orders
 
 
 def plan_batches(
@@ -120,45 +156,40 @@ def plan_batches(
     return PLANS[config.kind](source_lengths, target_lengths, config, seed)
 
 
-class BucketPlan(BatchPlan):
-    """Pairs of similar length together, a pair a row; the last batch of a bucket is completed with rows of padding."""
+def bucket_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+    """Pairs of similar length together, a pair a row."""
+    limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_multiple
+    buckets = choose_buckets(source_lengths, target_lengths, *limits)
+    bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.maximum(source_lengths, target_lengths))
+    # Pairs of bucket 0, then those of bucket 1, ...
+    by_bucket = np.argsort(bucket_of, kind="stable")
+    starts = np.searchsorted(bucket_of[by_bucket], np.arange(len(buckets) + 1)).tolist()
+    groups = []
+    for bucket, (start, end) in zip(buckets, itertools.pairwise(starts), strict=True):
+        widths, offsets = (bucket.source_width, bucket.target_width), np.arange(end - start + 1)
+        groups.append(RowGroup(*widths, by_bucket[start:end], offsets, [bucket.rows] * bucket.num_batches))
+    return BatchPlan(source_lengths, target_lengths, seed, groups)
 
-    def __init__(
-        self, source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
-    ) -> None:
-        buckets = choose_buckets(
-            source_lengths, target_lengths, config.num_buckets, config.tokens_per_update, config.row_multiple
-        )
-        bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.maximum(source_lengths, target_lengths))
-        # Pairs of bucket 0, then those of bucket 1, ...
-        self._by_bucket = np.argsort(bucket_of, kind="stable")
-        self._starts = np.searchsorted(bucket_of[self._by_bucket], np.arange(len(buckets) + 1)).tolist()
-        counts = [bucket.num_batches for bucket in buckets]
-        self._bucket_of_batch = np.repeat(np.arange(len(buckets)), counts)
-        self._index_in_bucket = np.concatenate([np.arange(count) for count in counts])
-        shapes = [(bucket.rows, bucket.source_width, bucket.target_width) for bucket in buckets]
-        super().__init__(source_lengths, target_lengths, seed, dict(zip(shapes, counts, strict=True)))
 
-    def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        batch_order = random_order(self.batches_per_epoch, self.seed, epoch, stream=0)
-        members = [
-            self._by_bucket[start:end][random_order(end - start, self.seed, epoch, stream=bucket + 1)]
-            for bucket, (start, end) in enumerate(zip(self._starts, self._starts[1:], strict=False))
-        ]
-        return batch_order, *members
-
-    def _epoch_batch(self, epoch: int, index: int) -> BatchRows:
-        batch_order, *members = self._cached_epoch(epoch)
-        chosen = batch_order[index]
-        bucket = self._bucket_of_batch[chosen]
-        rows = self.shapes[bucket][0]
-        start = self._index_in_bucket[chosen] * rows
-        pairs = members[bucket][start : start + rows]
-        return BatchRows(self.shapes[bucket], pairs, np.minimum(np.arange(rows + 1), len(pairs)))
+def packed_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+    """Several pairs a row. They are packed once, in an order drawn from the seed; each epoch shuffles the rows."""
+    if config.count == "positions":
+        return PackedPlan(source_lengths, target_lengths, config, seed)
+    order = random_order(len(source_lengths), seed, epoch=0, stream=PACKING_STREAM)
+    tokens = (source_lengths + target_lengths) / 2
+    groups = []
+    widths = row_widths(source_lengths, target_lengths, config.packed_length, config.width_multiple)
+    for members, sides in filled_widths(source_lengths, target_lengths, order, widths, config.tokens_per_update):
+        pairs, offsets = pack_tightly(source_lengths, target_lengths, members, sides)
+        batches = round(tokens[members].sum() / config.tokens_per_update)
+        most = most_rows(max(sides), config.tokens_per_update, config.row_multiple)
+        sizes = even_sizes(len(offsets) - 1, batches, most, config.row_multiple)
+        groups.append(RowGroup(*sides, pairs, offsets, sizes))
+    return BatchPlan(source_lengths, target_lengths, seed, groups)
 
 
 class PackedPlan(BatchPlan):
-    """Several pairs a row. They are packed once, in an order drawn from the seed; each epoch shuffles the rows."""
+    """Packed rows of the same width on both sides, in batches of the same size, whose order is that of their rows."""
 
     def __init__(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
@@ -169,25 +200,30 @@ class PackedPlan(BatchPlan):
             remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
             raise ConfigError(f"batching.packed_length: {width} is less than the longest sentence, {longest}; {remedy}")
         order = random_order(len(source_lengths), seed, epoch=0, stream=1)
-        self._pairs, self._offsets = pack_rows(source_lengths, target_lengths, order, width)
-        self._num_rows = len(self._offsets) - 1
-        self._rows = rows_of(width, config.tokens_per_update, config.row_multiple)
-        batches = {(self._rows, width, width): -(-self._num_rows // self._rows)}
-        super().__init__(source_lengths, target_lengths, seed, batches)
+        pairs, offsets = pack_rows(source_lengths, target_lengths, order, (width, width))
+        rows = rows_of(width, config.tokens_per_update, config.row_multiple)
+        sizes = [rows] * -(-(len(offsets) - 1) // rows)
+        super().__init__(source_lengths, target_lengths, seed, [RowGroup(width, width, pairs, offsets, sizes)])
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        return (random_order(self._num_rows, self.seed, epoch, stream=0),)
-
-    def _epoch_batch(self, epoch: int, index: int) -> BatchRows:
-        (row_order,) = self._cached_epoch(epoch)
-        rows = row_order[index * self._rows : (index + 1) * self._rows]
-        sizes = np.zeros(self._rows, np.int64)
-        sizes[: len(rows)] = self._offsets[rows + 1] - self._offsets[rows]
-        pairs = np.concatenate([self._pairs[self._offsets[row] : self._offsets[row + 1]] for row in rows])
-        return BatchRows(self.shapes[0], pairs, np.concatenate([[0], np.cumsum(sizes)]))
+        (group,) = self._groups
+        row_order = random_order(len(group.offsets) - 1, self.seed, epoch, stream=0)
+        return np.arange(self.batches_per_epoch), row_order
 
 
-PLANS = {"buckets": BucketPlan, "packed": PackedPlan}
+PLANS = {"buckets": bucket_plan, "packed": packed_plan}
+
+
+def even_sizes(rows: int, batches: int, most: int, multiple: int) -> list[int]:
+    """Rows of each of ``batches`` batches that hold ``rows``: multiples of ``multiple``, at most two different ones.
+
+    Less than ``multiple`` rows stay empty: 100 rows in 3 batches of multiples of 8 are [40, 32, 32]. There are more batches
+    where they would have more than ``most`` rows.
+    """
+    units = -(-rows // multiple)
+    batches = min(max(batches, -(-rows // most)), units)
+    size, larger = divmod(units, batches)
+    return [(size + 1) * multiple] * larger + [size * multiple] * (batches - larger)
 
 
 def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:

@@ -1,12 +1,10 @@
 """Length buckets: a few static shapes with as little padding as possible."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-# Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, padding is 19.0 %
-# of all positions with a step of 1, 20.5 % with 4, 24.4 % with 8.
-WIDTH_STEP = 4
 # More different widths than this are joined by a larger step: the work grows with their square.
 MAX_CANDIDATES = 512
 
@@ -29,17 +27,27 @@ def rows_of(width: int, tokens_per_update: int, row_multiple: int) -> int:
     return max(tokens_per_update // width // row_multiple, 1) * row_multiple
 
 
+def most_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
+    """Rows of ``width`` that hold so many tokens although a tenth of the positions is padding, the next ``row_multiple``."""
+    return math.ceil(tokens_per_update / 0.9 / width / row_multiple) * row_multiple
+
+
 def choose_buckets(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, num_buckets: int, tokens_per_update: int, row_multiple: int
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    num_buckets: int,
+    tokens_per_update: int,
+    row_multiple: int,
+    width_multiple: int,
 ) -> list[Bucket]:
     """At most ``num_buckets`` buckets, narrowest first, with the fewest positions in an epoch; exact.
 
-    Dynamic programming over the widths that occur (multiples of ``WIDTH_STEP``), with whole batches as the cost, so that
+    Dynamic programming over the widths that occur (multiples of ``width_multiple``), with whole batches as the cost, so that
     the padding rows of the last batch of each bucket count too::
 
         positions[k][j] = min_i positions[k-1][i] + num_batches(i, j) * rows(i, j) * (source_width + target_width)
     """
-    candidates, table = _all_buckets(source_lengths, target_lengths, tokens_per_update, row_multiple)
+    candidates, table = _all_buckets(source_lengths, target_lengths, tokens_per_update, row_multiple, width_multiple)
     rows, source_widths, target_widths, batches = table
     number = len(candidates)
     cost = np.where(batches > 0, batches * rows * (source_widths + target_widths), np.inf)
@@ -68,23 +76,25 @@ def choose_buckets(
 
 
 def _all_buckets(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, tokens_per_update: int, row_multiple: int
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    tokens_per_update: int,
+    row_multiple: int,
+    width_multiple: int,
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """The widths that occur ``[C]``, and of the bucket from each to each ``[C, C]``: rows, two widths, batches (or 0)."""
     longer_side = np.maximum(source_lengths, target_lengths)
-    step = WIDTH_STEP
-    while len(np.unique(_rounded_up(longer_side, step))) > MAX_CANDIDATES:
+    step = width_multiple
+    while len(np.unique(rounded_up(longer_side, step))) > MAX_CANDIDATES:
         step *= 2
-    candidates, candidate_of, counts = np.unique(
-        _rounded_up(longer_side, step), return_inverse=True, return_counts=True
-    )
+    candidates, candidate_of, counts = np.unique(rounded_up(longer_side, step), return_inverse=True, return_counts=True)
     number = len(candidates)
     widths = []
     for lengths in (source_lengths, target_lengths):
         longest = np.zeros(number, np.int64)
         np.maximum.at(longest, candidate_of, lengths)
         by_start = np.triu(np.broadcast_to(longest, (number, number)))
-        widths.append(_rounded_up(np.maximum.accumulate(by_start, axis=1), WIDTH_STEP))
+        widths.append(rounded_up(np.maximum.accumulate(by_start, axis=1), width_multiple))
     below = np.concatenate([[0], np.cumsum(counts)])
     pairs = np.triu(below[None, 1:] - below[:-1, None])
     # The widest pair of a bucket decides, so every bucket that ends at the same candidate has as many rows.
@@ -93,5 +103,6 @@ def _all_buckets(
     return candidates, (rows, widths[0], widths[1], -(-pairs // rows))
 
 
-def _rounded_up(lengths: np.ndarray, step: int) -> np.ndarray:
+def rounded_up(lengths: np.ndarray, step: int) -> np.ndarray:
+    """The next multiples of ``step``."""
     return -(-lengths.astype(np.int64) // step) * step

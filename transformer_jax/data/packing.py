@@ -1,46 +1,120 @@
 """Packing: several pairs a row, so that almost nothing is padding (Raffel et al. 2020, section 3.1.1)."""
 
+import math
+from collections.abc import Iterator, Sequence
+
 import numpy as np
+
+from transformer_jax.data.buckets import rounded_up
+
+Widths = tuple[int, int]
+"""Positions of a row on the source and on the target side."""
 
 # How many rows of a lane are open at once: more of them pack tighter and slower.
 OPEN_ROWS = 64
-# Pairs of one lane; lanes are packed side by side, independently. Longer lanes pack tighter and slower.
+# Pairs of one lane, in random order; lanes are packed side by side, independently.
 LANE_PAIRS = 8192
+# Rows of one lane where longer pairs come first: they are soon full, so that about half of these are open at a time.
+LANE_ROWS = 2 * OPEN_ROWS
+# The share of a row that is filled.
+FILLED = 0.96
 
 
 def pack_rows(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, order: np.ndarray, width: int
+    source_lengths: np.ndarray, target_lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of pairs whose sources, and whose targets, fit into ``width`` positions together: windowed best fit.
+    """Rows of pairs whose sources, and whose targets, fit into ``widths`` positions together: windowed best fit.
 
     Pairs are taken in ``order``; each goes into the open row that it fills best, and where none has room the fullest is
     closed for a new one. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows among them. With
-    lengths [3, 2, 4] on both sides and width 5: pairs [0, 1, 2], offsets [0, 2, 3]. Time is linear in the pairs.
+    lengths [3, 2, 4] on both sides and widths (5, 5): pairs [0, 1, 2], offsets [0, 2, 3]. Time is linear in the pairs.
     Raises ValueError for a pair that fits into no row.
     """
     number = len(order)
-    needs = np.stack([source_lengths, target_lengths], axis=-1).astype(np.int32)
-    if number and needs[order].max() > width:
-        raise ValueError(f"a pair is longer than the {width} positions of a row")
-    lanes = max(number // LANE_PAIRS, 1)
-    room = np.full((lanes, OPEN_ROWS, 2), width, np.int32)
+    needs = np.stack([source_lengths[order], target_lengths[order]]).astype(np.int32)
+    width = np.array(widths, np.int32)[:, None]
+    if (needs > width).any():
+        raise ValueError(f"a pair is longer than the {widths} positions of a row")
+    lanes = lanes or max(number // LANE_PAIRS, 1)
+    room = np.broadcast_to(width[:, :, None], (2, lanes, OPEN_ROWS)).copy()
     open_rows = np.arange(lanes * OPEN_ROWS).reshape(lanes, OPEN_ROWS)
     next_row = open_rows.size
     row_of_pair = np.zeros(number, np.int64)
+    none = max(widths) + 1
     for start in range(0, number, lanes):
-        pairs = order[start : start + lanes]
-        lane = np.arange(len(pairs))
-        left = room[: len(pairs)] - needs[pairs][:, None, :]
-        most_left = np.where(left.min(axis=-1) >= 0, left.max(axis=-1), width + 1)
-        slot = most_left.argmin(axis=1)
-        nowhere = np.flatnonzero(most_left[lane, slot] > width)
+        needed = needs[:, start : start + lanes]
+        lane = np.arange(needed.shape[1])
+        source_left, target_left = room[:, : len(lane)] - needed[:, :, None]
+        fits = np.minimum(source_left, target_left) >= 0
+        slot = np.where(fits, np.maximum(source_left, target_left), none).argmin(axis=1)
+        nowhere = np.flatnonzero(~fits[lane, slot])
         if len(nowhere):
-            slot[nowhere] = room[nowhere].max(axis=-1).argmin(axis=1)
-            room[nowhere, slot[nowhere]] = width
+            slot[nowhere] = room[:, nowhere].max(axis=0).argmin(axis=1)
+            room[:, nowhere, slot[nowhere]] = width
             open_rows[nowhere, slot[nowhere]] = next_row + np.arange(len(nowhere))
             next_row += len(nowhere)
-        room[lane, slot] -= needs[pairs]
+        room[:, lane, slot] -= needed
         row_of_pair[start : start + lanes] = open_rows[lane, slot]
     by_row = np.argsort(row_of_pair, kind="stable")
     sizes = np.unique(row_of_pair, return_counts=True)[1]
     return order[by_row], np.concatenate([[0], np.cumsum(sizes)])
+
+
+def pack_tightly(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, order: np.ndarray, widths: Widths
+) -> tuple[np.ndarray, np.ndarray]:
+    """``pack_rows``, longer pairs first, so that shorter ones fill what those leave."""
+    filled = source_lengths[order] / widths[0] + target_lengths[order] / widths[1]
+    order = order[np.argsort(-filled, kind="stable")]
+    return pack_rows(source_lengths, target_lengths, order, widths, lanes=max(round(filled.sum() / 2 / LANE_ROWS), 1))
+
+
+def row_widths(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, packed_length: int, multiple: int
+) -> list[Widths]:
+    """Widths of rows, narrowest first: of ``packed_length`` on the side with more tokens, doubled until the longest pair fits.
+
+    The other side is narrower by the ratio of their tokens, rounded to a ``multiple``, as all widths are: with 25 source
+    tokens for 30 target tokens, ``packed_length`` 64 and multiples of 8 the first is (56, 64).
+    """
+    sides = [source_lengths, target_lengths]
+    tokens = np.array([side.sum(dtype=np.int64) for side in sides])
+    longest = rounded_up(np.array([side.max() for side in sides]), multiple)
+    width, widths = packed_length, []
+    while True:
+        rows = np.maximum(np.rint(width * tokens / tokens.max() / multiple), 1).astype(np.int64) * multiple
+        if width >= longest.max():
+            rows = np.maximum(rows, longest)
+        widths.append((int(rows[0]), int(rows[1])))
+        if width >= longest.max():
+            return widths
+        width = min(2 * width, int(longest.max()))
+
+
+def filled_widths(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    order: np.ndarray,
+    widths: Sequence[Widths],
+    tokens_per_update: int,
+) -> Iterator[tuple[np.ndarray, Widths]]:
+    """The pairs of rows of each of ``widths``, in ``order``: wide rows are for long pairs, and short ones complete them.
+
+    Of the widest, which come first, there are whole batches of ``tokens_per_update``, if there are enough shorter pairs.
+    """
+    for number in reversed(range(1, len(widths))):
+        narrower = widths[number - 1]
+        fits = (source_lengths[order] <= narrower[0]) & (target_lengths[order] <= narrower[1])
+        long, short = order[~fits], order[fits]
+        if not len(long):
+            continue
+        tokens = (source_lengths[long].sum(dtype=np.int64) + target_lengths[long].sum(dtype=np.int64)) / 2
+        # At the worst each is in a row of its own.
+        least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
+        missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
+        filling = np.cumsum(source_lengths[short] + target_lengths[short], dtype=np.int64) / 2
+        end = int(np.searchsorted(filling, missing))
+        yield np.concatenate([long, short[:end]]), widths[number]
+        order = short[end:]
+    if len(order):
+        yield order, widths[0]

@@ -10,7 +10,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
 from transformer_jax.config.mesh_sizes import require_rows_divide
-from transformer_jax.data.buckets import WIDTH_STEP, rows_of
+from transformer_jax.data.buckets import most_rows, rows_of
 from transformer_jax.preflight.chips import Topology
 from transformer_jax.preflight.collectives import Collective
 from transformer_jax.preflight.compiled import compile_for
@@ -114,8 +114,9 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
     """Rows of a batch of the recipe, over all devices, and positions of a row: ``length``, or as many as there can be."""
     batching = config.batching
-    width = length or -(-TASKS[config.task].longest_row(config) // WIDTH_STEP) * WIDTH_STEP
-    return rows_of(width, batching.tokens_per_update, batching.row_multiple), width
+    width = length or TASKS[config.task].longest_row(config)
+    rows = most_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
+    return rows(width, batching.tokens_per_update, batching.row_multiple), width
 
 
 def bytes_on_a_device(tree: PyTree) -> int:

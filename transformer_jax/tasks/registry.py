@@ -1,5 +1,6 @@
 """Registry of the tasks: how each is built from the settings of a run, and how its tokenizers are trained."""
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -76,7 +77,9 @@ def _require_pairs(config: ExperimentConfig, split: str) -> None:
 def _longest_pair(config: ExperimentConfig) -> int:
     batching = config.batching
     longest = max(config.data.max_source_tokens, config.data.max_target_tokens) + 1
-    return batching.packed_length if batching.kind == "packed" else longest
+    if batching.kind == "packed":
+        longest = max(longest, batching.packed_length)
+    return math.ceil(longest / batching.width_multiple) * batching.width_multiple
 
 
 def _require_documents(config: ExperimentConfig, split: str) -> None:
