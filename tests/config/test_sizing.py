@@ -5,7 +5,6 @@ import pytest
 from transformer_jax.config import ConfigError, resolve
 from transformer_jax.config.sizing import (
     EFFICIENCY,
-    FEWEST_EPOCHS,
     FEWEST_VALIDATIONS,
     FIRST_VALIDATION,
     MOST_EPOCHS,
@@ -22,16 +21,24 @@ FLOPS = 2e11
 
 def test_more_text_and_more_time_give_larger_models():
     small, medium, large = (plan_of(Corpus(pairs, 12), 3600, FLOPS) for pairs in (5_000, 29_000, 300_000))
-    assert (small.size, medium.size) == (SIZES[0], SIZES[1])
-    assert [plan_of(Corpus(300_000, 12), hours * 3600, FLOPS).size for hours in (2, 10)] == [SIZES[1], SIZES[2]]
+    assert (small.size, medium.size, large.size) == (SIZES[0], SIZES[2], SIZES[1])
+    assert [plan_of(Corpus(300_000, 12), hours * 3600, FLOPS).size for hours in (4, 10)] == [SIZES[2], SIZES[3]]
     assert small.epochs == pytest.approx(MOST_EPOCHS, rel=0.05)
-    assert medium.epochs >= FEWEST_EPOCHS
+    assert medium.epochs >= medium.size.epochs
     assert all(plan.seconds <= 3600 * 1.01 for plan in (small, medium, large))
+
+
+def test_a_short_run_has_small_batches_and_little_dropout():
+    minutes, hour = (plan_of(Corpus(29_000, 12), seconds, FLOPS) for seconds in (180, 3600))
+    assert (minutes.size.tokens_per_update, hour.size.tokens_per_update) == (1024, 2048)
+    assert minutes.size.learning_rate == pytest.approx(SIZES[1].learning_rate * 0.5**0.5, rel=0.01)
+    assert minutes.settings()["model.dropout"] < hour.settings()["model.dropout"] <= hour.size.dropout
+    assert plan_of(Corpus(29_000, 12), 180, FLOPS, {"batching.tokens_per_update": 4096}).size.tokens_per_update == 4096
 
 
 def test_without_time_the_smallest_model_is_trained_for_what_there_is_or_nothing():
     plan = plan_of(Corpus(10**7, 25), 200, FLOPS)
-    assert plan.size == SIZES[0]
+    assert (plan.size.layers, plan.size.d_model) == (2, 128)
     assert plan.seconds <= 202
     with pytest.raises(
         ConfigError, match=r"--budget: 30 s do not pay start-up, compilation and 20 updates here; give \dm"

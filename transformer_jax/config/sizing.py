@@ -13,7 +13,11 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # checkpoints leave of it for updates.
 EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
-FEWEST_EPOCHS, MOST_EPOCHS, FEWEST_UPDATES = 5, 40, 20
+MOST_EPOCHS, FEWEST_UPDATES = 40, 20
+# Half of the tokens an update while there would be fewer updates than this; the rate falls with the square root.
+ENOUGH_UPDATES = 4000
+# Dropout grows with the times that each pair is seen, to that of the size.
+LEAST_DROPOUT, DROPOUT_PER_EPOCH = 0.05, 0.01
 TOKENS_PER_WORD = 1.4
 FEWEST_VALIDATIONS, MOST_VALIDATIONS, FEWEST_BETWEEN = 2, 8, 50
 
@@ -31,9 +35,10 @@ class Corpus(NamedTuple):
 
 
 class Size(NamedTuple):
-    """A Transformer and its batches, for corpora of at least so many pairs."""
+    """A Transformer and its largest batches, for corpora of at least ``pairs`` and time for ``epochs``."""
 
     pairs: int
+    epochs: int
     layers: int
     d_model: int
     d_ff: int
@@ -61,11 +66,13 @@ FIELDS = {
     "batching.tokens_per_update": "tokens_per_update",
 }
 SIZES = (
-    Size(0, 2, 128, 256, 4, 2000, 0.3, 3e-3, 1024),
-    Size(10_000, 4, 128, 256, 4, 6000, 0.2, 2.5e-3, 2048),
-    Size(200_000, 4, 256, 1024, 4, 12_000, 0.2, 1.5e-3, 4096),
-    Size(1_000_000, 6, 512, 2048, 8, 32_000, 0.1, 7e-4, 16_384),
+    Size(0, 0, 2, 128, 256, 4, 2000, 0.3, 2.5e-3, 1024),
+    Size(10_000, 0, 2, 128, 256, 4, 6000, 0.3, 3.5e-3, 2048),
+    Size(10_000, 12, 4, 128, 256, 4, 6000, 0.3, 3.5e-3, 2048),
+    Size(200_000, 5, 4, 256, 1024, 4, 12_000, 0.2, 1.5e-3, 4096),
+    Size(1_000_000, 5, 6, 512, 2048, 8, 32_000, 0.1, 7e-4, 16_384),
 )
+SMALLEST_BATCH = 1024
 
 
 class Plan(NamedTuple):
@@ -88,10 +95,12 @@ class Plan(NamedTuple):
             "data.max_target_tokens": min(127, size.tokens_per_update // 8 - 1),
             "model.num_encoder_layers": size.layers,
             "model.num_decoder_layers": size.layers,
+            # Post-norm collapses at these rates: experiments/own_text.
+            "model.normalization": "pre",
             "model.d_model": size.d_model,
             "model.d_ff": size.d_ff,
             "model.num_heads": size.num_heads,
-            "model.dropout": size.dropout,
+            "model.dropout": round(min(size.dropout, LEAST_DROPOUT + DROPOUT_PER_EPOCH * self.epochs), 2),
             "model.embedding_dropout": 0.1,
             "optimizer.schedule": "cosine",
             "optimizer.learning_rate": size.learning_rate,
@@ -124,7 +133,7 @@ def seconds_of(budget: str) -> float:
 
 
 def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None) -> Plan:
-    """The largest size that the corpus supports and of which the budget pays ``FEWEST_EPOCHS``, else the smallest.
+    """The largest size that the corpus supports and of which the budget pays the epochs, else the smallest.
 
     ``flops``: floating-point operations per second of matrix products on this machine; an update makes six of them for each
     parameter and token. ``stated``: settings, by dotted key, that stay as they are.
@@ -135,8 +144,8 @@ def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping
     for listed in SIZES:
         if listed.pairs and corpus.pairs < listed.pairs:
             break
-        plans.append(_planned(_with_stated(listed, stated or {}), corpus, budget_seconds, EFFICIENCY * flops))
-    affordable = [plan for plan in plans if plan.updates >= FEWEST_UPDATES and plan.epochs >= FEWEST_EPOCHS]
+        plans.append(_planned(listed, stated or {}, corpus, budget_seconds, EFFICIENCY * flops))
+    affordable = [plan for plan in plans if plan.updates >= FEWEST_UPDATES and plan.epochs >= plan.size.epochs]
     chosen = (affordable or plans[:1])[-1]
     length = (stated or {}).get("training.num_updates")
     if length:
@@ -150,7 +159,19 @@ def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping
     return chosen
 
 
-def _planned(size: Size, corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
+def _planned(listed: Size, stated: Mapping[str, Any], corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
+    """A size with the largest of its batches, halved some times, that leaves ``ENOUGH_UPDATES``."""
+    plan = _affordable(_with_stated(listed, stated), corpus, budget_seconds, speed)
+    tokens = listed.tokens_per_update
+    while plan.updates < ENOUGH_UPDATES and tokens > SMALLEST_BATCH:
+        tokens //= 2
+        rate = listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5
+        smaller = listed._replace(tokens_per_update=tokens, learning_rate=round(rate, 5))
+        plan = _affordable(_with_stated(smaller, stated), corpus, budget_seconds, speed)
+    return plan
+
+
+def _affordable(size: Size, corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
     start = _seconds(size, 0, speed)
     paid = (budget_seconds - start) / (_seconds(size, 1, speed) - start)
     most = max(MOST_EPOCHS * corpus.tokens / size.tokens_per_update, FEWEST_UPDATES)

@@ -48,12 +48,14 @@ def sized(
     and unless the process ``is_alone``: each of several would measure another speed.
     """
     values = stated_settings(source) if isinstance(source, str) else source
-    config = from_dict(apply_overrides(values, overrides))
     asked = budget or (_budget_of(source) if isinstance(source, str) else None)
     if asked is None:
-        return SizedConfig(config)
+        return SizedConfig(from_dict(apply_overrides(values, overrides)))
     seconds = seconds_of(asked)
     stated = _leaves(apply_overrides(values, overrides))
+    # Lengths that fit any batch, until the plan chooses them.
+    shortest = {f"data.max_{side}_tokens": 8 for side in ("source", "target")}
+    config = _with(values, {key: value for key, value in shortest.items() if key not in stated}, overrides)
     _require_sizable(config, stated, is_asked=budget is not None)
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
