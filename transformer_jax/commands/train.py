@@ -42,13 +42,15 @@ from transformer_jax.commands.flag_parsing import (
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config
 
-# Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
+# Settings that may change when a run resumes: they alter neither the model nor the order of its updates. Of scores alone
+# evaluation.bleu_tokenizer changes the figures, which is said.
 CHANGEABLE = (
     "training.log_every",
     "training.patience",
     "training.keep_last",
     "training.keep_best",
     "training.trackers",
+    "training.validation_metrics",
     "training.skip_nonfinite",
     "training.hang_factor",
     "training.deterministic",
@@ -58,10 +60,14 @@ CHANGEABLE = (
     "data.test",
     "data.file",
     "data.download",
+    "data.source_language",
+    "data.target_language",
     "data.cache_directory",
     "batching.prefetch_batches",
     "decoding.batch_tokens",
     "decoding.max_source_tokens",
+    "evaluation.metrics",
+    "evaluation.bleu_tokenizer",
     "mesh.",
     "model.attention_backend",
     "model.scan_layers",
@@ -90,6 +96,7 @@ def run(values: flags.FlagValues) -> int:
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
+    from transformer_jax.data.languages import with_languages
     from transformer_jax.tasks.translation.run_sizing import sized
 
     found = sized(
@@ -97,7 +104,10 @@ def run(values: flags.FlagValues) -> int:
     )
     if found.remark:
         print(found.remark, file=sys.stderr)
-    config = replace(found.config, init=found.config.init.absolute(), data=found.config.data.absolute())
+    config, remark = with_languages(found.config)
+    if remark:
+        print(remark, file=sys.stderr)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     require_same_run(config, values.workdir)
     config = with_recorded_init(config, values.workdir)
     require_ready(config, values.workdir, is_alone=not values.distributed)
@@ -189,4 +199,7 @@ def _may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> 
     if key == "model.compute_dtype":
         # The dtype resolved when the run began stays, on any hardware.
         return config.model.compute_dtype == "auto"
+    if key == "evaluation.selection":
+        # Where the command leaves it open the run keeps its own.
+        return not config.evaluation.selection
     return key.startswith(CHANGEABLE)
