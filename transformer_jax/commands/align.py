@@ -6,7 +6,9 @@ Example:
 
 The model reads each pair; every target word is linked with the source word it attends to most. Writes OUTPUT.pharaoh (links
 source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n,
-target_n and word_weights_n [target words, source words]. Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
+target_n and word_weights_n [target words, source words]. Words are what spaces separate; of Japanese, Chinese, Thai and other
+text without spaces they are pieces (put spaces in, as gold alignments do, and they are words).
+Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
 """
 
 import io
@@ -72,10 +74,15 @@ def run(values: flags.FlagValues) -> int:
         )
     require_writable(stem.parent, "--output" if values.output else "--workdir")
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.soft_alignment import soft_alignments
+    from transformer_jax.tasks.translation.soft_alignment import pieces_are_words, soft_alignments
     from transformer_jax.tasks.translation.trained_run import open_trained_run
 
     start_jax(config.data.cache_directory)
+    for flag, texts in (("--source", sources), ("--target", targets)):
+        if pieces_are_words(texts):
+            print(
+                f"{flag}: no spaces between words; the words of the links are pieces of the tokenizer", file=sys.stderr
+            )
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     alignments = soft_alignments(
         trained, sources, targets, layer=values.layer, head=values.head, show=_shown_of(len(sources))

@@ -12,7 +12,8 @@ Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json an
 Text given by --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding and of scores can be
 changed, and are then part of the name; so can the devices and the place of the data. Everything else is the run's. With
 --ensemble the models of several runs, of whatever kind, are scored as one: every next token has the mean of their
-probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The names of the results name the members:
+probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The names of the results
+name the members:
 evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than beside --workdir has a digest of
 its path.
 

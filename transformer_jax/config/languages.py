@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
-from importlib.util import find_spec
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -98,7 +98,12 @@ def is_installed(tokenizer: str) -> bool:
     """Whether sacreBLEU can tokenize so here, without the network."""
     if tokenizer in MODELS:
         return model_file(tokenizer).is_file()
-    return all(find_spec(name) is not None for name in NEEDED_LIBRARIES.get(tokenizer, ()))
+    try:
+        for name in NEEDED_LIBRARIES.get(tokenizer, ()):
+            import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def model_file(tokenizer: str) -> Path:
