@@ -50,12 +50,7 @@ def run(values: flags.FlagValues) -> int:
 
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.evaluation.word_alignment import (
-        best_links,
-        read_gold,
-        require_words,
-        to_pharaoh,
-    )
+    from transformer_jax.evaluation.word_alignment import best_links, read_gold, require_words, to_pharaoh
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
 
     require_task(values.workdir, "translation")
@@ -78,11 +73,8 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.tasks.translation.trained_run import open_trained_run
 
     start_jax(config.data.cache_directory)
-    for flag, texts in (("--source", sources), ("--target", targets)):
-        if pieces_are_words(texts):
-            print(
-                f"{flag}: no spaces between words; the words of the links are pieces of the tokenizer", file=sys.stderr
-            )
+    for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if pieces_are_words(texts)]:
+        print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     alignments = soft_alignments(
         trained, sources, targets, layer=values.layer, head=values.head, show=_shown_of(len(sources))
