@@ -143,7 +143,9 @@ def duration(seconds: float) -> str:
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     """Every saved evaluation, whatever it was of."""
-    metrics = [metric for metric in _tasks_metrics(runs) if metric.is_independent_of_tokenizer]
+    saved_metrics = [saved.metrics for run in runs for saved in run.evaluations]
+    measured = {name for metrics in saved_metrics for name, value in metrics.items() if value is not None}
+    metrics = [each for each in _tasks_metrics(runs) if each.is_independent_of_tokenizer and each.name in measured]
     has_bleu = any(saved.signature for run in runs for saved in run.evaluations)
     rows = [
         (
