@@ -31,7 +31,7 @@ def bleu_by_length(run: Path, translations: Path) -> list[dict]:
     for shortest, longest in BINS:
         chosen = np.flatnonzero((shortest <= lengths) & (lengths <= longest))
         scores = score_translations([hypotheses[i] for i in chosen], [pairs[i].target for i in chosen])
-        found.append({"from": shortest, "to": longest, "sentences": len(chosen), "bleu": scores.bleu})
+        found.append({"from": shortest, "to": longest, "sentences": len(chosen), "bleu": scores.values["bleu"]})
     return found
 
 

@@ -94,7 +94,7 @@ def main() -> None:
     if arguments.references:
         references = list(read_lines(Path(arguments.references)))
         for name, translations in found.items():
-            print(f"BLEU {score_translations(translations, references).bleu:.2f}, {name}")
+            print(f"BLEU {score_translations(translations, references).values['bleu']:.2f}, {name}")
     if arguments.commands:
         whole_commands(
             arguments,

@@ -27,7 +27,7 @@ from transformer_jax.sweeps.definition import ROW, Sweep
 from transformer_jax.sweeps.trial_folder import folder_of
 
 # Where the data lie and what devices compute changes nothing of what a trial is.
-OF_THE_MACHINE = "data.directory", "data.cache_directory", "mesh."
+OF_THE_MACHINE = "data.directory", "data.cache_directory", "evaluation.", "mesh."
 Shape = tuple[int, int, int]
 
 
@@ -100,7 +100,7 @@ def measured(row: str, seed: int, folder: Path, side: TranslatedSplit) -> Trial:
     """Reads what the run has written down, and counts its operations."""
     references = [pair.target for pair in side.chosen.pairs]
     scores = score_translations(side.saved.hypotheses, references)
-    require_saved_score(side, scores.bleu)
+    require_saved_score(side, scores.values["bleu"])
     run = RunDirectory(folder)
     start = read_json(folder / "run.json")[-1]
     sheet = read_json(run.goodput)
@@ -112,7 +112,7 @@ def measured(row: str, seed: int, folder: Path, side: TranslatedSplit) -> Trial:
         row=row,
         seed=seed,
         perplexity=side.saved.report["perplexity"],
-        bleu=scores.bleu,
+        bleu=scores.values["bleu"],
         hypotheses=side.saved.hypotheses,
         references=references,
         parameters=start["parameters"],
@@ -120,7 +120,7 @@ def measured(row: str, seed: int, folder: Path, side: TranslatedSplit) -> Trial:
         update_flops=mean_flops(replace(side.trained, seed=0, mesh=MeshConfig()), shapes),
         update_seconds=sheet["seconds"]["step"],
         devices=len(start["devices"]),
-        signature=scores.bleu_signature,
+        signature=scores.signatures["bleu"],
         commit=start["git_commit"],
     )
 

@@ -15,6 +15,7 @@ from transformer_jax.config import (
     resolve,
     to_json,
 )
+from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.keys import leaf_keys
 from transformer_jax.config.renamed import DEPRECATED, RENAMED, SCHEMA_VERSION
 
@@ -41,13 +42,26 @@ def test_the_schema_version_is_written():
     assert to_json(ExperimentConfig())["schema_version"] == 2
 
 
+AS_BEFORE = EvaluationConfig(bleu_tokenizer="13a", selection="bleu")
+
+
 def test_settings_added_since_keep_their_default():
-    assert from_json({"schema_version": 1, "config": {"seed": 4}}) == ExperimentConfig(seed=4)
+    assert from_json({"schema_version": 1, "config": {"seed": 4}}) == ExperimentConfig(seed=4, evaluation=AS_BEFORE)
+
+
+def test_runs_from_before_the_block_are_scored_as_they_were():
+    """Whatever the language: their checkpoints hold the BLEU of 13a."""
+    data = {"source": "text", "directory": "here", "target_language": "ja"}
+    old = from_json({"schema_version": 2, "config": {"data": data}})
+    assert old.evaluation.resolved("ja") == old.evaluation == AS_BEFORE and old.selection.name == "bleu"
+    new = from_json({"schema_version": 2, "config": {"data": data, "evaluation": {}}})
+    assert new.evaluation.resolved("ja") != AS_BEFORE
+    assert from_json({"schema_version": 2, "config": {"task": "language_model"}}).evaluation == EvaluationConfig()
 
 
 def test_renamed_settings_of_earlier_versions_are_migrated(tmp_path):
     old = {"schema_version": 1, "config": {"seed": 4, "model": {"d_ff": 64, "rematerialise": "full"}}}
-    expected = ExperimentConfig(seed=4, model=TransformerConfig(d_ff=64, rematerialize="full"))
+    expected = ExperimentConfig(seed=4, model=TransformerConfig(d_ff=64, rematerialize="full"), evaluation=AS_BEFORE)
     assert from_json(old) == expected
     assert old["config"]["model"]["rematerialise"] == "full", "what was given stays as it was"
     write_run(tmp_path, old)

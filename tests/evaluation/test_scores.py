@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.evaluation import EvaluationConfig
+from transformer_jax.config.languages import is_installed
 from transformer_jax.evaluation.scores import Scores, score_translations, with_split_compounds
 from transformer_jax.evaluation.text_table import text_table
 
@@ -17,26 +19,26 @@ def table(scores: Scores) -> str:
 
 def test_the_reference_itself_scores_100():
     scores = score_translations(LINES, LINES)
-    assert [scores.bleu, scores.chrf, scores.bleu_lowercase] == pytest.approx([100, 100, 100])
-    assert scores.brevity_penalty == 1
-    assert scores.hypothesis_tokens == scores.reference_tokens == 5 + 9 + 6
+    assert [scores.values[name] for name in ("bleu", "chrf", "bleu_lowercase")] == pytest.approx([100, 100, 100])
+    assert scores.details["brevity_penalty"] == 1
+    assert scores.details["hypothesis_tokens"] == scores.details["reference_tokens"] == 5 + 9 + 6
     assert (scores.num_sentences, scores.num_references) == (3, 1)
 
 
 def test_literal_bleu():
     """7 of 8 words, 6 of 7 pairs, 5 of 6 triples and 4 of 5 quadruples, and one word too few (Papineni et al. 2002)."""
     scores = score_translations(["a b c d e f g z"], ["a b c d e f g h i"])
-    assert scores.precisions == pytest.approx((100 * 7 / 8, 100 * 6 / 7, 100 * 5 / 6, 100 * 4 / 5))
-    assert scores.brevity_penalty == pytest.approx(math.exp(1 - 9 / 8))
-    assert scores.bleu == pytest.approx(100 * math.exp(1 - 9 / 8) * (7 / 8 * 6 / 7 * 5 / 6 * 4 / 5) ** 0.25)
+    assert scores.details["precisions"] == pytest.approx((100 * 7 / 8, 100 * 6 / 7, 100 * 5 / 6, 100 * 4 / 5))
+    assert scores.details["brevity_penalty"] == pytest.approx(math.exp(1 - 9 / 8))
+    assert scores.values["bleu"] == pytest.approx(100 * math.exp(1 - 9 / 8) * (7 / 8 * 6 / 7 * 5 / 6 * 4 / 5) ** 0.25)
 
 
 def test_signatures_say_what_was_measured():
     scores = score_translations([line.upper() for line in LINES], LINES)
-    assert scores.bleu < 5 and scores.bleu_lowercase == pytest.approx(100)
-    assert scores.bleu_signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    assert scores.bleu_lowercase_signature.startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
-    assert scores.chrf_signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    assert scores.values["bleu"] < 5 and scores.values["bleu_lowercase"] == pytest.approx(100)
+    assert scores.signatures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert scores.signatures["bleu_lowercase"].startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
+    assert scores.signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
 
 
 def test_compounds_are_three_words_in_the_form_of_the_paper():
@@ -44,44 +46,79 @@ def test_compounds_are_three_words_in_the_form_of_the_paper():
     assert with_split_compounds([line], "de") == [tokens]
     assert with_split_compounds([line], "xx") == [tokens.replace("z.", "z .")]
     right, wrong = "Er trägt heute ein rotes T-Shirt .", "Er trägt heute ein rotes T-Stück ."
-    scores = score_translations([wrong], [right])
+    scores = score_translations([wrong], [right], "de")
     # 8 of 9 words instead of 6 of 7.
     counts = ((6 / 7, 4 / 6, 3 / 5, 2 / 4), (8 / 9, 6 / 8, 5 / 7, 4 / 6))
-    for score, precisions in zip((scores.bleu, scores.bleu_compounds), counts, strict=True):
+    for score, precisions in zip((scores.values["bleu"], scores.values["bleu_compounds"]), counts, strict=True):
         assert score == pytest.approx(100 * math.prod(precisions) ** 0.25)
-    assert "tok:none|smooth:none" in scores.bleu_compounds_signature and "##AT##" in scores.bleu_compounds_signature
-    assert "Moses (fr, " in score_translations([wrong], [right], "fr").bleu_compounds_signature
+    assert (
+        "tok:none|smooth:none" in scores.signatures["bleu_compounds"]
+        and "##AT##" in scores.signatures["bleu_compounds"]
+    )
+    asked = EvaluationConfig(metrics="bleu_compounds")
+    assert "Moses (fr, " in score_translations([wrong], [right], "fr", asked).signatures["bleu_compounds"]
+    assert "bleu_compounds" not in score_translations([wrong], [right], "fr").values
 
 
 def test_ter_is_edits_per_word():
     scores = score_translations(["c d a b x"], ["a b c d e f"])
     # One shift, one substitution, one insertion.
-    assert scores.ter == pytest.approx(100 * 3 / 6) and scores.ter_signature.startswith("nrefs:1|case:lc|tok:tercom")
+    assert scores.values["ter"] == pytest.approx(100 * 3 / 6) and scores.signatures["ter"].startswith(
+        "nrefs:1|case:lc|tok:tercom"
+    )
+
+
+def test_words_are_those_of_the_language():
+    """One of seven characters is wrong, of the words that spaces separate all one."""
+    right, wrong = ["私は猫が好き。", "彼は走った。"], ["私は犬が好き。", "彼は走った。"]
+    by_letter = score_translations(wrong, right, "ja", EvaluationConfig(bleu_tokenizer="char"))
+    by_space = score_translations(wrong, right, "ja", EvaluationConfig(bleu_tokenizer="13a"))
+    assert (
+        by_letter.details["precisions"][0] == pytest.approx(100 * 12 / 13)
+        and "tok:char" in by_letter.signatures["bleu"]
+    )
+    assert by_space.details["precisions"][0] == 50
+    assert (by_letter.values["ter"], by_space.values["ter"]) == pytest.approx((100 / 12, 50))
+    assert score_translations(["我喜欢猫。"], ["我喜欢JAX。"], "zh").details["reference_tokens"] == 5
+    assert "ter" not in score_translations(wrong, right, "th").values
+
+
+def test_only_what_is_asked_for_is_measured(monkeypatch):
+    scores = score_translations(LINES, LINES, "de", EvaluationConfig(metrics="chrf"))
+    assert list(scores.values) == list(scores.signatures) == ["chrf"] and not scores.details
+    assert "BLEU" not in table(scores) and "bleu" not in scores.to_json()
+    monkeypatch.setenv("SACREBLEU", "/nowhere")
+    is_installed.cache_clear()
+    with pytest.raises(
+        ConfigError, match=r"spbleu: flores200 needs /nowhere/models/flores200\S*, which nothing here downloads"
+    ):
+        score_translations(LINES, LINES, "de", EvaluationConfig(metrics="spbleu"))
+    is_installed.cache_clear()
 
 
 def test_several_references_are_streams():
     other = ["Das ist ein Häuschen.", "Ein Kind klettert.", "Zwei Männer gehen nach Hause."]
     mixed = [LINES[0], other[1], LINES[2]]
     scores = score_translations(mixed, [LINES, other])
-    assert scores.bleu == pytest.approx(100)
-    assert scores.num_references == 2 and scores.bleu_signature.startswith("nrefs:2|")
-    assert score_translations(mixed, [LINES]).bleu < 100
+    assert scores.values["bleu"] == pytest.approx(100)
+    assert scores.num_references == 2 and scores.signatures["bleu"].startswith("nrefs:2|")
+    assert score_translations(mixed, [LINES]).values["bleu"] < 100
     assert score_translations(mixed, [LINES]) == score_translations(mixed, LINES)
 
 
 def test_an_empty_hypothesis_counts():
     scores = score_translations(["", *LINES[1:]], LINES)
     assert scores.num_sentences == 3
-    assert scores.brevity_penalty < 1
+    assert scores.details["brevity_penalty"] < 1
     nothing = score_translations(["", "", ""], LINES)
-    assert nothing.bleu == 0 and nothing.hypothesis_tokens == 0 and "0.00" in table(nothing)
+    assert nothing.values["bleu"] == 0 and nothing.details["hypothesis_tokens"] == 0 and "0.00" in table(nothing)
 
 
 def test_an_empty_reference_counts():
     scores = score_translations(LINES, [LINES[0], "", LINES[2]])
     assert scores.num_sentences == 3
-    assert scores.hypothesis_tokens - scores.reference_tokens == 9
-    assert scores.bleu < 100
+    assert scores.details["hypothesis_tokens"] - scores.details["reference_tokens"] == 9
+    assert scores.values["bleu"] < 100
 
 
 def test_wrong_input_is_named():
@@ -107,7 +144,7 @@ def test_text_that_looks_tokenized_is_pointed_out_in_the_table(caplog):
 def test_json_and_table_hold_the_scores():
     scores = score_translations(LINES, LINES)
     record = json.loads(json.dumps(scores.to_json()))
-    assert record["bleu"] == scores.bleu and record["chrf_signature"] == scores.chrf_signature
+    assert record["bleu"] == scores.values["bleu"] and record["chrf_signature"] == scores.signatures["chrf"]
     lines = table(scores).split("\n")
-    assert lines[0] == f"BLEU             100.00  {scores.bleu_signature}"
+    assert lines[0] == f"BLEU             100.00  {scores.signatures['bleu']}"
     assert all(line == line.rstrip() for line in lines)

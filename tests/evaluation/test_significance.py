@@ -40,7 +40,7 @@ def test_scores_and_intervals_are_those_of_sacrebleu():
         n_samples=200,
     )()
     scores = score_translations(GOOD, REFERENCES)
-    expected_scores = {"BLEU": scores.bleu, "chrF": scores.chrf}
+    expected_scores = {"BLEU": scores.values["bleu"], "chrF": scores.values["chrf"]}
     for found in compare_systems(ALIKE, GOOD, REFERENCES, resamples=200):
         name = {"BLEU": "BLEU", "chrF": "chrF2"}[found.metric]
         assert found.signature == str(signatures[name])

@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import train_tokenizers
-from transformer_jax.tasks.translation.soft_alignment import words_of_pieces
+from transformer_jax.tasks.translation.soft_alignment import pieces_are_words, words_of_pieces
 
 SENTENCES = ["a dog goes home .", "two dogs went homewards .", "the house of dogs and the home of goats"] * 4
 
@@ -38,3 +38,26 @@ def test_pieces_belong_to_the_words_they_spell(kind, text):
         spelt = b"".join(surface for surface, owner in zip(surfaces, words, strict=True) if owner == number)
         # sentencepiece's own sign for a space is escaped.
         assert spelt.decode().replace("\x1b1", "\u2581").replace("\x1b0", "\x1b").split() == [word]
+
+
+def test_without_spaces_words_are_pieces():
+    pieces = ["私は", "JA", "X", "が好き", "。", " 彼", " is", " he"]
+    assert words_of_pieces([piece.encode() for piece in pieces], True) == [0, 1, 1, 2, 3, 4, 5, 6]
+    assert words_of_pieces([piece.encode() for piece in pieces]) == [0, 0, 0, 0, 0, 1, 2, 3]
+    letter = "好".encode()
+    assert words_of_pieces([letter[:1], letter[1:], "き".encode()], True) == [0, 0, 1]
+    assert words_of_pieces([b"a", b" dog", b"s"], True) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "are_words"),
+    [
+        ("多くの動物が人間によって滅ぼされた。", True),
+        ("เขาไปโรงเรียนทุกวัน", True),
+        ("多く の 動物 が 人間 に よっ て 滅ぼ さ れ た 。", False),
+        ("Donaudampfschifffahrt", False),
+        ("", False),
+    ],
+)
+def test_spaces_that_were_put_in_separate_words(text, are_words):
+    assert pieces_are_words([text, text]) == are_words

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from transformer_jax.visualization import canvas, draw_attention
-from transformer_jax.visualization.attention_maps import visible_piece
+from transformer_jax.visualization.attention_maps import _letters, visible_piece
 
 
 @pytest.fixture
@@ -79,6 +79,7 @@ def test_a_single_matrix_is_one_panel(tmp_path, drawn):
     assert drawn[0].texts[0].get_text() == ""
 
 
+@pytest.mark.filterwarnings("ignore:.*no font here has")
 def test_unusual_pieces_are_drawn(tmp_path, drawn):
     pieces = ["$x$", "漢字", "\t", "\N{ZERO WIDTH SPACE}", "▁"]
     draw_attention(np.eye(5, dtype=np.float32), pieces, pieces, tmp_path / "attention.png")
@@ -99,3 +100,25 @@ def test_what_does_not_fit_is_named(tmp_path):
     with pytest.raises(ValueError, match="no attention weights"):
         draw_attention({}, "abc", "abc", path)
     assert not path.exists()
+
+
+def test_letters_without_a_font_are_named(tmp_path):
+    with pytest.warns(UserWarning, match="a.png: no font here has \U0001f9ff: drawn as boxes; install one"):
+        draw_attention(uniform(1, 1, 1), ["\U0001f9ff"], ["a"], tmp_path / "a.png")
+
+
+def test_right_to_left_words_begin_at_the_right(tmp_path):
+    """As the same letters in the other order, forced from left to right."""
+
+    def pixels(text):
+        figure = canvas.blank_figure(1, 1)
+        canvas.add_title(figure, text)
+        return imread(canvas.write_png(figure, tmp_path / "a.png"))
+
+    word, override = "\u05e9\u05dc\u05d5\u05dd", "\u202d"
+    assert (pixels(word) == pixels(override + word[::-1])).all()
+    assert (pixels(word) != pixels(override + word)).any()
+
+
+def test_wide_letters_get_their_room():
+    assert _letters("abc") == 3 and _letters("\u8ab0\u304c") > 3 and _letters("\u0e01\u0e33") == 2

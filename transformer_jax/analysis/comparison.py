@@ -34,18 +34,22 @@ class Comparison(NamedTuple):
 
 
 def compare_sides(
-    names: tuple[str, str], sides: tuple[TranslatedSplit, TranslatedSplit], resamples: int, seed: int
+    names: tuple[str, str],
+    sides: tuple[TranslatedSplit, TranslatedSplit],
+    resamples: int,
+    seed: int,
+    tokenizer: str = "13a",
 ) -> Comparison:
-    """Compares translations of the same references; the sources shown are those of the first.
+    """Compares translations of the same references; the sources shown are those of the first. ``tokenizer``: of BLEU.
 
     Raises DataError when translations or references have changed since the translations were scored.
     """
     sources, references = zip(*sides[0].chosen.pairs, strict=True)
     first, second = (side.saved.hypotheses for side in sides)
-    scores = compare_systems(first, second, references, resamples, seed)
+    scores = compare_systems(first, second, references, resamples, seed, tokenizer)
     bleu = scores[0]
     for side, estimate in zip(sides, (bleu.first, bleu.second), strict=True):
-        require_saved_score(side, estimate.value)
+        require_saved_score(side, estimate.value, tokenizer)
     values = sentence_chrf(first, references), sentence_chrf(second, references)
     rows = zip(sources, references, first, second, *values, strict=True)
     return Comparison(

@@ -55,11 +55,11 @@ def _block(block: str | Table | Picture) -> str:
         rows = "\n".join(_row(block, row, "td") for row in block.rows)
         head = _row(block, block.headings, "th")
         return f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
-    return f"<p>{escape(block)}</p>"
+    return f'<p dir="auto">{escape(block)}</p>'
 
 
 def _row(table: Table, cells: tuple[str, ...], tag: str) -> str:
-    kinds = [' class="text"' if table.is_text(column) else "" for column in range(len(cells))]
+    kinds = [' class="text" dir="auto"' if table.is_text(column) else "" for column in range(len(cells))]
     written = [_cell(table, cell, number, tag) for number, cell in enumerate(cells)]
     return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in zip(kinds, written, strict=True))}</tr>"
 

@@ -45,6 +45,7 @@ SCORED_TEXT = frozenset(
         "data.validation_split",
         "data.validation",
         "training.validation_sentences",
+        "evaluation.bleu_tokenizer",
     }
 )
 
@@ -79,7 +80,10 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         linked=frozenset({2}),
     )
     sections = [
-        Section("Results", (results_table(runs), *not_learning(runs), *different_text(runs), MEANING)),
+        Section(
+            "Results",
+            (results_table(runs), *not_learning(runs), *different_text(runs), *_validation_bleu(runs), MEANING),
+        ),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (shown,)),
         Section("Best checkpoints", (paths, *damage(runs))),
@@ -147,20 +151,33 @@ def duration(seconds: float) -> str:
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     """Every saved evaluation, whatever it was of."""
-    metrics = [metric for metric in _tasks_metrics(runs) if metric.is_independent_of_tokenizer]
+    saved_metrics = [saved.metrics for run in runs for saved in run.evaluations]
+    measured = {name for metrics in saved_metrics for name, value in metrics.items() if value is not None}
+    metrics = [each for each in _tasks_metrics(runs) if each.is_independent_of_tokenizer and each.name in measured]
+    has_bleu = any(saved.signature for run in runs for saved in run.evaluations)
     rows = [
         (
             run.name,
             saved.split,
             saved.parameters,
             *(_text(metric, saved.metrics.get(metric.name)) for metric in metrics),
+            *([saved.signature] if has_bleu else []),
             saved.file,
         )
         for run in runs
         for saved in run.evaluations
     ]
-    headings = ("run", "split", "checkpoint", *(metric.label for metric in metrics), "file")
-    return Table(headings, tuple(rows), of_text=frozenset({0, 1, len(headings) - 1}))
+    labels = (metric.label for metric in metrics)
+    headings = ("run", "split", "checkpoint", *labels, *(["BLEU signature"] if has_bleu else []), "file")
+    of_text = {0, 1, len(headings) - 1} | ({len(headings) - 2} if has_bleu else set())
+    return Table(headings, tuple(rows), of_text=frozenset(of_text))
+
+
+def _validation_bleu(runs: Sequence[RunSummary]) -> list[str]:
+    """How the BLEU of validations was tokenized."""
+    settings = [run.config for run in runs if run.config.scores_translations]
+    found = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in settings)
+    return [f"BLEU of validations is sacreBLEU's, cased, tokenized by {', '.join(found)}."] if found else []
 
 
 def _tasks_metrics(runs: Sequence[RunSummary]) -> list[Metric]:

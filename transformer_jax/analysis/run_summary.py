@@ -19,12 +19,16 @@ from transformer_jax.tasks.saved_evaluations import saved_reports, whose_paramet
 
 @dataclass(frozen=True)
 class SavedScores:
-    """A saved evaluation: of which split and ``parameters``, decoded otherwise (``file``), and its metrics by name."""
+    """A saved evaluation: of which split and ``parameters``, decoded otherwise (``file``), and its metrics by name.
+
+    ``signature`` is that of BLEU, where there is one.
+    """
 
     file: str
     split: str
     parameters: str
     metrics: Mapping[str, float | None]
+    signature: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
                 split=report["split"],
                 parameters=whose_parameters(report),
                 metrics=report["metrics"],
+                signature=str(report.get("scores", {}).get("bleu_signature", "")),
             )
             for file, report in saved_reports(folder)
         ),

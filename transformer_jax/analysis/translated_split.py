@@ -1,6 +1,6 @@
 """One side of a comparison: the translations of a split by one checkpoint, read from disk or made now."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_jax.checkpoints.run_directory import RunDirectory
@@ -76,13 +76,15 @@ def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
 
 def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> ChosenSplit:
     """A split by ``checkpoint`` (``best``, ``last`` or a step) of a run, or by the mean of the last ``average`` up to it,
-    decoded as in ``config``.
+    decoded as in ``config``; how that scores translations does not matter here.
 
     Raises CheckpointError when there is no such checkpoint or too few to average, DataError when the data has no such split.
     """
     step = steps_to_average(RunDirectory(workdir), checkpoint, average)[-1]
     name = config.data.split_name(split)
-    stem = workdir / evaluation_stem(name, step, average, load_run_config(workdir), config)
+    trained = load_run_config(workdir)
+    config = replace(config, evaluation=trained.evaluation)
+    stem = workdir / evaluation_stem(name, step, average, trained, config)
     return ChosenSplit(stem, config, name, _pairs(config, name), step, average)
 
 
@@ -125,9 +127,12 @@ def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
     return TranslatedSplit(chosen, save_evaluation(chosen.stem, scored), load_run_config(workdir))
 
 
-def require_saved_score(side: TranslatedSplit, bleu: float) -> None:
-    """Raises DataError unless the translations still have the BLEU of their evaluation."""
-    before = float(side.saved.report["scores"]["bleu"])
+def require_saved_score(side: TranslatedSplit, bleu: float, tokenizer: str = "13a") -> None:
+    """Raises DataError unless the translations still have the BLEU of their evaluation, if that was of this ``tokenizer``."""
+    scores = side.saved.report["scores"]
+    if f"|tok:{tokenizer}" not in scores.get("bleu_signature", ""):
+        return
+    before = float(scores["bleu"])
     if abs(before - bleu) > SAME_SCORE:
         problem = f"had BLEU {before:.2f} when it was written and has {bleu:.2f} now: it or the data were changed"
         raise DataError(f"{side.saved.stem}.txt {problem}; run evaluate again")

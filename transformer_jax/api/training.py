@@ -14,6 +14,7 @@ from transformer_jax.api.trained_run import Run, load
 from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.config.addresses import is_address
+from transformer_jax.data.languages import with_languages
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.train import run_training
 from transformer_jax.runs.training_mirror import training_mirror
@@ -48,7 +49,10 @@ def train(
         found = sized(values, [(key, str(value)) for key, value in (settings or {}).items()], str(workdir), budget)
         if found.remark:
             say(found.remark, file=sys.stderr)
-        resolved = replace(found.config, init=found.config.init.absolute(), data=found.config.data.absolute())
+        resolved, remark = with_languages(found.config)
+        if remark:
+            say(remark, file=sys.stderr)
+        resolved = replace(resolved, init=resolved.init.absolute(), data=resolved.data.absolute())
         require_same_run(resolved, str(workdir))
         resolved = with_recorded_init(resolved, str(workdir))
         run_training(resolved, workdir, callbacks=callbacks, origin=found.record)

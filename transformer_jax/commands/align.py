@@ -6,7 +6,9 @@ Example:
 
 The model reads each pair; every target word is linked with the source word it attends to most. Writes OUTPUT.pharaoh (links
 source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n,
-target_n and word_weights_n [target words, source words]. Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
+target_n and word_weights_n [target words, source words]. Words are what spaces separate; of Japanese, Chinese, Thai and other
+text without spaces they are pieces (put spaces in, as gold alignments do, and they are words).
+Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
 """
 
 import io
@@ -48,12 +50,7 @@ def run(values: flags.FlagValues) -> int:
 
     from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.evaluation.word_alignment import (
-        best_links,
-        read_gold,
-        require_words,
-        to_pharaoh,
-    )
+    from transformer_jax.evaluation.word_alignment import best_links, read_gold, require_words, to_pharaoh
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
 
     require_task(values.workdir, "translation")
@@ -72,10 +69,12 @@ def run(values: flags.FlagValues) -> int:
         )
     require_writable(stem.parent, "--output" if values.output else "--workdir")
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.soft_alignment import soft_alignments
+    from transformer_jax.tasks.translation.soft_alignment import pieces_are_words, soft_alignments
     from transformer_jax.tasks.translation.trained_run import open_trained_run
 
     start_jax(config.data.cache_directory)
+    for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if pieces_are_words(texts)]:
+        print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)
     trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     alignments = soft_alignments(
         trained, sources, targets, layer=values.layer, head=values.head, show=_shown_of(len(sources))

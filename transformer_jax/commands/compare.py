@@ -5,7 +5,8 @@ Example:
     transformer-jax compare runs/small/evaluation-test-900.txt runs/small/evaluation-test-1800.txt
 
 A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations that evaluate made before
-are reused; a run without them is evaluated now. Both must have the same references. Prints BLEU and chrF with
+are reused; a run without them is evaluated now. Both must have the same references. Prints BLEU (of one tokenizer: that of both
+runs, or --config.evaluation.bleu_tokenizer) and chrF with
 95 % confidence intervals, and p from paired bootstrap resampling (Koehn 2004): how likely so large a difference is between
 systems that are equally good, whichever is ahead. (sacrebleu --paired-bs finds the same intervals, but a p of half of this
 or less.) Then the sentences that differ most by sentence chrF, in favor of each. Writes compare.md, compare.html,
@@ -13,6 +14,7 @@ compare.csv (the scores) and compare-sentences.csv (every sentence) into the out
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,8 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments, define_override_flag, overrides_of
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.languages import require_tokenizer
 
 if TYPE_CHECKING:
     from transformer_jax.analysis.translated_split import ChosenSplit, TranslatedSplit
@@ -53,6 +56,7 @@ def run(values: flags.FlagValues) -> int:
     for path, config in zip((first, second), configs, strict=True):
         if config.task != "translation":
             raise ConfigError(f"A B: {path} is of a run of task={config.task}, which has no translations; see report")
+    tokenizer = _one_tokenizer(configs)
     output = require_writable(values.output, "--output")
     from transformer_jax.analysis.comparison import compare_sides
     from transformer_jax.analysis.comparison_report import (
@@ -75,7 +79,7 @@ def run(values: flags.FlagValues) -> int:
     require_same_references(*chosen)
     names = short_names([first, second])
     sides = (_translated(chosen[0]), _translated(chosen[1]))
-    comparison = compare_sides((names[0], names[1]), sides, values.resamples, values.seed)
+    comparison = compare_sides((names[0], names[1]), sides, values.resamples, values.seed, tokenizer)
     tables = {"compare.csv": scores_csv(comparison), "compare-sentences.csv": sentences_csv(comparison)}
     written = write_report(output, "compare", comparison_report(comparison, values.examples), tables)
     for section in examples_sections(comparison, values.examples) if values.examples else ():
@@ -83,6 +87,16 @@ def run(values: flags.FlagValues) -> int:
     print(section_text(scores_section(comparison)))
     print("\n" + "\n".join(f"  {path}" for path in written))
     return 0
+
+
+def _one_tokenizer(configs: Sequence[ExperimentConfig]) -> str:
+    """The tokenizer of BLEU; raises ConfigError where the runs have two, or it is not installed."""
+    found = [config.evaluation.tokenizer(config.data.target_language) for config in configs]
+    if len(set(found)) > 1:
+        problem = f"A is scored with {found[0]}, B with {found[1]}; state one, for example {found[0]}"
+        raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
+    require_tokenizer(found[0], "evaluation.bleu_tokenizer")
+    return found[0]
 
 
 def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":

@@ -5,13 +5,15 @@ Example:
     transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
     transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
     transformer-jax evaluate runs/m30k --source=news.en --references=news.de
+    transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter --config.evaluation.bleu_tokenizer=intl
     transformer-jax evaluate --workdir=runs/m30k --watch
 
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
-Text given by --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding can be changed, and
-are then part of the name; so can the devices and the place of the data. Everything else is the run's. With --ensemble the
-models of several runs, of whatever kind, are scored as one: every next token has the mean of their probabilities. They must
-share their tokenizers; decoding, devices and data are those of --workdir. The names of the results name the members:
+Text given by --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding and of scores can be
+changed, and are then part of the name; so can the devices and the place of the data. Everything else is the run's. With
+--ensemble the models of several runs, of whatever kind, are scored as one: every next token has the mean of their
+probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The names of the results
+name the members:
 evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than beside --workdir has a digest of
 its path.
 
@@ -63,6 +65,8 @@ def define_flags(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Scores; 0."""
     config = run_config(values)
+    if config.scores_translations:
+        config.evaluation.require_installed(config.data.target_language)
     if values.watch:
         return _watch(values, config)
     if not values.distributed:

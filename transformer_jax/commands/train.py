@@ -70,6 +70,7 @@ def run(values: flags.FlagValues) -> int:
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
     if values.budget_policy is not None:
         values.config_override += [f"training.budget_policy={values.budget_policy}"]
+    from transformer_jax.data.languages import with_languages
     from transformer_jax.tasks.translation.run_sizing import sized
 
     found = sized(
@@ -77,7 +78,10 @@ def run(values: flags.FlagValues) -> int:
     )
     if found.remark:
         print(found.remark, file=sys.stderr)
-    config = replace(found.config, init=found.config.init.absolute(), data=found.config.data.absolute())
+    config, remark = with_languages(found.config)
+    if remark:
+        print(remark, file=sys.stderr)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     require_same_run(config, values.workdir)
     config = with_recorded_init(config, values.workdir)
     require_ready(config, values.workdir, is_alone=not values.distributed)

@@ -2,13 +2,15 @@
 
 from transformer_jax.config.experiment import ExperimentConfig
 
-# Settings that may change when a run resumes: they alter neither the model, nor the order of its updates, nor its scores.
+# Settings that may change when a run resumes: they alter neither the model nor the order of its updates. Of scores alone
+# evaluation.bleu_tokenizer changes the figures, which is said.
 CHANGEABLE = (
     "training.log_every",
     "training.patience",
     "training.keep_last",
     "training.keep_best",
     "training.trackers",
+    "training.validation_metrics",
     "training.skip_nonfinite",
     "training.hang_factor",
     "training.deterministic",
@@ -19,10 +21,14 @@ CHANGEABLE = (
     "data.test",
     "data.file",
     "data.download",
+    "data.source_language",
+    "data.target_language",
     "data.cache_directory",
     "batching.prefetch_batches",
     "decoding.batch_tokens",
     "decoding.max_source_tokens",
+    "evaluation.metrics",
+    "evaluation.bleu_tokenizer",
     "mesh.",
     "model.attention_backend",
     "model.scan_layers",
@@ -44,4 +50,7 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
     if key == "model.compute_dtype":
         # The dtype resolved when the run began stays, on any hardware.
         return config.model.compute_dtype == "auto"
+    if key == "evaluation.selection":
+        # Where the command leaves it open the run keeps its own.
+        return not config.evaluation.selection
     return key.startswith(CHANGEABLE)

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 
 from transformer_jax.config.addresses import absolute_path, absolute_place, unasked
 from transformer_jax.config.checks import require, require_choice, require_positive
+from transformer_jax.config.languages import language_of_file
 
 DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
 TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes")
 BATCHINGS = ("buckets", "packed")
 COUNTS = ("positions", "tokens")
+_BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,9 @@ class DataConfig:
 
     ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``, or the files that ``train``,
     ``validation`` and ``test`` name (``a.en,a.de``, ``a.{en,de}``, ``a.tsv``); ``held_out`` training pairs (below 1:
-    a fraction of them), drawn by the seed, are its validation split. ``tfds`` reads the data set
-    ``name`` below ``directory`` (or tfds's own default), and with ``download`` gets it there;
+    a fraction of them), drawn by the seed, are its validation split. A language that is not stated is that of the suffix of
+    ``train``, or stays empty until its text is read (``data/languages.py``); without ``train`` it is ``en``, ``de``.
+    ``tfds`` reads the data set ``name`` below ``directory`` (or tfds's own default), and with ``download`` gets it there;
     ``grammar``, ``copy`` and ``reverse`` are generated:
     ``generated_pairs`` for training, of ``copy`` and ``reverse`` of at most ``generated_words`` each.
     The filters apply to the training split only: a validation or test sentence is never dropped or cut. ``seed`` draws what is
@@ -34,8 +37,8 @@ class DataConfig:
     held_out: float = 0.0
     name: str = ""
     download: bool = True
-    source_language: str = "en"
-    target_language: str = "de"
+    source_language: str = ""
+    target_language: str = ""
     train_split: str = "train"
     validation_split: str = "validation"
     test_split: str = "test"
@@ -83,6 +86,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_choice("data.source", self.source, DATA_SOURCES, "data_source")
+        names = spelled_files(self.train) if self.train else ("source.en", "target.de")
+        for side, name in zip(("source_language", "target_language"), (names[0], names[-1]), strict=True):
+            if not getattr(self, side):
+                object.__setattr__(self, side, language_of_file(name))
         is_found = self.source != "text" or bool(self.directory or self.train)
         problem = "must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}"
         require(is_found, "data.directory", problem)
@@ -98,7 +105,9 @@ class DataConfig:
         named = self.source != "tfds" or bool(self.name)
         require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
         require(
-            self.source_language != self.target_language or self.source in ("copy", "reverse", "grammar"),
+            self.source_language != self.target_language
+            or self.source in ("copy", "reverse", "grammar")
+            or bool(self.train),
             "data.target_language",
             f"is {self.target_language!r}, the same as data.source_language; state a direction",
         )
@@ -112,6 +121,14 @@ class DataConfig:
         problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
         require(-1 <= self.seed < 2**32, "data.seed", problem)
         require(self.max_length_ratio >= 1, "data.max_length_ratio", f"{self.max_length_ratio} must be at least 1")
+
+
+def spelled_files(text: str) -> tuple[str, ...]:
+    """``a.{en,de}`` and ``a.en,a.de`` as ``("a.en", "a.de")``; anything else as one name."""
+    braces = _BRACES.search(text)
+    if braces:
+        return tuple(text[: braces.start()] + ending + text[braces.end() :] for ending in braces.groups())
+    return tuple(part.strip() for part in text.split(","))
 
 
 def _absolute_files(text: str, key: str) -> str:

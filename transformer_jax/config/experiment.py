@@ -6,6 +6,7 @@ from typing import Any
 from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.evaluation import SCORES, EvaluationConfig, score_names
 from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.metric import Metric
 from transformer_jax.config.model import TransformerConfig
@@ -30,6 +31,7 @@ class ExperimentConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: TaskBlock = field(default_factory=DecodingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
 
     def __post_init__(self) -> None:
@@ -41,19 +43,36 @@ class ExperimentConfig:
                 f"{type(block).__name__} is not of task={self.task}, which has {', '.join(k.__name__ for k in kinds)}"
             )
             require(type(block) in kinds, name, problem)
+        if self.evaluation.selection:
+            names = tuple(metric.name for metric in TASKS[self.task].metrics)
+            require_choice("evaluation.selection", self.evaluation.selection, names)
         TASKS[self.task].check(self.data, self.tokenizer, self.batching, self.model, self.decoding)
         self._check_shards()
         self._check_schedule()
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What validations measure."""
-        return TASKS[self.task].metrics
+        """What validations measure: of the scores of translations those that are named, and the one that selects."""
+        left_out = set(SCORES) - set(self.validated_scores) if self.scores_translations else ()
+        return tuple(metric for metric in TASKS[self.task].metrics if metric.name not in left_out)
+
+    @property
+    def validated_scores(self) -> tuple[str, ...]:
+        """The scores of translations that validations compute, at least BLEU."""
+        return score_names(f"{self.training.validation_metrics},{self.selection.name}") or ("bleu",)
 
     @property
     def selection(self) -> Metric:
-        """The metric of the task that selects checkpoints."""
-        return TASKS[self.task].selection
+        """The metric that selects checkpoints: that of the task, unless ``evaluation`` names or finds another."""
+        facts, evaluation = TASKS[self.task], self.evaluation
+        if self.scores_translations:
+            evaluation = evaluation.resolved(self.data.target_language)
+        return next((each for each in facts.metrics if each.name == evaluation.selection), facts.selection)
+
+    @property
+    def scores_translations(self) -> bool:
+        """Whether ``evaluation`` chooses the scores: the task selects by BLEU."""
+        return TASKS[self.task].selection.name == "bleu"
 
     @property
     def data_seed(self) -> int:

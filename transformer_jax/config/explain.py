@@ -131,6 +131,7 @@ BLOCK_TITLES = {
     "optimizer": "optimizer: the update rule and its rate",
     "training": "training: length, log, validations, checkpoints",
     "decoding": "decoding: from the model to text",
+    "evaluation": "evaluation: scores of translations",
     "mesh": "mesh: the devices",
 }
 

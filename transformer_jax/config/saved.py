@@ -17,8 +17,11 @@ from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.overrides import apply_overrides
 from transformer_jax.config.recipes import load_recipe
 from transformer_jax.config.renamed import SCHEMA_VERSION, migrated
+from transformer_jax.config.tasks import DEFAULT_TASK
 
 CONFIG_FILE = "config.json"
+# Translations of runs of versions without the block were scored so, whatever their language.
+_AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
 
 def to_json(config: ExperimentConfig) -> dict[str, Any]:
@@ -44,7 +47,9 @@ def from_json(content: Any) -> ExperimentConfig:
         )
     if not isinstance(content["config"], dict):
         raise ConfigError(f"config: expected a block of settings, found {content['config']!r}")
-    return from_dict(migrated(content["config"], version))
+    values = migrated(content["config"], version)
+    is_translation = values.get("task", DEFAULT_TASK) == DEFAULT_TASK
+    return from_dict(_AS_BEFORE | values if is_translation else values)
 
 
 def load_run_config(path: str | Path) -> ExperimentConfig:
@@ -90,24 +95,28 @@ def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
     return replace(config, mesh=MeshConfig(), model=model, data=data)
 
 
-PLACES_OF_DATA = ("directory", "file", "train", "validation", "test", "download", "cache_directory")
-USABLE = ("decoding.", "mesh.")
+PLACES_OF_DATA = (
+    *("directory", "file", "train", "validation", "test", "download", "cache_directory"),
+    *("source_language", "target_language"),
+)
+USABLE = ("decoding.", "mesh.", "evaluation.metrics", "evaluation.bleu_tokenizer")
 
 
 def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
     """The settings with which the model of a run is used: its own, on any devices, with overrides applied.
 
     Raises:
-        ConfigError: it is no run, or an override is not one of decoding, of devices or of where the data lies.
+        ConfigError: it is no run, or an override is not one of decoding, of scores, of devices or of where the data lies.
     """
     saved = on_any_devices(load_run_config(path))
     config = from_dict(apply_overrides(to_dict(saved), overrides))
     for key, before, _ in difference(saved, config):
         block, _, name = key.partition(".")
         if not (key.startswith(USABLE) or (block == "data" and name in PLACES_OF_DATA)):
+            scores = ", ".join(USABLE[2:])
             places = ", ".join(f"data.{place}" for place in PLACES_OF_DATA)
             raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {places} can change"
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {places}, {scores} can change"
             )
     return config
 

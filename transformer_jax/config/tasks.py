@@ -49,7 +49,7 @@ class TaskBlocks(NamedTuple):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Metrics that a run of the task reports at every validation."""
+        """Metrics that the task has; ``ExperimentConfig.metrics`` are those that validations of a run measure."""
         return (self.selection, *self.others)
 
 
@@ -70,6 +70,7 @@ OWN_TASKS = {
             Metric("bleu_lowercase", "maximize", "BLEU lower-case", digits=2),
             Metric("bleu_compounds", "maximize", "BLEU compounds", digits=2),
             Metric("ter", "minimize", "TER", digits=2),
+            Metric("spbleu", "maximize", "spBLEU", digits=2),
             *LOSSES,
         ),
         check_translation,

@@ -1,6 +1,5 @@
 """Parallel text in files that are named one by one, with a held-out part of the training files where asked for."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import DataError
+from transformer_jax.config.data import spelled_files
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
 from transformer_jax.data.text_files import TextCorpus
-
-_BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -79,14 +77,6 @@ class NamedFiles(TextCorpus):
             raise DataError(f"data.held_out: {number:,} of {count:,} pairs; hold out at least one, and at most half")
         chosen = set(np.random.default_rng(self.seed).choice(count, number, replace=False).tolist())
         return [pair for place, pair in enumerate(super().pairs(self.train)) if place in chosen]
-
-
-def spelled_files(text: str) -> tuple[str, ...]:
-    """``a.{en,de}`` and ``a.en,a.de`` as ``("a.en", "a.de")``; anything else as one name."""
-    braces = _BRACES.search(text)
-    if braces:
-        return tuple(text[: braces.start()] + ending + text[braces.end() :] for ending in braces.groups())
-    return tuple(part.strip() for part in text.split(","))
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:

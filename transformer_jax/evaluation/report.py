@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.evaluation.scores import Scores
+from transformer_jax.evaluation.scores import LABELS, Scores
 
 
 def perplexity(nll_sum: float, token_count: int | float) -> float:
@@ -41,7 +41,7 @@ class EvaluationReport:
 
     def to_json(self) -> dict[str, object]:
         """Returns the nested fields in types that ``json.dumps`` accepts; a number that is not finite becomes null."""
-        fields = asdict(self)
+        fields = asdict(self) | {"scores": self.scores.to_json()}
         return fields | {
             name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
         }
@@ -49,19 +49,18 @@ class EvaluationReport:
     def headline(self) -> dict[str, float]:
         """Returns the metrics for the log."""
         return {
-            "bleu": self.scores.bleu,
-            "chrf": self.scores.chrf,
-            "bleu_lowercase": self.scores.bleu_lowercase,
-            "bleu_compounds": self.scores.bleu_compounds,
-            "ter": self.scores.ter,
+            **self.scores.values,
             "loss": self.loss,
             "perplexity": self.perplexity,
             "search_tokens_per_second": self.tokens_per_second,
         }
 
     def line(self) -> str:
-        """Returns the metrics for a one-line summary."""
-        return f"BLEU {self.scores.bleu:.2f}, perplexity {self.perplexity:.3f}"
+        """Returns the metrics for a one-line summary, and the signature of BLEU: what differs by language is in it."""
+        scores = (f"{LABELS[name]} {value:.2f}" for name, value in self.scores.values.items())
+        signature = self.scores.signatures.get("bleu", "")
+        remark = f"; BLEU {signature}" if signature else ""
+        return f"{', '.join(scores)}, perplexity {self.perplexity:.3f}{remark}"
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Returns (name, value, remark) for every line of the table."""

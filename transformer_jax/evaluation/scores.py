@@ -1,72 +1,70 @@
-"""The one scorer: BLEU in three forms, chrF and TER of a list of translations, each with the signature that says how."""
+"""The one scorer: BLEU in four forms, chrF and TER of a list of translations, each with the signature that says how."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer_jax.config.errors import DataError
+from transformer_jax.config.evaluation import SPBLEU_TOKENIZER, EvaluationConfig
+from transformer_jax.config.languages import SPLITTING_AT_SPACES, WITH_TER_OF_CHARACTERS, base_language
 
 TOKENIZED_ENDING = " ."
 COMPOUND = re.compile(r"(\S)-(\S)")
+LABELS = {
+    "bleu": "BLEU",
+    "bleu_lowercase": "BLEU lower-case",
+    "bleu_compounds": "BLEU compounds",
+    "chrf": "chrF",
+    "ter": "TER",
+    "spbleu": "spBLEU",
+}
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Corpus scores, from 0 to 100 but for TER; a signature belongs to the score before it.
+    """Corpus scores by name, from 0 to 100 but for TER, each with the signature that says how it was measured.
 
-    ``bleu`` is sacreBLEU's default (Post 2018): cased, tokenized by ``13a``. ``bleu_lowercase`` is the same on
+    ``bleu`` is sacreBLEU's (Post 2018): cased, on the words of its tokenizer. ``bleu_lowercase`` is the same on
     lower-cased text, as the "tokenized lower-case BLEU" of the Multi30k literature but for its tokenizer, Moses'.
     ``bleu_compounds`` is as table 2 of the paper is said to be measured: tokenized by Moses (Koehn et al. 2007), cased, words
     split at their hyphens, which counts each compound as three words, unsmoothed. Compare like with like.
-    (docs/evaluation.md lists how 13a and Moses differ.)
+    (docs/evaluation.md lists how 13a and Moses differ.) ``spbleu`` is BLEU on the pieces of FLORES-200 (NLLB Team 2022).
     ``ter`` (Snover et al. 2006) is edits, shifts among them, per hundred words of the reference: less is better.
-    ``precisions`` are of 1- to 4-grams; ``brevity_penalty`` (1 is none) and the lengths in tokens of 13a belong to
-    ``bleu``; with several references the length is that of the closest. ``tokenized_endings`` counts hypotheses
-    ending in ``" ."``: a sign of text not detokenized.
+    ``details`` are of ``bleu``, where that was measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1 is none),
+    ``hypothesis_tokens`` and ``reference_tokens``; with several references the length is that of the closest.
+    ``tokenized_endings`` counts hypotheses ending in ``" ."``: a sign of text not detokenized.
     """
 
-    bleu: float
-    bleu_signature: str
-    chrf: float
-    chrf_signature: str
-    bleu_lowercase: float
-    bleu_lowercase_signature: str
-    bleu_compounds: float
-    bleu_compounds_signature: str
-    ter: float
-    ter_signature: str
-    precisions: tuple[float, float, float, float]
-    brevity_penalty: float
-    hypothesis_tokens: int
-    reference_tokens: int
+    values: Mapping[str, float]
+    signatures: Mapping[str, str]
+    details: Mapping[str, Any]
     num_sentences: int
     num_references: int
     tokenized_endings: int
 
     def to_json(self) -> dict[str, object]:
-        """Returns the fields as what ``json.dumps`` takes."""
-        return asdict(self)
+        """Returns one object that ``json.dumps`` takes: ``{"bleu": 41.0, "bleu_signature": "nrefs:1|...", ...}``."""
+        signatures = {f"{name}_signature": signature for name, signature in self.signatures.items()}
+        counts = {name: getattr(self, name) for name in ("num_sentences", "num_references", "tokenized_endings")}
+        return {**self.values, **signatures, **self.details, **counts}
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Returns (name, value, remark) for every line of the table."""
-        ratio = self.hypothesis_tokens / max(self.reference_tokens, 1)
-        lengths = f"{self.hypothesis_tokens:,} / {self.reference_tokens:,} tokens = {ratio:.3f}"
+        rows = [(LABELS[name], f"{value:.2f}", self.signatures[name]) for name, value in self.values.items()]
+        if self.details:
+            found, wanted = self.details["hypothesis_tokens"], self.details["reference_tokens"]
+            lengths = f"{found:,} / {wanted:,} tokens = {found / max(wanted, 1):.3f}"
+            rows.append(("precisions", "", " / ".join(f"{each:.1f}" for each in self.details["precisions"])))
+            rows.append(("brevity penalty", f"{self.details['brevity_penalty']:.3f}", lengths))
         references = "1 reference" if self.num_references == 1 else f"{self.num_references} references"
-        rows = [
-            ("BLEU", f"{self.bleu:.2f}", self.bleu_signature),
-            ("BLEU lower-case", f"{self.bleu_lowercase:.2f}", self.bleu_lowercase_signature),
-            ("BLEU compounds", f"{self.bleu_compounds:.2f}", self.bleu_compounds_signature),
-            ("chrF", f"{self.chrf:.2f}", self.chrf_signature),
-            ("TER", f"{self.ter:.2f}", self.ter_signature),
-            ("precisions", "", " / ".join(f"{precision:.1f}" for precision in self.precisions)),
-            ("brevity penalty", f"{self.brevity_penalty:.3f}", lengths),
-            ("sentences", f"{self.num_sentences:,}", f"{references} each"),
-        ]
+        rows.append(("sentences", f"{self.num_sentences:,}", f"{references} each"))
         if self.tokenized_endings * 2 > self.num_sentences:
             remark = f'of {self.num_sentences:,} hypotheses end in " .": they look tokenized, and BLEU wants raw text'
             rows.append(("warning", f"{self.tokenized_endings:,}", remark))
@@ -74,45 +72,64 @@ class Scores:
 
 
 def score_translations(
-    hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str = "en"
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    language: str = "en",
+    settings: EvaluationConfig | None = None,
 ) -> Scores:
-    """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same
-    order, in ``language`` (ISO 639-1), for Moses; it treats one that it does not know as English without abbreviations.
+    """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same order.
 
-    Every line counts, an empty hypothesis or reference too. Raises DataError when there is nothing to score and when
-    the numbers of lines differ.
+    ``language`` (ISO 639) is that of both: it decides what ``settings`` leave open, and how Moses tokenizes, which treats one
+    that it does not know as English without abbreviations. Every line counts, an empty hypothesis or reference too.
+
+    Raises DataError when there is nothing to score and when the numbers of lines differ, ConfigError when a tokenizer is not
+    installed.
     """
+    settings = settings or EvaluationConfig()
     hypotheses = list(hypotheses)
     streams = _reference_streams(references)
     _check_lines(hypotheses, streams)
-    # force: no warning in a log; Scores.rows reports it instead
-    bleu, bleu_lowercase, chrf, ter = BLEU(force=True), BLEU(lowercase=True, force=True), CHRF(), TER()
-    bleu_compounds = BLEU(tokenize="none", smooth_method="none", force=True)
-    bleu_score = bleu.corpus_score(hypotheses, streams)
-    lowercase_score = bleu_lowercase.corpus_score(hypotheses, streams)
-    split, *split_streams = (with_split_compounds(lines, language) for lines in (hypotheses, *streams))
-    compounds_score = bleu_compounds.corpus_score(split, split_streams)
-    chrf_score = chrf.corpus_score(hypotheses, streams)
-    ter_score = ter.corpus_score(hypotheses, streams)
-    first, second, third, fourth = bleu_score.precisions
+    settings.require_installed(language)
+    values, signatures, details = {}, {}, {}
+    for name in settings.scores(language):
+        metric = metric_of(name, settings.tokenizer(language), language)
+        texts = [hypotheses, *streams]
+        if name == "bleu_compounds":
+            texts = [with_split_compounds(lines, base_language(language)) for lines in texts]
+        found: Any = metric.corpus_score(texts[0], texts[1:])
+        values[name], signatures[name] = float(found.score), str(metric.get_signature())
+        if name == "bleu_compounds":
+            signatures[name] += f", after {_splitting(base_language(language))}"
+        if name == "bleu":
+            details = {
+                "precisions": tuple(map(float, found.precisions)),
+                "brevity_penalty": float(found.bp),
+                "hypothesis_tokens": int(found.sys_len),
+                "reference_tokens": int(found.ref_len),
+            }
     return Scores(
-        bleu=float(bleu_score.score),
-        bleu_signature=str(bleu.get_signature()),
-        chrf=float(chrf_score.score),
-        chrf_signature=str(chrf.get_signature()),
-        bleu_lowercase=float(lowercase_score.score),
-        bleu_lowercase_signature=str(bleu_lowercase.get_signature()),
-        bleu_compounds=float(compounds_score.score),
-        bleu_compounds_signature=f"{bleu_compounds.get_signature()}, after {_splitting(language)}",
-        ter=float(ter_score.score),
-        ter_signature=str(ter.get_signature()),
-        precisions=(float(first), float(second), float(third), float(fourth)),
-        brevity_penalty=float(bleu_score.bp),
-        hypothesis_tokens=int(bleu_score.sys_len),
-        reference_tokens=int(bleu_score.ref_len),
+        values,
+        signatures,
+        details,
         num_sentences=len(hypotheses),
         num_references=len(streams),
         tokenized_endings=sum(line.rstrip().endswith(TOKENIZED_ENDING) for line in hypotheses),
+    )
+
+
+def metric_of(name: str, tokenizer: str, language: str) -> Metric:
+    """sacreBLEU's metric of that name for text in ``language``."""
+    # force: no warning in a log; Scores.rows reports it instead
+    if name == "chrf":
+        return CHRF()
+    if name == "ter":
+        # Chinese and Japanese characters count as words, unless words are what spaces separate.
+        splits = base_language(language) in WITH_TER_OF_CHARACTERS and tokenizer not in SPLITTING_AT_SPACES
+        return TER(normalized=splits, asian_support=splits)
+    if name == "bleu_compounds":
+        return BLEU(tokenize="none", smooth_method="none", force=True)
+    return BLEU(
+        lowercase=name == "bleu_lowercase", tokenize=SPBLEU_TOKENIZER if name == "spbleu" else tokenizer, force=True
     )
 
 

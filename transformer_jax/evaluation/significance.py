@@ -41,7 +41,12 @@ class SystemComparison:
 
 
 def compare_systems(
-    first: Sequence[str], second: Sequence[str], references: Sequence[str], resamples: int = RESAMPLES, seed: int = SEED
+    first: Sequence[str],
+    second: Sequence[str],
+    references: Sequence[str],
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+    tokenizer: str = "13a",
 ) -> list[SystemComparison]:
     """Compares two translations of the same sentences by BLEU and chrF with paired bootstrap resampling (Koehn 2004).
 
@@ -54,7 +59,7 @@ def compare_systems(
     """
     if not len(first) == len(second) == len(references) or not references:
         raise DataError(f"{len(first)} and {len(second)} translations of {len(references)} references: nothing to pair")
-    metrics: dict[str, Metric] = {"BLEU": BLEU(force=True), "chrF": CHRF()}
+    metrics: dict[str, Metric] = {"BLEU": BLEU(tokenize=tokenizer, force=True), "chrF": CHRF()}
     counts = {
         name: [_counts(metric, lines, references) for lines in (first, second)] for name, metric in metrics.items()
     }

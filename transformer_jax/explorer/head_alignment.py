@@ -13,7 +13,7 @@ from transformer_jax.evaluation.word_alignment import (
     require_words,
     score_alignments,
 )
-from transformer_jax.tasks.translation.soft_alignment import between_words, word_membership
+from transformer_jax.tasks.translation.soft_alignment import between_words, pieces_are_words, word_membership
 
 
 def head_error_rates(
@@ -30,10 +30,8 @@ def head_error_rates(
     """
     if not pairs:
         raise DataError(f"{name}: no pairs to align; it needs one at least")
-    sides = [
-        (word_membership(tokenizers.source, source), word_membership(tokenizers.target, target))
-        for source, target in pairs
-    ]
+    are_words = [pieces_are_words(texts) for texts in zip(*pairs, strict=True)]
+    sides = [tuple(word_membership(*side) for side in zip(tokenizers, pair, are_words, strict=True)) for pair in pairs]
     require_words(gold, [(len(target), len(source)) for source, target in sides], name)
     links: dict[int, list[Links]] = {}
     for pair, of_pair in weights:

@@ -248,6 +248,9 @@ function bitmapOf(matrix, most = Infinity) {
 
 const FONT = "system-ui, 'DejaVu Sans', sans-serif";
 
+// Whether its first letter is of a script such as Arabic or Hebrew.
+const isRightToLeft = (text) => /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u.test(text);
+
 class CanvasPen {
   constructor(context) { this.context = context; }
   rect(x, y, width, height, color) {
@@ -265,6 +268,7 @@ class CanvasPen {
     context.font = `${bold ? "600 " : ""}${size}px ${FONT}`;
     context.textAlign = align;
     context.textBaseline = "middle";
+    context.direction = isRightToLeft(text) ? "rtl" : "ltr";
     if (!turned) return context.fillText(text, x, y);
     context.save();
     context.translate(x, y);
@@ -311,7 +315,7 @@ class SvgPen {
   text(text, x, y, { color, size = 12, align = "left", bold = false, turned = false }) {
     const anchor = { left: "start", center: "middle", right: "end" }[align];
     const turn = turned ? ` transform="rotate(-90 ${x} ${y})"` : "";
-    this.parts.push(`<text x="${x}" y="${y}" fill="${color}" font-size="${size}"${bold ? ' font-weight="600"' : ""} text-anchor="${anchor}" dominant-baseline="central"${turn}>${marked(text)}</text>`);
+    this.parts.push(`<text x="${x}" y="${y}" fill="${color}" font-size="${size}"${bold ? ' font-weight="600"' : ""} text-anchor="${anchor}" dominant-baseline="central" style="unicode-bidi:plaintext"${turn}>${marked(text)}</text>`);
   }
   curve(x1, y1, x2, y2, color, opacity, thickness) {
     const bend = (x2 - x1) / 2;
@@ -756,8 +760,9 @@ const paint = () => [state.palette, isDark() ? "dark" : "light", state.shades].j
 // ---------------------------------------------------------------- inspector
 
 function element(tag, content = "", options = {}) {
-  const made = Object.assign(document.createElement(tag), options);
-  made.append(...[content].flat());
+  const parts = [content].flat(), isText = parts.every((part) => typeof part !== "object");
+  const made = Object.assign(document.createElement(tag), isText ? { dir: "auto" } : {}, options);
+  made.append(...parts);
   return made;
 }
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +79,8 @@ def make(subject: Subject, path: Path) -> list[str]:
     if not head_counts(trained.params):
         raise ConfigError(f"--workdir: {subject.name} has no multi-head attention; this figure is of Transformers")
     limit = subject.limit or SENTENCES
+    evaluation = replace(trained.config.evaluation, metrics="bleu")
+    trained = replace(trained, config=replace(trained.config, evaluation=evaluation))
 
     def evaluate(params: PyTree) -> Scores:
         metrics = trained.evaluator.evaluate(params, SPLIT, limit=limit).metrics

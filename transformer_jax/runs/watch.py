@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
@@ -48,7 +48,10 @@ def watch(
         raise ConfigError(f"--watch: {folder} is a link; put the folder itself there")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
-        _require_same_decoding(folder / "settings.json", {"split": split, "decoding": asdict(config.decoding)})
+        settings: dict[str, object] = {"split": split, "decoding": asdict(config.decoding)}
+        if (tokenizer := config.evaluation.bleu_tokenizer) != load_run_config(run.path).evaluation.bleu_tokenizer:
+            settings["bleu_tokenizer"] = tokenizer
+        _require_same_decoding(folder / "settings.json", settings)
         if not run.has_checkpoints():
             say(f"{run.checkpoints}: no checkpoint yet; waiting")
         while not run.has_checkpoints():
@@ -67,6 +70,10 @@ class Watcher:
     ) -> None:
         self._run, self._split, self._log, self._say = run, split, log, say
         mesh = make_mesh(config.mesh)
+        if config.scores_translations:
+            # No device waits for these: all that ``evaluate`` computes.
+            scores = ",".join(config.evaluation.scores(config.data.target_language))
+            config = replace(config, training=replace(config.training, validation_metrics=scores))
         self._task = build_task(config, tokenizers_of_run(run), mesh)
         self._selection = config.selection
         self._like = placed_shapes(jax.eval_shape(self._task.init_params, jax.random.key(0)), mesh)

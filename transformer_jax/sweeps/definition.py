@@ -183,6 +183,9 @@ def check(sweep: Sweep) -> None:
             if sweep.metric not in _metrics_of(settings.task):
                 choices = ", ".join(_metrics_of(settings.task))
                 raise ConfigError(f"metric: {sweep.metric} is not measured by task={settings.task}; one of {choices}")
+            if sweep.metric not in [metric.key for metric in settings.metrics]:
+                named = f"training.validation_metrics={settings.training.validation_metrics}"
+                raise ConfigError(f"{named}: leaves {sweep.metric} out, so it is never measured; name it there")
             needed = next(metric.needs for metric in TASKS[settings.task].metrics if metric.key == sweep.metric)
             if needed and not attrgetter(needed)(settings):
                 raise ConfigError(f"{needed}: is not set, so {sweep.metric} is never measured; set it")

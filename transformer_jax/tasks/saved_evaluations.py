@@ -16,6 +16,7 @@ from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tasks.protocol import Evaluation
 
 PREFIX = "evaluation-"
+NAMED_SETTINGS = ("decoding.", "evaluation.")
 # Of everything else in a report, where a version wrote it that had it.
 DIGEST = "digest"
 
@@ -63,10 +64,10 @@ class SavedEvaluation:
 def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig) -> str:
     """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
 
-    The settings of decoding in which ``used`` differs from those of the run, ``trained``, are part of it.
+    The settings of decoding and scores in which ``used`` differs from those of the run, ``trained``, are part of it.
     """
-    changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith("decoding.")]
-    changed = "".join(f"-{key.removeprefix('decoding.')}={_short(str(value))}" for key, value in changes)
+    changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith(NAMED_SETTINGS)]
+    changed = "".join(f"-{key.partition('.')[2]}={_short(str(value))}" for key, value in changes)
     average = "" if averaged == 1 else f"-average{averaged}"
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"
 

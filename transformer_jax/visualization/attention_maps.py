@@ -1,5 +1,6 @@
 """Attention weights as a grid of heat maps: a row of panels a layer, a column of panels a head."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ PANEL_INCHES = 1.9
 MIN_CELL_INCHES, MAX_CELL_INCHES = 0.125, 0.34
 GAP = 0.14
 POINTS_PER_INCH = 72
+WIDE_LETTER = 1.65
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,8 @@ def _lay_out(
     cell = min(max(wanted / max(most_rows, most_columns), MIN_CELL_INCHES), MAX_CELL_INCHES)
     points = min(max(cell * POINTS_PER_INCH * 0.72, 5.5), 9.5)
     letter = points * 0.62 / POINTS_PER_INCH
-    left_labels = letter * max(len(piece) for pieces in rows.values() for piece in pieces)
-    bottom_labels = letter * max(len(piece) for pieces in columns.values() for piece in pieces)
+    left_labels = letter * max(_letters(piece) for pieces in rows.values() for piece in pieces)
+    bottom_labels = letter * max(_letters(piece) for pieces in columns.values() for piece in pieces)
     panel_width, panel_height = cell * most_columns, cell * most_rows
     scale = min(max(num_columns * panel_width / 12, 1.0), 2.0)
     return Layout(
@@ -170,6 +172,11 @@ def _lay_out(
         label_points=points,
         heading_scale=scale,
     )
+
+
+def _letters(piece: str) -> float:
+    """The width of a piece in those of Latin letters; one of Chinese or Japanese is as wide as it is high."""
+    return sum(WIDE_LETTER if unicodedata.east_asian_width(letter) in "WF" else 1.0 for letter in piece)
 
 
 def _style(axes: Axes) -> None:

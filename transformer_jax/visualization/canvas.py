@@ -2,6 +2,7 @@
 
 import functools
 import io
+import re
 import warnings
 from pathlib import Path
 
@@ -19,7 +20,16 @@ FAINT_INK = "#6b7a89"
 HAIRLINE = "#c9d1d9"
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
 DOTS_PER_INCH = 160
-FONT_FAMILIES = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari")
+MISSING, MOST_SHOWN = r"Glyph (\d+) .*missing from font", 20
+# The first that has a letter draws it; those of Linux distributions, then those of macOS and Windows.
+FONT_FAMILIES = (
+    *("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans JP"),
+    *("Noto Sans SC", "Noto Sans KR", "IPAexGothic", "IPAGothic", "TakaoGothic", "WenQuanYi Zen Hei", "NanumGothic"),
+    *("Droid Sans Fallback", "Noto Sans Thai", "Noto Sans Khmer", "Noto Sans Lao", "Noto Sans Myanmar"),
+    *("Noto Serif Tibetan", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Loma", "Garuda"),
+    *("Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo", "Thonburi", "Yu Gothic", "Microsoft YaHei"),
+    *("Malgun Gothic", "Leelawadee UI", "Arial Unicode MS", "Unifont"),
+)
 
 
 @functools.cache
@@ -64,17 +74,24 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 def write_png(figure: Figure, path: str | Path) -> Path:
     """Writes the figure, the same bytes for the same figure, making missing folders; returns the path. A link is replaced.
 
-    A path that ends in ``.pdf`` or ``.svg`` is written in that format.
+    A path that ends in ``.pdf`` or ``.svg`` is written in that format. Characters for which this machine has no font are
+    drawn as boxes, and named in a UserWarning.
     """
     path, content = Path(path), io.BytesIO()
-    with warnings.catch_warnings():
-        # characters without an installed font are drawn as boxes; that is no reason to fail
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", message=MISSING, category=UserWarning)
         if path.suffix == ".pdf":
             FigureCanvasPdf(figure).print_pdf(content, metadata={"CreationDate": None})
         elif path.suffix == ".svg":
             FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
         else:
             FigureCanvasAgg(figure).print_png(content, metadata={"Software": None})
+    found = [(re.match(MISSING, str(each.message)), each) for each in caught]
+    for each in [other for glyph, other in found if not glyph]:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if missing := "".join(dict.fromkeys(chr(int(glyph[1])) for glyph, _ in found if glyph)):
+        shown = missing[:MOST_SHOWN] + ("..." if len(missing) > MOST_SHOWN else "")
+        remedy = "install one that has them, such as the packages fonts-noto-core and fonts-noto-cjk"
+        warnings.warn(f"{path}: no font here has {shown}: drawn as boxes; {remedy}", stacklevel=2)
     write_whole(path, content.getvalue())
     return path

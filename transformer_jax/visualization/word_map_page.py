@@ -100,6 +100,7 @@ function show(index) {
   card.hidden = index < 0;
   if (index >= 0) {
     const name = document.createElement("b"), rest = document.createElement("span");
+    name.dir = rest.dir = "auto";
     name.textContent = words[index];
     rest.textContent = "nearest: " + near[index].join(", ");
     card.replaceChildren(name, rest);
@@ -207,7 +208,8 @@ def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Seque
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>"
     )
     header = (
-        f'<header><h1>{escape(title)}</h1><input type="search" placeholder="search a word" aria-label="search a word">'
+        f"<header><h1>{escape(title)}</h1>"
+        '<input type="search" dir="auto" placeholder="search a word" aria-label="search a word">'
         '<button type="button">whole map</button><span id="said" role="status"></span></header>'
     )
     plane = '<div id="plane"><canvas></canvas><div id="card" hidden></div></div>'

@@ -137,7 +137,7 @@ class Evaluator:
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
             split=name,
-            scores=score_translations(hypotheses, references, self.config.data.target_language),
+            scores=score_translations(hypotheses, references, self.config.data.target_language, self.config.evaluation),
             loss=nll / tokens,
             perplexity=perplexity(nll, tokens),
             tokens_per_second=sum(len(translation.token_ids) for translation in translations) / seconds,

@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
+from transformer_jax.config.languages import is_without_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.attention_kinds import layers_by_kind
 from transformer_jax.models.interface import attention_maps
@@ -20,13 +21,15 @@ from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 BATCH_TOKENS = 4096
 MEAN_OF_LAYERS = -1
+# White space separates longer ones on average only where it separates phrases.
+MOST_LETTERS_OF_A_WORD = 6
 
 
 class SoftAlignment(NamedTuple):
     """Weights ``[T, S]`` of a pair: row i is what the model attends to while it predicts target piece i; EOS is the last.
 
     ``word_weights`` [words, words] sums over the pieces of a source word and averages over those of a target word; words are
-    what white space separates.
+    what white space separates, or pieces (see ``pieces_are_words``).
     """
 
     weights: np.ndarray
@@ -53,10 +56,12 @@ def soft_alignments(
     Raises DataError when the numbers of sentences differ or one is too long, ConfigError when there is no such layer or head.
     """
     weights: dict[int, np.ndarray] = {}
+    are_words = pieces_are_words(sources), pieces_are_words(targets)
     for pair, found in cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)):
         weights[pair] = found
         show(len(weights))
-    return [_described(weights[pair], sources[pair], targets[pair], trained.tokenizers) for pair in range(len(sources))]
+    texts = zip(sources, targets, strict=True)
+    return [_described(weights[pair], each, are_words, trained.tokenizers) for pair, each in enumerate(texts)]
 
 
 def cross_attention(
@@ -97,14 +102,12 @@ def _chosen(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> 
     return weights[:, head - 1] if head else jnp.mean(weights, axis=1)
 
 
-def _described(weights: np.ndarray, source_text: str, target_text: str, tokenizers: TokenizerPair) -> SoftAlignment:
-    source, target = tokenizers
-    source_pieces = [*source.pieces(source.encode(source_text)), "</s>"]
-    target_pieces = [*target.pieces(target.encode(target_text)), "</s>"]
-    to_source, to_target = (
-        word_membership(tokenizer, text) for tokenizer, text in ((source, source_text), (target, target_text))
-    )
-    return SoftAlignment(weights, source_pieces, target_pieces, between_words(weights, to_source, to_target))
+def _described(
+    weights: np.ndarray, texts: tuple[str, str], are_words: tuple[bool, bool], tokenizers: TokenizerPair
+) -> SoftAlignment:
+    sides = list(zip(tokenizers, texts, are_words, strict=True))
+    source, target = ([*tokenizer.pieces(tokenizer.encode(text)), "</s>"] for tokenizer, text, _ in sides)
+    return SoftAlignment(weights, source, target, between_words(weights, *(word_membership(*side) for side in sides)))
 
 
 def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndarray) -> np.ndarray:
@@ -115,23 +118,39 @@ def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndar
     return (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ weights[:-1, :-1] @ to_source.T
 
 
-def word_membership(tokenizer: Tokenizer, text: str) -> np.ndarray:
-    """1 where a piece of a text belongs to a word: [words, pieces]."""
-    return _membership(words_of_pieces(tokenizer.surfaces(text)))
+def pieces_are_words(texts: Sequence[str]) -> bool:
+    """Whether texts are in a script without spaces between words, and no one has put any: then words are pieces."""
+    lengths = [sum(map(is_without_spaces, word)) for text in texts for word in text.split()]
+    long = [length for length in lengths if length]
+    return sum(long) > MOST_LETTERS_OF_A_WORD * len(long)
 
 
-def words_of_pieces(surfaces: Sequence[bytes]) -> list[int]:
+def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) -> np.ndarray:
+    """1 where a piece of a text belongs to a word: [words, pieces]; ``are_words`` as in ``words_of_pieces``."""
+    return _membership(words_of_pieces(tokenizer.surfaces(text), are_words))
+
+
+def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[int]:
     """For each piece the number, from 0, of the word that it belongs to; space belongs to the word after it, or to the last.
 
-    Pieces of ``a dog`` such as ``a``, `` d``, ``og`` give ``[0, 1, 1]``.
+    Pieces of ``a dog`` such as ``a``, `` d``, ``og`` give ``[0, 1, 1]``. With ``are_words`` a word also begins with a piece
+    beside a letter of a script without spaces: ``私は``, ``JA``, ``X``, ``が`` give ``[0, 1, 1, 2]``.
     """
     text = b"".join(surfaces).decode("utf-8", "surrogatepass")
     is_space = [character.isspace() for character in text]
     begins = [not space and (not place or is_space[place - 1]) for place, space in enumerate(is_space)]
+    ends = np.cumsum([len(surface) for surface in surfaces], dtype=int)
+    lengths = [len(character.encode("utf-8", "surrogatepass")) for character in text]
+    if are_words:
+        own = [is_without_spaces(character) for character in text]
+        starts = np.isin(np.cumsum(lengths) - lengths, ends)
+        begins = [
+            begin or bool(starts[place] and not is_space[place] and (own[place] or own[place - 1]))
+            for place, begin in enumerate(begins)
+        ]
     begun = np.cumsum(begins)
     owner = np.minimum(begun - ~np.array(is_space, bool), max(begun[-1] - 1, 0)) if text else np.zeros(0, int)
-    of_byte = np.repeat(owner, [len(character.encode("utf-8", "surrogatepass")) for character in text])
-    ends = np.cumsum([len(surface) for surface in surfaces], dtype=int)
+    of_byte = np.repeat(owner, lengths)
     return [int(of_byte[end - 1]) for end in ends]
 
 

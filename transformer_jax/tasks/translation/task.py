@@ -81,7 +81,10 @@ class TranslationTask:
         self.objective = TranslationObjective(config, *sizes, mesh)
         width, decoding = config.training.validation_beam_width, config.decoding
         decoding = decoding.in_one_group(width) if width else decoding
-        self.evaluator = Evaluator(replace(config, decoding=decoding), tokenizers, self.objective, mesh)
+        # Not those of ``evaluate``: devices wait for them.
+        evaluation = replace(config.evaluation, metrics=",".join(config.validated_scores))
+        validated = replace(config, decoding=decoding, evaluation=evaluation)
+        self.evaluator = Evaluator(validated, tokenizers, self.objective, mesh)
         self._entropy = jax.jit(partial(sharpest_entropy, self.objective.model), out_shardings=everywhere(mesh))
 
     @cached_property

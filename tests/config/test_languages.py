@@ -1,0 +1,91 @@
+"""Languages of files and text, and what follows from them for the scores of translations."""
+
+import pytest
+
+from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages
+from transformer_jax.config.languages import UNDETERMINED, bleu_tokenizer_of, language_of_file, language_of_text
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("train.fr", "fr"),
+        ("corpus/train.lc.de.gz", "de"),
+        ("a.zh_CN", "zh_CN"),
+        ("a.pt-br", "pt-br"),
+        ("flores.eng_Latn", "eng_Latn"),
+        *((name, "") for name in ("all.tsv", "train.src", "train.txt", "a.tok.gz", "de", "a.xx", "a.de1")),
+    ],
+)
+def test_the_suffix_of_a_file(name, language):
+    assert language_of_file(name) == language
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("私は猫が好きです。JAX", "ja"),
+        ("我喜欢猫。", "zh"),
+        ("나는 고양이를 좋아한다.", "ko"),
+        ("ฉันชอบแมว", "th"),
+        ("אני אוהב חתולים", "he"),
+        ("Γάτες", "el"),
+        *((text, UNDETERMINED) for text in ("I like cats.", "Я люблю кошек.", "أحب القطط", "12. 3!", "")),
+    ],
+)
+def test_the_script_of_a_text(text, language):
+    assert language_of_text([text])[0] == language
+
+
+def settings(train: str, **data: str) -> ExperimentConfig:
+    return from_dict({"data": {"source": "text", "train": train, **data}})
+
+
+def test_languages_are_those_of_the_suffixes_unless_they_are_stated():
+    def sides(config):
+        return config.data.source_language, config.data.target_language
+
+    assert sides(settings("corpus/train.{en,fr}")) == ("en", "fr")
+    assert sides(settings("a.en.gz,b.ja.gz", target_language="zh")) == ("en", "zh")
+    assert sides(settings("all.tsv", target_language="fr")) == ("", "fr")
+    assert sides(settings("old.en,new.en")) == ("en", "en")
+    assert sides(ExperimentConfig()) == ("en", "de")
+    with pytest.raises(ConfigError, match="the same as"):
+        from_dict({"data": {"source": "text", "directory": "here", "source_language": "de"}})
+
+
+def test_tokenizer_and_selection_follow_from_the_language(monkeypatch):
+    monkeypatch.setattr(languages, "is_installed", lambda name: name in ("zh", "char"))
+    tokenizers = {"fr": "13a", "": "13a", "zh_CN": "zh", "ja": "char", "ko": "char", "th": "char", "jpn_Jpan": "char"}
+    assert {language: bleu_tokenizer_of(language) for language in tokenizers} == tokenizers
+    assert settings("a.{en,fr}").selection.name == settings("a.{en,zh}").selection.name == "bleu"
+    assert settings("a.{en,ja}").selection.name == "chrf"
+    monkeypatch.setattr(languages, "is_installed", lambda name: True)
+    assert [bleu_tokenizer_of(each) for each in ("ja", "ko", "th")] == ["ja-mecab", "ko-mecab", "flores200"]
+    assert settings("a.{en,ja}").selection.name == "bleu"
+
+
+def test_selection_is_what_is_stated():
+    ja = {"source": "text", "train": "a.{en,ja}"}
+    for evaluation, name in (
+        ({"selection": "bleu"}, "bleu"),
+        ({"bleu_tokenizer": "13a"}, "chrf"),
+        ({"selection": "ter"}, "ter"),
+    ):
+        assert from_dict({"data": ja, "evaluation": evaluation}).selection.name == name
+    with pytest.raises(ConfigError, match=r"evaluation.selection: 'bits_per_byte' is not one of bleu, chrf"):
+        from_dict({"evaluation": {"selection": "bits_per_byte"}})
+    with pytest.raises(ConfigError, match=r"evaluation.metrics: 'rouge' is not one of bleu, "):
+        from_dict({"evaluation": {"metrics": "bleu, rouge"}})
+    with pytest.raises(ConfigError, match=r"evaluation.bleu_tokenizer: 'moses' is not one of 13a"):
+        from_dict({"evaluation": {"bleu_tokenizer": "moses"}})
+
+
+def test_validations_measure_what_is_named_and_what_selects():
+    def measured(**training):
+        config = from_dict({"training": training, "evaluation": {"selection": "ter"}})
+        return [metric.name for metric in config.metrics]
+
+    assert measured() == ["bleu", "chrf", "ter", "loss", "perplexity"]
+    assert measured(validation_metrics="") == ["ter", "loss", "perplexity"]
+    assert [metric.name for metric in ExperimentConfig().metrics] == ["bleu", "chrf", "loss", "perplexity"]

