@@ -217,19 +217,21 @@ def test_an_optimizer_with_a_state_of_its_own_shards_and_trains():
 
 
 def test_leaves_of_an_optimizer_are_split_as_the_parameters_of_their_path_and_shape():
-    table, other, key = jnp.zeros((8, 4)), jnp.zeros((6, 4)), jnp.zeros(2)
-    params = {"embedding": {"table": table}, "positions": {"table": other}, "layers": {"wide_bias": key}}
+    table, kernel, key = jnp.zeros((8, 4)), jnp.zeros((4, 6)), jnp.zeros(2)
+    # Two tables of one shape, split differently.
+    layer = {"wide_kernel": kernel, "wide_bias": key}
+    params = {"embedding": {"table": table}, "positions": {"table": table}, "layers": layer}
     state = {
         "mean": params,
         "rows": {"embedding": {"table": jnp.zeros(8)}},
-        "buffers": [table, key],
+        "buffers": [kernel, table, key],
         "coefficients": key,
     }
     placed = state_shardings(TrainState(0 * key, params, state, key), make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
     specs = jax.tree.map(lambda leaf: leaf.spec, placed)
     assert specs.optimizer_state["mean"] == specs.params
     assert specs.optimizer_state["rows"]["embedding"]["table"] == specs.optimizer_state["coefficients"] == P()
-    assert specs.optimizer_state["buffers"] == [P("tensor", "fsdp"), P()]
+    assert specs.optimizer_state["buffers"] == [P("fsdp", "tensor"), P(), P()]
     assert specs.key_data == P()
 
 
