@@ -229,6 +229,7 @@ def test_leaves_of_an_optimizer_are_split_as_the_parameters_of_their_path_and_sh
     }
     placed = state_shardings(TrainState(0 * key, params, state, key), make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
     specs = jax.tree.map(lambda leaf: leaf.spec, placed)
+    assert specs.params["embedding"]["table"] == P("tensor", "fsdp")
     assert specs.optimizer_state["mean"] == specs.params
     assert specs.optimizer_state["rows"]["embedding"]["table"] == specs.optimizer_state["coefficients"] == P()
     assert specs.optimizer_state["buffers"] == [P("fsdp", "tensor"), P(), P()]
