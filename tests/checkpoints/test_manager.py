@@ -21,7 +21,7 @@ from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_initial_state
 
-OPTIMIZER = make_optimizer("adam", hyperparameters_of(ExperimentConfig()), lambda step: 0.1)
+OPTIMIZER = make_optimizer("adam", hyperparameters_of(ExperimentConfig()), lambda step: 0.1, 0)
 
 BLEU = Metric("bleu", "maximize")
 

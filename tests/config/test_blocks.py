@@ -32,6 +32,15 @@ REFUSED = [
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be at least 0 and below 1"),
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least 0 and below 2^32, or -1 for that of the run"),
+    (
+        {
+            "task": "language_model",
+            "tokenizer": {"kind": "byte"},
+            "model": {"kind": "decoder_only", "attention": "alibi"},
+        },
+        "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal; language models take no "
+        "attention of a plugin",
+    ),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     (
         {"optimizer": {"freeze": "encoder_("}},

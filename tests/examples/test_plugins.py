@@ -136,7 +136,7 @@ def test_an_optimizer():
     config = ExperimentConfig(
         optimizer=OptimizerConfig(name="lion", schedule="constant", learning_rate=0.5, warmup_updates=1)
     )
-    rule = make_optimizer("lion", hyperparameters_of(config), lambda step: 0.5)
+    rule = make_optimizer("lion", hyperparameters_of(config), lambda step: 0.5, 0)
     params = jnp.array([1.0, 1.0])
     updates, _ = rule.update(jnp.array([3.0, -0.1]), rule.init(params), params)
     np.testing.assert_allclose(updates, [-0.5, 0.5])

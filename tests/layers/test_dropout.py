@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from transformer_jax.layers.dropout import Dropout, draw, hashed_bits
 
@@ -84,3 +85,14 @@ def test_a_rate_counts_to_its_last_digit():
         lower, upper = (np.nextafter(np.float32(exact), np.float32(to)) for to in (0, 1))
         assert told(lower)[index] != 0
         assert told(upper)[index] == 0
+
+
+def test_blocks_of_the_rows_of_a_device_drop_what_they_drop_in_the_whole_batch():
+    drops, whole = draw(0.5, jax.random.key(0)), jnp.ones((8, 6))
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
+
+    def second_half(rows: jax.Array) -> jax.Array:
+        return drops.block(rows[:, 3:], [0, 3], rows.shape)
+
+    split = jax.shard_map(second_half, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
+    np.testing.assert_array_equal(jax.jit(split)(whole), drops(whole)[:, 3:])

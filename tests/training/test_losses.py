@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 
@@ -41,6 +42,18 @@ def test_nll_is_never_smoothed_and_correct_counts_the_most_likely():
     expected = -jax.nn.log_softmax(logits)[0, [0, 1], [3, 2]].sum()
     assert float(sums.nll) == pytest.approx(float(expected), rel=1e-5)
     assert float(sums.correct) == 1
+
+
+@pytest.mark.parametrize("statistics", ["default", "cuda"])
+def test_of_equal_logits_the_first_counts_as_the_most_likely(statistics, monkeypatch):
+    """As argmax and greedy decoding have it. Rounded to bfloat16, some of these rows have several largest logits."""
+    logits = jax.random.normal(jax.random.key(0), (1, 300, 5000)).astype(jnp.bfloat16)
+    is_cuda = statistics == "cuda"
+    monkeypatch.setattr(lax, "platform_dependent", lambda *args, cuda, default: (cuda if is_cuda else default)(*args))
+    best = jnp.argmax(logits, axis=-1)
+    for labels in (best, 5000 - 1 - jnp.argmax(logits[..., ::-1], axis=-1), jax.lax.top_k(logits, 2)[1][..., 1]):
+        sums = label_smoothed_cross_entropy(logits, labels, jnp.ones((1, 300)), 0.1)
+        assert float(sums.correct) == int((labels == best).sum())
 
 
 def test_extreme_logits_stay_finite():

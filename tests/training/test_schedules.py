@@ -7,13 +7,16 @@ import optax
 import pytest
 
 from transformer_jax.config import (
+    ConfigError,
     ExperimentConfig,
     Hyperparameters,
     OptimizerConfig,
     TrainingConfig,
     hyperparameters_of,
 )
+from transformer_jax.config.plugins import register
 from transformer_jax.training.optimizers import RULES, make_optimizer
+from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.schedules import SCHEDULES, Schedule, make_schedule
 
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
@@ -25,7 +28,7 @@ def hyperparameters(num_updates: int = 100_000, **optimizer: object) -> Hyperpar
 
 
 def optimizer_of(name: str, schedule: Schedule, **settings: object) -> optax.GradientTransformation:
-    return make_optimizer(name, hyperparameters(name=name, **settings), schedule)
+    return make_optimizer(name, hyperparameters(name=name, **settings), schedule, 0)
 
 
 def test_the_papers_schedule():
@@ -78,7 +81,7 @@ def test_adam_with_numbers_that_are_told(b1, b2, epsilon):
 
     @jax.jit
     def walk(hyperparameters: Hyperparameters) -> list[jax.Array]:
-        optimizer, params = make_optimizer("adam", hyperparameters, lambda step: 0.1), jnp.zeros(2)
+        optimizer, params = make_optimizer("adam", hyperparameters, lambda step: 0.1, 0), jnp.zeros(2)
         state, path = optimizer.init(params), []
         for gradient in GRADIENTS:
             updates, state = optimizer.update(jnp.asarray(gradient), state, params)
@@ -113,9 +116,50 @@ def test_every_rule_descends(name):
     assert float(loss(params)) < 0.5 * float(first)
 
 
-def test_weight_decay_leaves_biases_alone():
-    optimizer = optimizer_of("adamw", lambda step: 1.0, weight_decay=0.1)
-    params = {"w": jnp.ones((2, 2)), "b": jnp.ones((2,))}
+@register("optimizer", "nothing")
+def nothing(hyperparameters: Hyperparameters) -> list:
+    assert hyperparameters.weight_decay is None
+    return [optax.scale(1.0)]
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "nothing"])
+def test_weight_decay_is_for_kernels_and_embeddings_whatever_their_axes(name):
+    decayed = {"attention/query": (2, 3, 2), "embedding/table": (4, 2), "gates/input_kernel": (2, 4, 2)}
+    left = {"attention/query_bias": (3, 2), "gates/input_bias": (4, 2), "projection/bias": (4, 1), "norm/scale": (2,)}
+    params = {path: jnp.ones(shape) for path, shape in (decayed | left | {"score/sharpness": (3,)}).items()}
+    optimizer = optimizer_of(name, lambda step: 1.0, weight_decay=0.1)
     updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, params), optimizer.init(params), params)
-    np.testing.assert_allclose(updates["w"], -0.1, rtol=1e-5)
-    np.testing.assert_array_equal(updates["b"], 0.0)
+    for path, found in updates.items():
+        np.testing.assert_allclose(found, -0.1 if path in decayed else 0.0, rtol=1e-5, err_msg=path)
+
+
+def test_weight_decay_is_refused_where_a_rule_has_none():
+    with pytest.raises(ConfigError, match=r"optimizer.weight_decay: sgd has none; use optimizer.name=adamw"):
+        OptimizerConfig(name="sgd", weight_decay=0.1)
+    assert OptimizerConfig(name="nothing", weight_decay=0.1).weight_decay == 0.1
+
+
+def test_adagrad_adapts_to_gradients_that_are_means_over_tokens():
+    """Duchi et al. 2011, figure 1: steps shrink with the root of the sum of squares, however small they are."""
+    optimizer = optimizer_of("adagrad", lambda step: 1.0)
+    params = {"w": jnp.zeros(2)}
+    state, gradient = optimizer.init(params), {"w": jnp.array([1e-4, -1e-6])}
+    for count in range(1, 10):
+        updates, state = optimizer.update(gradient, state, params)
+        np.testing.assert_allclose(updates["w"], np.array([-1.0, 1.0]) * count**-0.5, rtol=1e-3)
+
+
+def test_adafactor_factors_the_kernels_of_attention():
+    params = {"query": jnp.zeros((64, 4, 32)), "output": jnp.zeros((4, 32, 64)), "query_bias": jnp.zeros((4, 32))}
+    state = jax.eval_shape(optimizer_of("adafactor", lambda step: 1.0).init, params)
+    sizes = {path: leaf.size for path, leaf in named_leaves(state).items() if leaf.ndim}
+    assert sum(size for path, size in sizes.items() if path.endswith(("query", "output"))) < 2 * (4 * (64 + 32) + 2)
+    assert max(size for path, size in sizes.items() if path.endswith("bias")) == 4 * 32
+
+
+def test_the_rate_on_the_host_is_that_of_the_program():
+    for name in SCHEDULES:
+        schedule = make_schedule(name, hyperparameters(1000, learning_rate=3e-3, warmup_updates=100), 512)
+        on_host = [schedule(step) for step in (1, 100, 777, 1000)]
+        assert not any(isinstance(rate, jax.Array) for rate in on_host)
+        np.testing.assert_allclose(on_host, jax.jit(schedule)(jnp.array([1, 100, 777, 1000])), rtol=1e-5, atol=1e-9)

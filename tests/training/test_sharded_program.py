@@ -60,11 +60,11 @@ def layers_of(scan_layers: bool) -> int:
     return 2 if scan_layers else 1
 
 
-def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig) -> Update:
+def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig, parts: int = 1) -> Update:
     config = ExperimentConfig(
         model=model,
         tokenizer=TokenizerConfig(vocabulary_size=VOCABULARY),
-        batching=BatchingConfig(row_multiple=8),
+        batching=BatchingConfig(tokens_per_update=8192, row_multiple=8 * parts, accumulation_steps=parts),
         optimizer=OPTIMIZER,
         mesh=mesh_config,
     )
@@ -133,6 +133,15 @@ def test_data_parallel_devices_only_add_up_gradients():
     parameters = bytes_on_a_device(update_on(MESHES["single"]).state_shapes.params)
     # The tied table's gradient arrives from both of its uses.
     assert parameters <= sum(each.bytes for each in found) <= parameters + 2 * TABLE_BYTES + 1000
+
+
+def test_data_parallel_devices_add_up_gradients_once_however_many_parts_a_batch_has():
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
+    update = made_of(TransformerConfig(**sizes), MESHES["data"], parts=4)
+    found = collectives_of(update.lower(batch_shape(32, WIDTH, WIDTH)).compile().as_text(), 8)
+    parameters = bytes_on_a_device(update.state_shapes.params)
+    assert {each.kind for each in found} == {"all-reduce"}
+    assert parameters <= sum(each.times * each.bytes for each in found) <= parameters + 100
 
 
 @pytest.mark.parametrize(("name", "scan_layers"), [("fsdp", False), ("data and fsdp", False), ("data and fsdp", True)])

@@ -8,25 +8,35 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
+    Hyperparameters,
     MeshConfig,
     OptimizerConfig,
     TransformerConfig,
     hyperparameters_of,
 )
 from transformer_jax.config.mesh_sizes import require_rows_divide
+from transformer_jax.config.plugins import register
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.nonfinite import first_non_finite
 from transformer_jax.training.optimizers import RULES, make_optimizer
+from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
-from transformer_jax.training.sharding import make_mesh, partition_of, put_batch, row_groups, token_groups
-from transformer_jax.training.state import create_state
+from transformer_jax.training.sharding import (
+    make_mesh,
+    partition_of,
+    put_batch,
+    state_shardings,
+    token_groups,
+)
+from transformer_jax.training.state import TrainState, create_state
 from transformer_jax.training.step import compile_train_step, make_initial_state, make_train_step, micro_batches
 
 VOCABULARY = 24
@@ -63,8 +73,9 @@ def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
         factors = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key}, method="factors")
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         # Two columns of every row at a time.
-        blocks = LogitBlocks(2 * len(labels) * VOCABULARY // row_groups(mesh))
-        return projected_cross_entropy(*factors, labels, weights, 0.1, blocks=blocks, groups=token_groups(mesh))
+        groups = token_groups(mesh)
+        blocks = LogitBlocks(2 * len(labels) * VOCABULARY // groups[0])
+        return projected_cross_entropy(*factors, labels, weights, 0.1, blocks=blocks, groups=groups)
 
     return loss
 
@@ -75,16 +86,23 @@ def init(key: jax.Array) -> dict:
 
 def optimizer_of(**settings: object) -> optax.GradientTransformation:
     config = ExperimentConfig(optimizer=OptimizerConfig(**settings))
-    return make_optimizer(config.optimizer.name, hyperparameters_of(config), lambda step: 0.1)
+    return make_optimizer(config.optimizer.name, hyperparameters_of(config), lambda step: 0.1, 0)
 
 
-def updated(mesh_config, num_devices: int, accumulation: int = 1, name: str = "adamw", make_loss=grouped_loss):
+def updated(
+    mesh_config,
+    num_devices: int,
+    accumulation: int = 1,
+    name: str = "adamw",
+    make_loss=grouped_loss,
+    **settings: object,
+):
     """The state after two updates."""
     mesh = make_mesh(mesh_config, jax.devices()[:num_devices])
     # A large epsilon, so that Adam does not blow rounding of tiny gradients up to whole steps.
-    optimizer = optimizer_of(name=name, epsilon=1e-3)
+    optimizer = optimizer_of(name=name, epsilon=1e-3, **settings)
     state = make_initial_state(init, optimizer, mesh)(0)
-    step = compile_train_step(make_train_step(make_loss(mesh), lambda _: optimizer, accumulation), state, mesh)
+    step = compile_train_step(make_train_step(make_loss(mesh), lambda *_: optimizer, accumulation, mesh), state, mesh)
     for _ in range(2):
         state, metrics = step(state, put_batch(BATCH, mesh), None)
     return jax.device_get(state), jax.device_get(metrics)
@@ -122,7 +140,7 @@ def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
 
     gradient = jax.jit(jax.grad(mean_loss))(state.params)
     expected = sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(gradient)) ** 0.5
-    _, metrics = jax.jit(make_train_step(loss, lambda _: optimizer))(state, BATCH, None)
+    _, metrics = jax.jit(make_train_step(loss, lambda *_: optimizer))(state, BATCH, None)
     assert float(metrics.gradient_norm) == pytest.approx(expected, rel=1e-4)
 
 
@@ -146,7 +164,7 @@ def test_an_update_that_is_not_finite_is_withheld():
         sums = loss(params, batch, key)
         return sums._replace(loss=sums.loss * jnp.inf)
 
-    new_state, metrics = jax.jit(make_train_step(broken, lambda _: optimizer))(state, BATCH, None)
+    new_state, metrics = jax.jit(make_train_step(broken, lambda *_: optimizer))(state, BATCH, None)
     assert not metrics.finite
     assert int(new_state.step) == 1
     for new, old in zip(jax.tree.leaves(new_state.params), jax.tree.leaves(state.params), strict=True):
@@ -177,6 +195,67 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
         require_rows_divide(8, 2, make_mesh(MeshConfig()).shape)
 
 
+@register("optimizer", "muon")
+def muon(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    """Of kernels with two axes; its state has a leaf, ns_coeffs, that belongs to no parameter."""
+    kinds = partial(jax.tree.map, lambda leaf: "muon" if leaf.ndim == 2 else "adam")
+    axes = partial(jax.tree.map, lambda leaf: optax.contrib.MuonDimensionNumbers())
+    rules = {"muon": optax.contrib.scale_by_muon(weight_dimension_numbers=axes), "adam": optax.scale_by_adam()}
+    return [optax.partition(rules, kinds)]
+
+
+def test_an_optimizer_with_a_state_of_its_own_shards_and_trains():
+    mesh_config = MeshConfig(data=2, fsdp=2, tensor=2)
+    _, metrics = updated(mesh_config, 8, name="muon", weight_decay=0.1)
+    assert metrics.finite
+    shapes = jax.eval_shape(lambda key: create_state(init(key), optimizer_of(name="muon"), 0), jax.random.key(0))
+    placed = {path: leaf.spec for path, leaf in named_leaves(state_shardings(shapes, make_mesh(mesh_config))).items()}
+    (coefficients,) = (spec for path, spec in placed.items() if path.endswith("ns_coeffs"))
+    assert not any(coefficients)
+    (momentum,) = (spec for path, spec in placed.items() if path.endswith("mu/source_embedding/table"))
+    assert momentum == placed["params/source_embedding/table"] == P("tensor", "fsdp")
+
+
+def test_leaves_of_an_optimizer_are_split_as_the_parameters_of_their_path_and_shape():
+    table, kernel, key = jnp.zeros((8, 4)), jnp.zeros((4, 6)), jnp.zeros(2)
+    # Two tables of one shape, split differently.
+    layer = {"wide_kernel": kernel, "wide_bias": key}
+    params = {"embedding": {"table": table}, "positions": {"table": table}, "layers": layer}
+    state = {
+        "mean": params,
+        "rows": {"embedding": {"table": jnp.zeros(8)}},
+        "buffers": [kernel, table, key],
+        "coefficients": key,
+    }
+    placed = state_shardings(TrainState(0 * key, params, state, key), make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
+    specs = jax.tree.map(lambda leaf: leaf.spec, placed)
+    assert specs.params["embedding"]["table"] == P("tensor", "fsdp")
+    assert specs.optimizer_state["mean"] == specs.params
+    assert specs.optimizer_state["rows"]["embedding"]["table"] == specs.optimizer_state["coefficients"] == P()
+    assert specs.optimizer_state["buffers"] == [P("fsdp", "tensor"), P(), P()]
+    assert specs.key_data == P()
+
+
+def test_the_rate_is_that_of_the_number_of_the_update_after_a_skipped_one_too():
+    rates = {1: 0.5, 2: 0.25, 3: 0.125}
+    config = hyperparameters_of(ExperimentConfig(optimizer=OptimizerConfig(name="sgd")))
+
+    def optimizer(hyperparameters: None, step: jax.Array) -> optax.GradientTransformation:
+        return make_optimizer("sgd", config, lambda update: jnp.array([jnp.nan, *rates.values()])[update], step)
+
+    def sums(params: dict, scale: jax.Array, key: jax.Array, hyperparameters: None) -> LossSums:
+        return LossSums.zero()._replace(loss=scale * params["w"], tokens=jnp.ones(()))
+
+    step = jax.jit(make_train_step(sums, optimizer))
+    state = create_state({"w": jnp.zeros(())}, optimizer(None, 0), 0)
+    found = []
+    for scale in (1.0, jnp.inf, 1.0):
+        before = state.params["w"]
+        state, _ = step(state, jnp.float32(scale), None)
+        found.append(float(before - state.params["w"]))
+    assert found == [rates[1], 0.0, rates[3]]
+
+
 def test_a_parameter_without_a_rule_is_an_error():
     with pytest.raises(KeyError, match="params/strange/thing"):
         partition_of("params/strange/thing", (3, 4))
@@ -189,7 +268,7 @@ def test_micro_batches_are_the_parts_of_the_step():
     params = init_params(MODEL, key)
     optimizer = optimizer_of()
     state = create_state(params, optimizer, seed=0)
-    _, metrics = jax.jit(make_train_step(loss, lambda _: optimizer, 4))(state, BATCH, None)
+    _, metrics = jax.jit(make_train_step(loss, lambda *_: optimizer, 4))(state, BATCH, None)
     compiled = jax.jit(loss)
     sums = [compiled(params, part, part_key) for part, part_key in parts]
     np.testing.assert_allclose(sum(each.loss for each in sums), metrics.sums.loss, rtol=1e-5)

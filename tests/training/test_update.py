@@ -116,6 +116,8 @@ def test_the_seed_of_the_first_state_is_a_number_too():
 
 
 def test_recurrent_models_draw_the_same_on_all_devices_as_on_one():
-    """Dropout and scheduled sampling go by a row's place in the batch."""
-    cases = [case_of("rnn", mesh) for mesh in (SINGLE, MeshConfig(data=2, fsdp=2, tensor=2))]
-    np.testing.assert_allclose(*(case.parameters_after(case.hyperparameters) for case in cases), atol=1e-5)
+    """Dropout and scheduled sampling go by a row's place in the batch, or in its part where devices add up once an update."""
+    cases = [case_of("rnn", mesh) for mesh in (SINGLE, MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=4))]
+    alone, *split = (case.parameters_after(case.hyperparameters) for case in cases)
+    for found in split:
+        np.testing.assert_allclose(found, alone, atol=1e-5)

@@ -125,11 +125,14 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     feed_forward: str = "gelu"
 
     def __post_init__(self) -> None:
+        # Scores of plugins see positions, which the slots of a prompt do not have.
+        problem = (
+            f"{self.attention!r} is not one of {', '.join(ATTENTIONS)}; language models take no attention of a plugin"
+        )
+        require(self.attention in ATTENTIONS, "model.attention", problem)
         super().__post_init__()
         require(self.kind == "decoder_only", "model.kind", f"{self.kind!r} is not decoder_only")
         require_positive("model", self, "num_layers")
-        # Scores of plugins see positions, which the slots of a prompt do not have.
-        require_choice("model.attention", self.attention, ATTENTIONS)
         require_choice("model.tying", self.tying, LANGUAGE_MODEL_TYINGS)
 
 

@@ -39,7 +39,7 @@ class OptimizerConfig:
         require_fraction("optimizer", self, "b1", "b2")
         for name in ("weight_decay", "clip_norm"):
             require(getattr(self, name) >= 0, f"optimizer.{name}", "must not be negative; 0 turns it off")
-        decays = self.weight_decay == 0 or self.name in ("adamw", "adafactor")
+        decays = self.weight_decay == 0 or self.name not in ("adam", "sgd", "adagrad")
         require(decays, "optimizer.weight_decay", f"{self.name} has none; use optimizer.name=adamw")
         require_pattern("optimizer.freeze", self.freeze)
 

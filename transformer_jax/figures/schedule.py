@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
@@ -33,7 +31,7 @@ def schedule_numbers(config: ExperimentConfig, name: str = "") -> ScheduleNumber
     last, warmup = config.training.num_updates, config.optimizer.warmup_updates
     updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
     schedule = make_schedule(name or config.optimizer.schedule, hyperparameters_of(config), config.model.d_model)
-    return ScheduleNumbers(updates, np.asarray(jax.vmap(schedule)(jnp.asarray(updates))))
+    return ScheduleNumbers(updates, np.asarray(schedule(updates)))
 
 
 def make(subject: Subject, path: Path) -> list[str]:

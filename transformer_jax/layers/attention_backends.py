@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, Float
+from transformer_jax.layers.batch_axes import is_one_device
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padded
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask
@@ -101,7 +102,7 @@ class CudnnAttention:
 
 def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callable[..., Array]:
     """``attend(query, key, value, query_segments, key_segments)`` by each device on its rows and ``heads``."""
-    if mesh.size == 1:
+    if is_one_device(mesh):
         return attend
     rows = P(heads[0])
     # A kernel does not say how its outputs vary over the mesh.

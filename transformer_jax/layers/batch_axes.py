@@ -22,6 +22,11 @@ def splits(length: int, mesh: Mesh, axes: Sequence[str] = ("context",)) -> bool:
     return parts > 1 and length % parts == 0 and length >= FEWEST_POSITIONS * parts
 
 
+def is_one_device(mesh: Mesh) -> bool:
+    """Whether arrays are those of one device of ``mesh``: it has no other, or a ``shard_map`` over all of it is around."""
+    return mesh.size == 1 or set(mesh.axis_names) <= set(jax.sharding.get_abstract_mesh().manual_axes)
+
+
 def place_of_rows(count: int) -> tuple[int | Int[Array, ""], int]:
     """The place in the batch of the first of ``count`` local rows, and the rows of the whole batch.
 

@@ -32,12 +32,12 @@ class Drops:
 
     def __call__(self, inputs: Array) -> Array:
         """All local rows [B, ...]."""
-        first, rows = place_of_rows(len(inputs))
-        return self.block(inputs, [first] + [0] * (inputs.ndim - 1), (rows, *inputs.shape[1:]))
+        return self.block(inputs, [0] * inputs.ndim, inputs.shape)
 
     def block(self, inputs: Array, start: Sequence[int | Array], shape: tuple[int, ...]) -> Array:
-        """The part ``inputs`` of an array of ``shape`` whose first entry is at ``start``: as in the whole."""
-        return _dropped(shape, inputs, self.rate, self.seeds, tuple(start))
+        """The part ``inputs`` of an array of ``shape``, all local rows, whose first entry is at ``start``: as in the whole."""
+        first, rows = place_of_rows(shape[0])
+        return _dropped((rows, *shape[1:]), inputs, self.rate, self.seeds, (first + start[0], *start[1:]))
 
 
 class Dropout(nn.Module):

@@ -1,12 +1,20 @@
 """Update rules, all of them optax's."""
 
+import re
+
 import jax
 import optax
 
-from transformer_jax.array_types import PyTree
+from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.config.plugins import registered
 from transformer_jax.training.schedules import Schedule
+from transformer_jax.training.sharding import path_of
+
+# By the last part of their path, whatever their axes: biases of heads and gates have two.
+NEVER_DECAYED = r"(bias|scale|gain|vector)$"
+# optax's 128 would leave kernels of attention [D, H, K] as they are: their second largest axis is a head of 64.
+SMALLEST_FACTORED = 32
 
 
 def _adam(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
@@ -14,14 +22,13 @@ def _adam(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation
 
 
 def _adamw(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    return [
-        optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon),
-        _decay(hyperparameters),
-    ]
+    return [*_adam(hyperparameters), _decay(hyperparameters)]
 
 
 def _adafactor(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    rule = [optax.scale_by_factored_rms(), optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()]
+    """Shazeer and Stern 2018; kernels of attention are factored head by head."""
+    factored = optax.scale_by_factored_rms(min_dim_size_to_factor=SMALLEST_FACTORED)
+    rule = [factored, optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()]
     return [*rule, _decay(hyperparameters)]
 
 
@@ -30,29 +37,44 @@ def _sgd(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]
 
 
 def _adagrad(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    return [optax.scale_by_rss(initial_accumulator_value=1.0, eps=hyperparameters.epsilon)]
+    """Duchi et al. 2011, figure 1: accumulators begin at 0, as any other start outweighs the gradients, means over tokens.
+
+    optax adds ``eps`` below the root and the figure delta outside it.
+    """
+    return [optax.scale_by_rss(initial_accumulator_value=0.0, eps=hyperparameters.epsilon**2)]
 
 
 def _decay(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
     return optax.add_decayed_weights(
-        0.0 if hyperparameters.weight_decay is None else hyperparameters.weight_decay, mask=_is_matrix
+        0.0 if hyperparameters.weight_decay is None else hyperparameters.weight_decay, mask=_is_decayed
     )
 
 
 RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor, "sgd": _sgd, "adagrad": _adagrad}
 
 
-def make_optimizer(name: str, hyperparameters: Hyperparameters, schedule: Schedule) -> optax.GradientTransformation:
-    """Clipping by global norm, the rule of that name, then minus the learning rate.
+def make_optimizer(
+    name: str, hyperparameters: Hyperparameters, schedule: Schedule, step: Array | int
+) -> optax.GradientTransformation:
+    """Clipping by global norm, the rule of that name, then minus the learning rate of the update after ``step``.
 
-    optax counts updates from 0 and the schedules from 1. Adafactor (Shazeer and Stern 2018) multiplies its rate with the
+    The rule of a plugin gets no weight decay: it is added behind it, as in adamw. Adafactor multiplies its rate with the
     parameter's scale, so its ``learning_rate`` is relative.
     """
     clipping = [] if hyperparameters.clip_norm is None else [optax.clip_by_global_norm(hyperparameters.clip_norm)]
-    rule = (RULES | registered("optimizer"))[name](hyperparameters)
-    return optax.chain(*clipping, *rule, optax.scale_by_learning_rate(lambda count: schedule(count + 1)))
+    if name in RULES:
+        rule = RULES[name](hyperparameters)
+    else:
+        rule = registered("optimizer")[name](hyperparameters._replace(weight_decay=None))
+        rule = rule if hyperparameters.weight_decay is None else [*rule, _decay(hyperparameters)]
+    # Not by optax's own count, which stands still on a skipped update.
+    return optax.chain(*clipping, *rule, optax.scale_by_learning_rate(lambda _: schedule(step + 1)))
 
 
-def _is_matrix(params: PyTree) -> PyTree:
-    """Weight decay is for matrices, not for biases and gains (Loshchilov and Hutter 2019 decay all; this is today's custom)."""
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+def _is_decayed(params: PyTree) -> PyTree:
+    """Weight decay is for kernels and embeddings, as in BERT and GPT-2, not for biases, scales and other vectors."""
+
+    def is_decayed(path: tuple, leaf: AnyArray) -> bool:
+        return leaf.ndim > 1 and not re.search(NEVER_DECAYED, path_of(path))
+
+    return jax.tree_util.tree_map_with_path(is_decayed, params)

@@ -1,24 +1,28 @@
 """Learning rates as functions of the update, counted from 1 as the paper counts its steps."""
 
 from collections.abc import Callable
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from transformer_jax.array_types import Array
+from transformer_jax.array_types import AnyArray
 from transformer_jax.config import Hyperparameters
 
-Schedule = Callable[[Array | int], Array]
+Schedule = Callable[[AnyArray | int], Any]
+"""(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""
 
 
 def noam(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
 
-    def rate(step: Array | int) -> Array:
-        step = jnp.asarray(step, jnp.float32)
+    def rate(step: AnyArray | int) -> Any:
+        step, xp = _float32(step)
         return (
             hyperparameters.learning_rate
             * d_model**-0.5
-            * jnp.minimum(step**-0.5, step * hyperparameters.warmup_updates**-1.5)
+            * xp.minimum(step**-0.5, step * hyperparameters.warmup_updates**-1.5)
         )
 
     return rate
@@ -27,10 +31,10 @@ def noam(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
 def inverse_square_root(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """The shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
 
-    def rate(step: Array | int) -> Array:
-        step = jnp.asarray(step, jnp.float32)
+    def rate(step: AnyArray | int) -> Any:
+        step, xp = _float32(step)
         warmup = hyperparameters.warmup_updates
-        return hyperparameters.learning_rate * jnp.minimum(step / warmup, (warmup / step) ** 0.5)
+        return hyperparameters.learning_rate * xp.minimum(step / warmup, (warmup / step) ** 0.5)
 
     return rate
 
@@ -38,11 +42,11 @@ def inverse_square_root(hyperparameters: Hyperparameters, d_model: int) -> Sched
 def cosine(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
 
-    def rate(step: Array | int) -> Array:
-        step = jnp.asarray(step, jnp.float32)
+    def rate(step: AnyArray | int) -> Any:
+        step, xp = _float32(step)
         warmup = hyperparameters.warmup_updates
-        done = jnp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
-        return hyperparameters.learning_rate * jnp.minimum(step / warmup, 0.5 * (1.0 + jnp.cos(jnp.pi * done)))
+        done = xp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
+        return hyperparameters.learning_rate * xp.minimum(step / warmup, 0.5 * (1.0 + xp.cos(np.pi * done)))
 
     return rate
 
@@ -50,11 +54,11 @@ def cosine(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
 def linear(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then in a straight line down to 1e-4 of it at the last update (word2vec.c)."""
 
-    def rate(step: Array | int) -> Array:
-        step = jnp.asarray(step, jnp.float32)
+    def rate(step: AnyArray | int) -> Any:
+        step, xp = _float32(step)
         warmup = hyperparameters.warmup_updates
         left = (hyperparameters.num_updates - step) / (hyperparameters.num_updates - warmup)
-        return hyperparameters.learning_rate * jnp.minimum(step / warmup, jnp.maximum(left, 1e-4))
+        return hyperparameters.learning_rate * xp.minimum(step / warmup, xp.maximum(left, 1e-4))
 
     return rate
 
@@ -62,9 +66,9 @@ def linear(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
 def constant(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then that."""
 
-    def rate(step: Array | int) -> Array:
-        step = jnp.asarray(step, jnp.float32)
-        return hyperparameters.learning_rate * jnp.minimum(step / hyperparameters.warmup_updates, 1.0)
+    def rate(step: AnyArray | int) -> Any:
+        step, xp = _float32(step)
+        return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, 1.0)
 
     return rate
 
@@ -81,3 +85,8 @@ SCHEDULES = {
 def make_schedule(name: str, hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """The schedule of that name."""
     return SCHEDULES[name](hyperparameters, d_model)
+
+
+def _float32(step: AnyArray | int) -> tuple[Any, Any]:
+    """``step`` as float32, and the NumPy that computes with it."""
+    return (step.astype(jnp.float32), jnp) if isinstance(step, jax.Array) else (np.float32(step), np)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,14 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
-from transformer_jax.layers.batch_axes import ROW_AXES, splits
+from transformer_jax.layers.batch_axes import ROW_AXES, is_one_device, splits
 from transformer_jax.training.mesh_layout import laid_out
+from transformer_jax.training.state import TrainState
 
 AXES = ("data", "fsdp", "context", "tensor")
 
-# The first pattern that is found in a leaf's path decides. `tensor` splits heads, feed-forward width and vocabulary, `fsdp`
-# splits the model width. Optimizer moments have their parameter's path inside their own, so they follow it.
+# The first pattern that is found in a parameter's path decides. `tensor` splits heads, feed-forward width and vocabulary,
+# `fsdp` splits the model width.
 RULES: tuple[tuple[str, P], ...] = (
     (r"attention/(query|key|value)$", P("fsdp", "tensor", None)),
     (r"attention/output$", P("tensor", None, "fsdp")),
@@ -40,7 +41,6 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"filters$", P(None, None)),
     (r"score/gain$", P()),
     (r"(narrow_bias|output_bias|norm/bias|norm/scale)$", P(None)),
-    (r"^(step|key_data)$|(^|/)count$", P()),
 )
 
 BATCH_ROWS = P(ROW_AXES)
@@ -70,11 +70,11 @@ def row_groups(mesh: Mesh) -> int:
 
 def token_groups(mesh: Mesh) -> tuple[int, int]:
     """The numbers of parts that the rows of a batch and the positions of its sequences are split into."""
-    return row_groups(mesh), mesh.shape["context"]
+    return (1, 1) if is_one_device(mesh) else (row_groups(mesh), mesh.shape["context"])
 
 
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
-    """The partition of the leaf at ``path``; factored or scalar statistics of a parameter are replicated.
+    """The partition of the parameter at ``path``.
 
     Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a new line; those that a plugin
     adds are replicated.
@@ -101,20 +101,34 @@ def placed_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
     )
 
 
-def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
-    """A NamedSharding for every leaf of a state, of arrays or of their shapes.
+def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
+    """A NamedSharding for every leaf of a state, or of parameters, of arrays or of their shapes.
 
+    A leaf whose path ends with a parameter's, and of its shape, is split as the parameter. Any other, such as a statistic of an
+    optimizer, is split as the matrices of its shape if these agree, and else replicated.
     Raises ConfigError when a dimension does not divide over its mesh axis.
     """
+    params = state.params if isinstance(state, TrainState) else state
+    specs: dict[tuple[str, tuple[int, ...]], P] = {}
+    of_shape: dict[tuple[int, ...], set[P]] = {}
+    for key_path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        path = path_of(key_path)
+        specs[path, leaf.shape] = partition_of(path, leaf.shape)
+        of_shape.setdefault(leaf.shape, set()).add(specs[path, leaf.shape])
+
+    def spec_of(path: str, shape: tuple[int, ...]) -> P:
+        ends = [path, *(path[slash.end() :] for slash in re.finditer("/", path))]
+        found = next((specs[end, shape] for end in ends if (end, shape) in specs), None)
+        if found is not None:
+            return found
+        same = of_shape.get(shape, set())
+        return next(iter(same)) if len(same) == 1 and len(shape) > 1 else P()
 
     def sharding(key_path: tuple, leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
         path = path_of(key_path)
-        # A dimension of 1 is a placeholder (Adafactor's unused statistics) and stays whole.
+        # A dimension of 1 stays whole.
         spec = P(
-            *(
-                axis if size > 1 else None
-                for size, axis in zip(leaf.shape, partition_of(path, leaf.shape), strict=False)
-            )
+            *(axis if size > 1 else None for size, axis in zip(leaf.shape, spec_of(path, leaf.shape), strict=False))
         )
         for size, axis in zip(leaf.shape, spec, strict=False):
             if axis and size % mesh.shape[axis]:
@@ -124,7 +138,7 @@ def state_shardings(shapes: PyTree, mesh: Mesh) -> PyTree:
                 )
         return NamedSharding(mesh, spec)
 
-    return jax.tree_util.tree_map_with_path(sharding, shapes)
+    return jax.tree_util.tree_map_with_path(sharding, state)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -139,7 +153,8 @@ def rows_in_place(mesh: Mesh) -> Callable[[Array], Array]:
     """
     if mesh.size == 1:
         return lambda rows: rows
-    return partial(lax.with_sharding_constraint, shardings=batch_sharding(mesh))
+    sharding = batch_sharding(mesh)
+    return lambda rows: rows if is_one_device(mesh) else lax.with_sharding_constraint(rows, sharding)
 
 
 def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
@@ -154,7 +169,8 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
         return lax.psum(function(params, rows, key, hyperparameters), ROW_AXES)
 
     specs = P(), BATCH_ROWS, P(), P()
-    return jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+    of_all = jax.shard_map(on_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+    return lambda *arguments: function(*arguments) if is_one_device(mesh) else of_all(*arguments)
 
 
 def on_own_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:

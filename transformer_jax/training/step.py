@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, TrainingConfig
@@ -21,8 +22,8 @@ from transformer_jax.training.state import Optimizer, TrainState, create_state
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
 """(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
 
-MakeOptimizer = Callable[[PyTree], optax.GradientTransformation]
-"""The optimizer with these hyperparameters. What its state looks like does not depend on them."""
+MakeOptimizer = Callable[[PyTree, Array | int], optax.GradientTransformation]
+"""(hyperparameters, number of updates made) to the optimizer. What its state looks like does not depend on them."""
 
 
 class StepMetrics(NamedTuple):
@@ -45,21 +46,22 @@ class UpdateRule(NamedTuple):
 
 
 def make_train_step(
-    loss_function: LossFunction, make_optimizer: MakeOptimizer, accumulation_steps: int = 1
+    loss_function: LossFunction, make_optimizer: MakeOptimizer, accumulation_steps: int = 1, mesh: Mesh | None = None
 ) -> StepFunction:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
     The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
-    ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another. When the loss or the gradient
-    is not finite the parameters and the optimizer state stay as they were.
+    ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another; devices of a ``mesh`` that only
+    share the batch add up their gradients once, after the last. When the loss or the gradient is not finite the parameters and
+    the optimizer state stay as they were.
     """
+    accumulated: Callable[..., tuple[LossSums, PyTree]] = partial(_accumulated, loss_function, accumulation_steps)
+    if mesh is not None and accumulation_steps > 1 and mesh.shape["data"] == mesh.size > 1:
+        accumulated = _added_up_once(accumulated, mesh)
 
     def train_step(state: TrainState, batch: PyTree, hyperparameters: PyTree) -> tuple[TrainState, StepMetrics]:
-        def loss(params: PyTree, rows: PyTree, key: Array) -> LossSums:
-            return loss_function(params, rows, key, hyperparameters)
-
-        optimizer = make_optimizer(hyperparameters)
-        sums, gradient = _accumulated(loss, state.params, batch, state.dropout_key(), accumulation_steps)
+        optimizer = make_optimizer(hyperparameters, state.step)
+        sums, gradient = accumulated(state.params, batch, state.dropout_key(), hyperparameters)
         tokens = jnp.maximum(sums.tokens, 1.0)
         # The norm of the undivided gradient: the divided one is then never written.
         gradient_norm = optax.tree.norm(gradient) / tokens
@@ -78,17 +80,30 @@ def make_train_step(
     return train_step
 
 
+def _added_up_once(
+    accumulated: Callable[..., tuple[LossSums, PyTree]], mesh: Mesh
+) -> Callable[..., tuple[LossSums, PyTree]]:
+    """``accumulated`` by each device on its own rows, and then the results added up.
+
+    Left to itself the compiler adds up the gradient of every part. Where parameters are split it still does: there no device
+    has room for all of a gradient.
+    """
+
+    def on_own_rows(*arguments: PyTree) -> tuple[LossSums, PyTree]:
+        found: tuple[LossSums, PyTree] = lax.psum(accumulated(*arguments), "data")
+        return found
+
+    specs = P(), P("data"), P(), P()
+    return jax.shard_map(on_own_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+
+
 def _accumulated(
-    loss: Callable[[PyTree, PyTree, Array], LossSums],
-    params: PyTree,
-    batch: PyTree,
-    key: Array,
-    accumulation_steps: int,
+    loss: LossFunction, accumulation_steps: int, params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree
 ) -> tuple[LossSums, PyTree]:
     """Sums and their gradient over all rows of the batch."""
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array) -> tuple[Array, LossSums]:
-        sums = loss(params, rows, key)
+        sums = loss(params, rows, key, hyperparameters)
         return sums.loss, sums
 
     gradient_of = jax.grad(loss_and_sums, has_aux=True)

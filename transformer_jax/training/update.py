@@ -47,8 +47,8 @@ class Update:
             loss = without_gradient(loss, config.optimizer.freeze)
         hyperparameters = hyperparameters_of(config)
         rule = rule or UpdateRule(
-            self._optimizer(hyperparameters).init,
-            make_train_step(loss, self._optimizer, config.batching.accumulation_steps),
+            self._optimizer(hyperparameters, 0).init,
+            make_train_step(loss, self._optimizer, config.batching.accumulation_steps, mesh),
         )
         self.step = rule.step
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
@@ -72,7 +72,7 @@ class Update:
         """The step for batches like this one, ready to be compiled, which JAX does once; shapes will do."""
         return self.jitted.lower(self.state_shapes, batch, self.hyperparameter_shapes)
 
-    def _optimizer(self, hyperparameters: Hyperparameters) -> optax.GradientTransformation:
-        optimizer = make_optimizer(self._config.optimizer.name, hyperparameters, self.schedule(hyperparameters))
+    def _optimizer(self, hyperparameters: Hyperparameters, step: Array | int) -> optax.GradientTransformation:
+        optimizer = make_optimizer(self._config.optimizer.name, hyperparameters, self.schedule(hyperparameters), step)
         pattern = self._config.optimizer.freeze
         return frozen(optimizer, pattern) if pattern else optimizer

@@ -32,7 +32,7 @@ class LanguageModelObjective:
         self._build = partial(build_decoder_only, config.model, vocabulary)
         self.model = self._build(devices_of(config.model, mesh))
         self._model_of_rows = self._build(self._on)
-        self._groups = token_groups(mesh)
+        self._mesh = mesh
         self._precision = policies_on(mesh)[config.model.compute_dtype]
         self._blocks = logit_blocks(mesh)
 
@@ -72,5 +72,5 @@ class LanguageModelObjective:
             smoothing,
             precision=precision,
             blocks=self._blocks,
-            groups=self._groups,
+            groups=token_groups(self._mesh),
         )

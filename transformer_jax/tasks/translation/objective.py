@@ -40,10 +40,10 @@ class TranslationObjective:
         self.model = build_model(evaluated, source_vocabulary, target_vocabulary, place(evaluated))
         # Parameters are made from a single row, which is not split.
         self._anywhere = self._build()
-        self._groups = token_groups(mesh)
+        self._mesh = mesh
         self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
         if config.model.is_recurrent and mesh.size > 1:
-            self._over_devices, self._groups = partial(summed_over_rows, mesh=mesh), (1, 1)
+            self._over_devices = partial(summed_over_rows, mesh=mesh)
         policies = policies_on(mesh)
         self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
         self._blocks = logit_blocks(mesh)
@@ -81,7 +81,7 @@ class TranslationObjective:
             smoothing,
             precision=precision,
             blocks=self._blocks,
-            groups=self._groups,
+            groups=token_groups(self._mesh),
         )
 
 
