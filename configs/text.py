@@ -20,7 +20,6 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.data = {"source": "text"}
     config.tokenizer = {"kind": "bpe"}
-    config.batching = {"kind": "buckets", "num_buckets": 4}
     config.model = {"kind": "transformer", "compute_dtype": "auto"}
     config.training = {"validation_sentences": 96, "validation_beam_width": 1, "keep_last": 5}
     config.decoding = {"beam_width": 5}

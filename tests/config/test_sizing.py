@@ -30,9 +30,10 @@ def test_more_text_and_more_time_give_larger_models():
 
 def test_a_short_run_has_small_batches_and_little_dropout():
     minutes, hour = (plan_of(Corpus(29_000, 12), seconds, FLOPS) for seconds in (180, 3600))
-    assert (minutes.size.tokens_per_update, hour.size.tokens_per_update) == (1024, 2048)
+    assert (minutes.size.tokens_per_update, hour.size.tokens_per_update) == (768, 1536)
     assert minutes.size.learning_rate == pytest.approx(SIZES[1].learning_rate * 0.5**0.5, rel=0.01)
     assert minutes.settings()["model.dropout"] < hour.settings()["model.dropout"] <= hour.size.dropout
+    assert plan_of(Corpus(29_000, 30), 180, FLOPS).settings()["batching.packed_length"] == 128
     assert plan_of(Corpus(29_000, 12), 180, FLOPS, {"batching.tokens_per_update": 4096}).size.tokens_per_update == 4096
 
 

@@ -66,13 +66,16 @@ FIELDS = {
     "batching.tokens_per_update": "tokens_per_update",
 }
 SIZES = (
-    Size(0, 0, 2, 128, 256, 4, 2000, 0.3, 2.5e-3, 1024),
-    Size(10_000, 0, 2, 128, 256, 4, 6000, 0.3, 3.5e-3, 2048),
-    Size(10_000, 12, 4, 128, 256, 4, 6000, 0.3, 3.5e-3, 2048),
-    Size(200_000, 5, 4, 256, 1024, 4, 12_000, 0.2, 1.5e-3, 4096),
-    Size(1_000_000, 5, 6, 512, 2048, 8, 32_000, 0.1, 7e-4, 16_384),
+    Size(0, 0, 2, 128, 256, 4, 2000, 0.3, 2.5e-3, 768),
+    Size(10_000, 0, 2, 128, 256, 4, 6000, 0.3, 3.5e-3, 1536),
+    Size(10_000, 12, 4, 128, 256, 4, 6000, 0.3, 3.5e-3, 1536),
+    Size(200_000, 5, 4, 256, 1024, 4, 12_000, 0.2, 1.5e-3, 3072),
+    Size(1_000_000, 5, 6, 512, 2048, 8, 32_000, 0.1, 7e-4, 12_288),
 )
-SMALLEST_BATCH = 1024
+# Rows hold several pairs: positions of a row for text of short and of long pairs, those of more tokens on average than the last
+# number; the smallest batch has twelve such rows.
+SHORT_ROWS, LONG_ROWS, LONG_PAIR = 64, 128, 24
+ROWS_OF_SMALLEST_BATCH = 12
 
 
 class Plan(NamedTuple):
@@ -83,6 +86,7 @@ class Plan(NamedTuple):
     seconds: float
     epochs: float
     validations: int = MOST_VALIDATIONS
+    row_length: int = SHORT_ROWS
 
     def settings(self) -> dict[str, Any]:
         """The settings that follow, by dotted key."""
@@ -91,8 +95,12 @@ class Plan(NamedTuple):
         return {
             "tokenizer.vocabulary_size": size.vocabulary,
             "batching.tokens_per_update": size.tokens_per_update,
-            "data.max_source_tokens": min(127, size.tokens_per_update // 8 - 1),
-            "data.max_target_tokens": min(127, size.tokens_per_update // 8 - 1),
+            "batching.kind": "packed",
+            "batching.count": "tokens",
+            "batching.packed_length": self.row_length,
+            "batching.width_multiple": 8,
+            "data.max_source_tokens": min(191, size.tokens_per_update // 8 - 1),
+            "data.max_target_tokens": min(191, size.tokens_per_update // 8 - 1),
             "model.num_encoder_layers": size.layers,
             "model.num_decoder_layers": size.layers,
             # Post-norm collapses at these rates: experiments/own_text.
@@ -161,14 +169,19 @@ def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping
 
 def _planned(listed: Size, stated: Mapping[str, Any], corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
     """A size with the largest of its batches, halved some times, that leaves ``ENOUGH_UPDATES``."""
-    plan = _affordable(_with_stated(listed, stated), corpus, budget_seconds, speed)
-    tokens = listed.tokens_per_update
-    while plan.updates < ENOUGH_UPDATES and tokens > SMALLEST_BATCH:
-        tokens //= 2
+    smallest = ROWS_OF_SMALLEST_BATCH * _row_length(corpus)
+    tokens = max(listed.tokens_per_update, smallest)
+    while True:
         rate = listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5
-        smaller = listed._replace(tokens_per_update=tokens, learning_rate=round(rate, 5))
-        plan = _affordable(_with_stated(smaller, stated), corpus, budget_seconds, speed)
-    return plan
+        size = listed._replace(tokens_per_update=tokens, learning_rate=round(rate, 5))
+        plan = _affordable(_with_stated(size, stated), corpus, budget_seconds, speed)
+        if plan.updates >= ENOUGH_UPDATES or tokens <= smallest:
+            return plan
+        tokens //= 2
+
+
+def _row_length(corpus: Corpus) -> int:
+    return LONG_ROWS if corpus.tokens > LONG_PAIR * corpus.pairs else SHORT_ROWS
 
 
 def _affordable(size: Size, corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
@@ -182,7 +195,8 @@ def _plan(size: Size, updates: int, corpus: Corpus, speed: float) -> Plan:
     seconds = _seconds(size, updates, speed)
     affordable = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
     validations = min(max(affordable, FEWEST_VALIDATIONS), MOST_VALIDATIONS)
-    return Plan(size, updates, seconds, updates * size.tokens_per_update / corpus.tokens, validations)
+    epochs = updates * size.tokens_per_update / corpus.tokens
+    return Plan(size, updates, seconds, epochs, validations, _row_length(corpus))
 
 
 def _seconds(size: Size, updates: int, speed: float) -> float:
