@@ -1,8 +1,8 @@
 """Language models: a decoder-only Transformer on plain text, measured in bits per byte of held-out text.
 
     transformer-jax train --config=configs/language_model.py:quick --workdir=runs/lm_quick
-    transformer-jax train --config=configs/language_model.py:enwiki --config.data.file=enwiki.txt.xz --workdir=runs/lm_enwiki
-    transformer-jax train --config=configs/language_model.py:base --config.data.file=text.txt.xz --workdir=runs/lm_base
+    transformer-jax train --config=configs/language_model.py:enwiki --config.data.train=enwiki.txt.xz --workdir=runs/lm_enwiki
+    transformer-jax train --config=configs/language_model.py:base --config.data.train=text.txt.xz --workdir=runs/lm_base
     transformer-jax generate --workdir=runs/lm_quick --prompt="The old man"
 
 ``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation. ``enwiki``: a text of 100 MB with a
@@ -42,7 +42,7 @@ def quick(config: ConfigDict) -> None:
 
 def enwiki(config: ConfigDict) -> None:
     """Sized by Hoffmann et al. 2022: two cores in 30 minutes suffice for 16 million tokens and 2 million weights."""
-    config.data = {"source": "text", "file": "enwiki.txt.xz", "documents": "lines", "held_out": 0.05}
+    config.data = {"source": "text", "train": "enwiki.txt.xz", "documents": "lines", "held_out": 0.05}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 8192, "training_sentences": 50_000}
     config.batching = {"tokens_per_update": 4096, "context_length": 256}
     config.model = {"num_layers": 4, "d_model": 192, "d_ff": 768, "num_heads": 3, "max_positions": 256}
@@ -56,7 +56,7 @@ def enwiki(config: ConfigDict) -> None:
 
 def base(config: ConfigDict) -> None:
     """Radford et al. 2019, the smallest model; half a million tokens an update, as Brown et al. 2020, table 2.1."""
-    config.data = {"source": "text", "file": "text.txt.xz", "documents": "lines", "held_out": 0.005}
+    config.data = {"source": "text", "train": "text.txt.xz", "documents": "lines", "held_out": 0.005}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 50_256, "training_sentences": 1_000_000}
     config.batching = {"tokens_per_update": 2**19, "context_length": 1024, "row_multiple": 64, "accumulation_steps": 8}
     config.model = {"num_layers": 12, "d_model": 768, "d_ff": 3072, "num_heads": 12, "max_positions": 1024}

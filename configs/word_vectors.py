@@ -1,7 +1,7 @@
 """Word vectors: skip-gram and CBOW (word2vec), and GloVe, learned from plain text.
 
     transformer-jax train --config=configs/word_vectors.py:quick --workdir=runs/vectors_quick
-    transformer-jax train --config=configs/word_vectors.py:skip_gram --config.data.file=enwiki.txt.xz --workdir=runs/skip_gram
+    transformer-jax train --config=configs/word_vectors.py:skip_gram --config.data.train=enwiki.txt.xz --workdir=runs/skip_gram
 
 ``quick``: generated English, words of one class become neighbors; seconds of two CPU cores. The others are for a text of 16
 million words, 100 dimensions, words of at least 5 occurrences; 1,980 updates are 5 epochs of it, which take a minute of two
@@ -24,7 +24,7 @@ MEASURED = {
 def get_config(variant: str = "quick") -> ConfigDict:
     """The settings of a variant."""
     config = ConfigDict({"task": "word_vectors"})
-    config.data = {"source": "text", "file": "text.txt.xz", "documents": "lines", "held_out": 0.005, "subsample": 1e-3}
+    config.data = {"source": "text", "train": "text.txt.xz", "documents": "lines", "held_out": 0.005, "subsample": 1e-3}
     config.tokenizer = {"kind": "lower_word", "vocabulary_size": 1_000_000, "min_count": 5}
     config.batching = {"rows": 64, "row_length": 32, "blocks_per_update": 16}
     config.optimizer = {"name": "sgd", "schedule": "linear", "learning_rate": 0.025, "warmup_updates": 1}

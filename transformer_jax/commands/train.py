@@ -57,7 +57,6 @@ CHANGEABLE = (
     "data.train",
     "data.validation",
     "data.test",
-    "data.file",
     "data.download",
     "data.cache_directory",
     "batching.prefetch_batches",

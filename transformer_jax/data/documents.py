@@ -1,7 +1,7 @@
 """Sources of plain text for language models: an ordered stream of documents, with every byte accounted for."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -108,21 +108,24 @@ class TextFolder:
 
 
 @dataclass(frozen=True)
-class HeldOutTail:
-    """One file: ``train``, and at its end ``validation``.
+class NamedTexts:
+    """Files by the name of their split, ``train`` and perhaps ``validation`` and ``test``.
 
-    Of a text of N bytes, ``validation`` begins with the first document that starts at or after byte N - ``held_out`` N, and
-    ``train`` ends there.
+    Without a file for ``validation`` it is the end of ``train``: of a text of N bytes, it begins with the first document that
+    starts at or after byte N - ``held_out`` N, and ``train`` ends there.
     """
 
-    file: str
+    files: Mapping[str, str]
     documents_are: str
     held_out: float
 
     def documents(self, split: str) -> Iterator[Document]:
         """Streams a split."""
-        path, boundary = self._file(split), self.boundary()
-        start = 0
+        path = self._file(split)
+        if not self._is_cut(split):
+            yield from READERS[self.documents_are](path)
+            return
+        start, boundary = 0, self.boundary()
         for document in READERS[self.documents_are](path):
             if (start >= boundary) == (split == "validation"):
                 yield document
@@ -130,25 +133,33 @@ class HeldOutTail:
                 return
             start += document.num_bytes
 
+    def _is_cut(self, split: str) -> bool:
+        return split != "test" and "validation" not in self.files
+
     def boundary(self) -> int:
-        """The byte from which on documents are held out."""
+        """The byte of ``train`` from which on documents are held out."""
         size = _size(self._file("train"))
         return size - int(size * self.held_out)
 
     def count_bytes(self, split: str) -> int:
         """Bytes of the text, uncompressed, but for the document at the boundary."""
+        if not self._is_cut(split):
+            return _size(self._file(split))
         boundary = self.boundary()
         return boundary if split == "train" else _size(self._file(split)) - boundary
 
     def fingerprint(self, split: str) -> str:
         """Digest of the file's content and of what is held out."""
-        return digest([self.documents_are, split, str(self.held_out), hash_file(self._file(split))])
+        cut = [split, str(self.held_out)] if self._is_cut(split) else []
+        return digest([self.documents_are, *cut, hash_file(self._file(split))])
 
     def _file(self, split: str) -> Path:
-        require_split(split, ("train", "validation"), f"data.file={self.file}")
-        path = local_file(self.file, "data.file")
+        splits = dict.fromkeys(("train", "validation", *self.files))
+        require_split(split, tuple(splits), f"data.train={self.files['train']}")
+        name = split if split in self.files else "train"
+        path = local_file(self.files[name], f"data.{name}")
         if not is_text_file(path):
-            raise DataError(f"data.file: {str(path)!r} is not a file; give a text, plain, .gz or .xz")
+            raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz")
         return path
 
 
@@ -184,8 +195,9 @@ def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
     """The source that ``config`` names. ``seed`` only matters to generated training text. Reads no data yet."""
     if config.source == "grammar":
         return GeneratedParagraphs(config.generated_sentences, seed)
-    if config.file:
-        return HeldOutTail(config.file, config.documents, config.held_out)
+    if config.train:
+        named = {split: getattr(config, split) for split in ("train", "validation", "test")}
+        return NamedTexts({split: file for split, file in named.items() if file}, config.documents, config.held_out)
     return TextFolder(config.directory, config.documents)
 
 
