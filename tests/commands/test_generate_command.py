@@ -1,35 +1,17 @@
 """The command that continues prompts, on a run directory that is written here."""
 
 import json
-from contextlib import closing
 
-import jax
 import pytest
-from tasks.language_model_settings import language_model_config
+from tasks.language_model_settings import untrained_run
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, to_json
-from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.tasks.language_model.objective import LanguageModelObjective
-from transformer_jax.tasks.language_model.task import new_text_tokenizer
-from transformer_jax.training.sharding import make_mesh
 
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    config = language_model_config(tmp_path_factory.mktemp("cache"), tokenizer={"kind": "bpe", "vocabulary_size": 320})
-    run = RunDirectory(tmp_path_factory.mktemp("run"))
-    run.config.write_text(json.dumps(to_json(config)))
-    tokenizers = new_text_tokenizer(config)
-    save_tokenizers(tokenizers, run.tokenizer)
-    size = tokenizers.source.vocabulary_size
-    objective = LanguageModelObjective(config, size, make_mesh(config.mesh, jax.devices()[:1]))
-    with closing(Checkpoints(run.checkpoints)) as checkpoints:
-        checkpoints.save_params(7, objective.init_params(jax.random.key(0)), {"data": {}})
-        checkpoints.wait()
-    return str(run.path)
+    return untrained_run(tmp_path_factory.mktemp("lm"), tokenizer={"kind": "bpe", "vocabulary_size": 320})
 
 
 def generated(capsys, workdir, *flags):

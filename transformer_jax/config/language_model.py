@@ -20,8 +20,8 @@ LANGUAGE_MODEL_TYINGS = ("output", "none")
 class TextDataConfig:
     """Source of the text, and its division into documents.
 
-    ``text`` reads ``{split}.txt`` from ``directory``, or the file of each split that ``train``, ``validation`` and ``test`` name;
-    each plain, .gz or .xz. Without ``validation`` the last documents of ``train``, ``held_out`` of its bytes, are the validation
+    ``text`` reads ``{split}.txt`` from ``directory``, or the files that ``train``, ``validation`` and ``test`` name; each
+    plain, .gz or .xz. Without ``validation`` the last documents of ``train``, ``held_out`` of its bytes, are the validation
     split and are never trained on. ``grammar`` is generated: ``generated_sentences`` for training, in paragraphs.
     ``documents``: each of the ``lines``, or ``paragraphs`` between blank lines.
 
@@ -131,6 +131,11 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     normalization: str = "pre"
     positions: str = "learned"
     feed_forward: str = "gelu"
+
+    @property
+    def attention_counts(self) -> dict[str, tuple[int, int]]:
+        """Layers, and heads of each, by kind of attention."""
+        return {"decoder": (self.num_layers, self.num_heads)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
