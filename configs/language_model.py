@@ -1,5 +1,6 @@
 """Language models: a decoder-only Transformer on plain text, measured in bits per byte of held-out text.
 
+    transformer-jax train --config=language_model --config.data.train=book.txt --budget=20m --workdir=runs/mine
     transformer-jax train --config=configs/language_model.py:quick --workdir=runs/lm_quick
     transformer-jax train --config=configs/language_model.py:enwiki --config.data.train=enwiki.txt.xz --workdir=runs/lm_enwiki
     transformer-jax train --config=configs/language_model.py:base --config.data.train=text.txt.xz --workdir=runs/lm_base
@@ -13,7 +14,9 @@ minutes, 27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 he
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("quick", "enwiki", "base")
+VARIANTS = ("quick", "text", "enwiki", "base")
+OWN_TEXT = "text"
+BUDGET = {"text": "1h"}
 MEASURED = {
     "quick": ("2 shared CPU cores", "90 CPU s", "0.998 bits per byte"),
     "enwiki": ("2 shared CPU cores", "27 min", "1.670 bits per byte"),
@@ -23,7 +26,7 @@ MEASURED = {
 def get_config(variant: str = "quick") -> ConfigDict:
     """The settings of a variant."""
     config = ConfigDict({"task": "language_model"})
-    {"quick": quick, "enwiki": enwiki, "base": base}[variant](config)
+    {"quick": quick, "text": text, "enwiki": enwiki, "base": base}[variant](config)
     return config
 
 
@@ -38,6 +41,16 @@ def quick(config: ConfigDict) -> None:
     config.training = {"num_updates": 1500, "label_smoothing": 0.0, "evaluate_every": 500, "checkpoint_every": 500}
     config.training.update(keep_last=2)
     config.decoding = {"max_new_tokens": 60, "temperature": 0.8}
+
+
+def text(config: ConfigDict) -> None:
+    """Your own text: model, vocabulary, batches and length follow from it and from --budget."""
+    config.data = {"source": "text", "held_out": 0.05}
+    config.tokenizer = {"kind": "bpe", "training_sentences": 50_000}
+    config.model = {"compute_dtype": "auto"}
+    config.optimizer = {"name": "adamw", "schedule": "cosine", "clip_norm": 1.0, "weight_decay": 0.1}
+    config.training = {"label_smoothing": 0.0, "validation_sentences": 2000, "keep_last": 2}
+    config.decoding = {"temperature": 0.8, "top_p": 0.95}
 
 
 def enwiki(config: ConfigDict) -> None:

@@ -32,9 +32,12 @@ def test_a_prompt_and_a_file_of_prompts(workdir, tmp_path, capsys):
     assert len(several) == 3
 
 
-def test_beam_search(workdir, capsys):
-    flags = ["--beam_width=2", "--max_new_tokens=4"]
-    assert generated(capsys, workdir, "--prompt=The dog", *flags).startswith("The dog")
+def test_beam_search_after_the_end_of_a_long_prompt(workdir, capsys):
+    prompt = "wug " * 40
+    assert main(["generate", f"--workdir={workdir}", "--beam_width=2", "--max_new_tokens=4", f"--prompt={prompt}"]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith(prompt)
+    assert error.startswith("--prompt: has ") and error.endswith("leave the model the last 28\n")
 
 
 def test_what_cannot_be_is_told(workdir, tmp_path, capsys):
@@ -45,7 +48,6 @@ def test_what_cannot_be_is_told(workdir, tmp_path, capsys):
         ([f"--workdir={workdir}", "--prompt=a", "--prompts=b"], "--prompt: give one prompt, or a file of them"),
         ([f"--workdir={workdir}", "--top_p=0"], "decoding.top_p: 0.0 must be above 0"),
         ([f"--workdir={workdir}", "--beam_width=2", "--top_k=3"], "--top_k: --beam_width=2 is beam search, which"),
-        ([f"--workdir={workdir}", f"--prompt={'wug ' * 40}"], "--prompt: "),
         ([f"--workdir={other}"], "is a run of task=translation; this command takes task=language_model"),
         ([f"--workdir={other}", "--top_k=3"], "this command takes task=language_model"),
     ]

@@ -1,5 +1,6 @@
 """A trained run in Python."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -78,7 +79,10 @@ class Run:
         with python_errors():
             self._require("generate", "language_model")
             prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-            found = self._trained.generator.continuations(self.params, prompts, seed=seed)
+            generator = self._trained.generator
+            if remark := generator.windows(prompts).remark:
+                warnings.warn(remark, stacklevel=2)
+            found = generator.continuations(self.params, prompts, seed=seed)
         return found[0].text if isinstance(prompt, str) else [each.text for each in found]
 
     def attention(self, text: str, translation: str | None = None) -> Attention:

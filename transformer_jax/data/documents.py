@@ -1,13 +1,16 @@
 """Sources of plain text for language models: an ordered stream of documents, with every byte accounted for."""
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.config.text_sizing import TextStatistics
 from transformer_jax.data.remote_text import local_file, local_folder
 from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
@@ -16,6 +19,9 @@ from transformer_jax.data.text_files import check_sentence, hash_file, is_text_f
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
+# Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
+MEASURED_BYTES, COVERED_CHARACTERS = 4_000_000, 0.999
 
 
 class Document(NamedTuple):
@@ -189,6 +195,29 @@ class GeneratedParagraphs:
     @property
     def _grammar(self) -> GrammarCorpus:
         return GrammarCorpus(self.training_sentences, self.seed)
+
+
+def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
+    """Counts of the training text: of its beginning, which stands for the rest."""
+    source = open_documents(replace(config, documents="lines"), seed)
+    characters: Counter[str] = Counter()
+    lines = blank = paragraphs = words = num_bytes = 0
+    is_open = False
+    for document in source.documents(config.split_name("train")):
+        text = document.text.rstrip("\r")
+        lines, words, num_bytes = lines + 1, words + len(text.split()), num_bytes + document.num_bytes
+        blank, paragraphs = blank + (not text), paragraphs + (bool(text) and not is_open)
+        is_open = bool(text)
+        characters.update(text)
+        if num_bytes >= MEASURED_BYTES:
+            break
+    total, number = source.count_bytes(config.split_name("train")), characters.total()
+    cumulative = itertools.accumulate(count for _, count in characters.most_common())
+    alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
+    counts = (number, words, lines, blank, paragraphs)
+    unspaced = sum(count for character, count in characters.items() if UNSPACED.match(character))
+    scaled = (count * total / max(num_bytes, 1) for count in counts)
+    return TextStatistics(total, *scaled, alphabet, has_words=unspaced < 0.3 * number)
 
 
 def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:

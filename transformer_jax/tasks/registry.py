@@ -9,8 +9,16 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import WithRegistered
+from transformer_jax.config.sizing import SIZED
 from transformer_jax.config.tasks import TaskBlocks
+from transformer_jax.config.text_sizing import (
+    LANGUAGE_MODEL_KEYS,
+    WORD_VECTOR_KEYS,
+    plan_language_model,
+    plan_word_vectors,
+)
 from transformer_jax.config.widths import padded_width
+from transformer_jax.config.word_vectors import WORD2VEC_KINDS
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
@@ -23,11 +31,13 @@ from transformer_jax.tasks.language_model.generator import decoding_program as d
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
 from transformer_jax.tasks.language_model.trained import open_single_language_model
-from transformer_jax.tasks.protocol import Evaluation, Task, Trained
+from transformer_jax.tasks.protocol import Evaluation, Sizing, Task, Trained
+from transformer_jax.tasks.text_task import plans_text
 from transformer_jax.tasks.translation import text_evaluation
 from transformer_jax.tasks.translation.alignment import attention_of_pair
 from transformer_jax.tasks.translation.decoding_program import decoding_program as decode_sentences
 from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.run_sizing import plan_translation
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective, block_shape
@@ -66,7 +76,7 @@ class TaskBuilder(NamedTuple):
     most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation;
     ``decoding`` is the search with the model of an objective, for inputs of so many positions, on a mesh;
     ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient; ``texts`` is for
-    commands that give a trained run texts of their own.
+    commands that give a trained run texts of their own, ``sizing`` for ``--budget``.
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
@@ -82,6 +92,7 @@ class TaskBuilder(NamedTuple):
     decoding: Callable[[ExperimentConfig, Any, int, Mesh], DecodingProgram]
     update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
     texts: TextUse | None = None
+    sizing: Sizing | None = None
 
 
 class NewTask(NamedTuple):
@@ -139,6 +150,7 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         decoding=_decode_sentences,
         next_commands=("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
         commands_of_trained=("translate --workdir={workdir}",),
+        sizing=Sizing("text", SIZED, ("transformer",), plan_translation),
         texts=TextUse(
             True,
             text_evaluation.open_text,
@@ -163,6 +175,7 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         ),
         commands_of_trained=("generate --workdir={workdir} --prompt='The '",),
         texts=TextUse(False, reading.open_text, reading.evaluate_text, reading.score_texts, reading.attention_of_text),
+        sizing=Sizing("language_model:text", LANGUAGE_MODEL_KEYS, ("decoder_only",), plans_text(plan_language_model)),
     ),
     "word_vectors": TaskBuilder(
         build=lambda config, tokenizers, mesh: WordVectorTask(config, tokenizers.source, mesh),
@@ -179,6 +192,7 @@ OWN_TASKS: dict[str, TaskBuilder] = {
             "vectors neighbors WORD --workdir={workdir}",
         ),
         commands_of_trained=("vectors neighbors WORD --workdir={workdir}",),
+        sizing=Sizing("word_vectors:text", WORD_VECTOR_KEYS, WORD2VEC_KINDS, plans_text(plan_word_vectors)),
         update_rule=lambda objective: objective.rule(),
     ),
 }

@@ -12,10 +12,11 @@ import numpy as np
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
 from transformer_jax.config.python_files import names_in_file
-from transformer_jax.config.recipes import find_recipe
+from transformer_jax.config.recipes import find_recipe, with_own_text
 from transformer_jax.config.saved import is_run_directory, stated_settings
-from transformer_jax.config.sizing import SIZED, Corpus, plan_of, seconds_of
+from transformer_jax.config.sizing import Corpus, plan_of, seconds_of
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.tasks.protocol import Planned, Sizing
 
 SAMPLED_PAIRS = 10_000
 # Products so small that they stay on one core: those that share cores wait for one another when others use them too.
@@ -45,43 +46,59 @@ def sized(
     What recipe and overrides state stays. A run that has begun keeps its size. Raises ConfigError where nothing can be sized,
     and unless the process ``is_alone``: each of several would measure another speed.
     """
-    values = stated_settings(source) if isinstance(source, str) else source
+    values = stated_settings(source, overrides) if isinstance(source, str) else source
     config = from_dict(apply_overrides(values, overrides))
-    asked = budget or (_budget_of(source) if isinstance(source, str) else None)
+    asked = budget or (_budget_of(source, overrides) if isinstance(source, str) else None)
     if asked is None:
         return SizedConfig(config)
     seconds = seconds_of(asked)
     stated = _leaves(apply_overrides(values, overrides))
-    _require_sizable(config, stated, is_asked=budget is not None)
+    sizing = _sizing_of(config, stated, is_asked=budget is not None)
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
-        kept = {key: saved[key] for key in SIZED if key in saved and key not in stated}
+        kept = {key: saved[key] for key in sizing.keys if key in saved and key not in stated}
         return SizedConfig(_with(values, kept, overrides), "the run keeps its size")
     if not is_alone:
         raise ConfigError(
             "--budget: sizes a run of one process; with --distributed set the sizes and training.num_updates yourself"
         )
-    corpus, flops = _measured(config), flops_here()
-    plan = plan_of(corpus, seconds, flops, stated)
+    flops = flops_here()
+    plan = sizing.plan(config, seconds, flops, stated)
     record = {"budget": asked, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
-    settings = plan.settings() | {"training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
+    settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
     chosen = {key: value for key, value in settings.items() if key not in stated}
-    return SizedConfig(_with(values, chosen, overrides), f"{plan.text(corpus)}; budget {asked}", {"sizing": record})
+    return SizedConfig(_with(values, chosen, overrides), f"{plan.sentence}; budget {asked}", {"sizing": record})
 
 
-def _require_sizable(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> None:
-    if config.task != "translation" or config.data.source != "text":
+def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> Sizing:
+    """The sizing of the task; raises ConfigError where there is none, for this data and model, or the length is stated."""
+    # Imported here because it imports JAX, which settings alone do not need.
+    from transformer_jax.tasks.registry import TASKS
+
+    sizing = TASKS[config.task].sizing
+    if sizing is None or config.data.source != "text":
+        recipes = ", ".join(f"--config={task.sizing.recipe}" for task in TASKS.values() if task.sizing)
         raise ConfigError(
-            "--budget: sizes a translation of text files (data.source=text); for others set the sizes yourself"
+            f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
         )
-    if config.model.kind != "transformer":
-        raise ConfigError(f"--budget: sizes Transformers; set the sizes of model.kind={config.model.kind} yourself")
+    if config.model.kind not in sizing.models:
+        raise ConfigError(
+            f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
+        )
     if is_asked and "training.num_updates" in stated:
         raise ConfigError(
             f"--budget: training.num_updates={stated['training.num_updates']} is stated already; leave one of them out, or "
-            "take --config=text, which states no length"
+            f"take --config={sizing.recipe}, which states no length"
         )
+    return sizing
+
+
+def plan_translation(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
+    """The plan of ``config.sizing`` for the corpus of a run."""
+    corpus = _measured(config)
+    plan = plan_of(corpus, seconds, flops, stated)
+    return Planned(plan.settings(), plan.seconds, plan.text(corpus))
 
 
 def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
@@ -97,10 +114,13 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _budget_of(spec: str) -> str | None:
-    if is_run_directory(spec):
+def _budget_of(source: str, overrides: Overrides) -> str | None:
+    """The ``BUDGET`` of a recipe: one for all of its variants, or by variant."""
+    if is_run_directory(source):
         return None
-    found = names_in_file(find_recipe(spec.partition(":")[0])).get("BUDGET")
+    recipe, _, variant = with_own_text(source, overrides).partition(":")
+    found = names_in_file(find_recipe(recipe)).get("BUDGET")
+    found = found.get(variant) if isinstance(found, Mapping) else found
     return None if found is None else str(found)
 
 
