@@ -46,7 +46,7 @@ def quick(config: ConfigDict) -> None:
 def text(config: ConfigDict) -> None:
     """Your own text: model, vocabulary, batches and length follow from it and from --budget."""
     config.data = {"source": "text", "held_out": 0.05}
-    config.tokenizer = {"kind": "bpe", "training_sentences": 50_000}
+    config.tokenizer = {"training_sentences": 50_000}
     config.model = {"compute_dtype": "auto"}
     config.optimizer = {"name": "adamw", "schedule": "cosine", "clip_norm": 1.0, "weight_decay": 0.1}
     config.training = {"label_smoothing": 0.0, "validation_sentences": 2000, "keep_last": 2}

@@ -43,7 +43,6 @@ def get_config(variant: str = "quick") -> ConfigDict:
 def text(config: ConfigDict) -> None:
     """Skip-gram on your own text: dimension, vocabulary and epochs follow from it and from --budget."""
     config.data = {"source": "text", "subsample": 1e-3}
-    config.tokenizer = {"kind": "lower_word"}
     config.optimizer = {"name": "sgd", "schedule": "linear", "learning_rate": 0.025, "warmup_updates": 1}
     config.training = {"label_smoothing": 0.0, "keep_last": 1}
     word2vec(config, "skip_gram", "negative_sampling")

@@ -49,7 +49,7 @@ def run(values: flags.FlagValues) -> int:
 
     texts = texts_of(config, f"--workdir: {values.workdir}")
     texts.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
-    kind = values.kind or next(each for each in KINDS if each in config.model.attention_counts)
+    kind = values.kind or next((each for each in KINDS if each in config.model.attention_counts), KINDS[0])
     require_attention(config, kind, values.layer, values.head)
     from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 

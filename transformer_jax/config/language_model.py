@@ -1,5 +1,6 @@
 """Settings of the language model: text, batches, model, generation, and the checks that involve more than one of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from transformer_jax.config.addresses import absolute_place, unasked
@@ -10,7 +11,6 @@ from transformer_jax.config.model import ATTENTIONS, TransformerLayersConfig
 
 TEXT_SOURCES = ("grammar", "text")
 DOCUMENTS = ("lines", "paragraphs")
-PLACES_OF_TEXT = ("train", "validation", "test", "directory")
 TEXT_BATCHINGS = ("split", "packed")
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
 LANGUAGE_MODEL_TYINGS = ("output", "none")
@@ -69,7 +69,7 @@ class TextDataConfig:
 
     def of_a_run(self) -> "TextDataConfig":
         """The same out of a run directory, which may be somebody else's: text at an address is not downloaded."""
-        return replace(self, **{name: unasked(getattr(self, name)) for name in PLACES_OF_TEXT})
+        return self._with_places(unasked)
 
     def only_reading(self) -> "TextDataConfig":
         """The same for using a trained model."""
@@ -77,7 +77,11 @@ class TextDataConfig:
 
     def absolute(self) -> "TextDataConfig":
         """The same, with files and folder written out in full."""
-        return replace(self, **{name: absolute_place(getattr(self, name)) for name in PLACES_OF_TEXT})
+        return self._with_places(absolute_place)
+
+    def _with_places(self, change: Callable[[str], str]) -> "TextDataConfig":
+        train, validation, test, directory = map(change, (self.train, self.validation, self.test, self.directory))
+        return replace(self, train=train, validation=validation, test=test, directory=directory)
 
     def split_name(self, split: str) -> str:
         """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""

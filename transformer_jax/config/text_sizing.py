@@ -1,9 +1,11 @@
 """Size and length of runs on plain text, of language models and word vectors, from the text and the time that they may take."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.language_model import TextBatchingConfig
 
 # On two cores of an AMD EPYC (Zen 4): the speed of updates as a part of that of small matrix products, and at that speed the
 # floating-point operations of start-up and compilation.
@@ -42,7 +44,7 @@ class TextStatistics(NamedTuple):
 
     @property
     def documents_are(self) -> str:
-        """Paragraphs, where blank lines separate any; else lines."""
+        """``paragraphs``, where blank lines separate any; else ``lines``."""
         return "paragraphs" if self.blank_lines > BLANK_LINES * self.lines else "lines"
 
     @property
@@ -60,10 +62,10 @@ class TextStatistics(NamedTuple):
         """The text in numbers."""
         size = f"{self.num_bytes / 1e6:.1f} MB" if self.num_bytes >= 1e5 else f"{self.num_bytes / 1e3:.1f} kB"
         words = f"{self.words:,.0f} words" if self.has_words else f"{self.characters:,.0f} characters without spaces"
-        divided = (
-            "separated by blank lines" if self.documents_are == "paragraphs" else "a line each, as blank lines are rare"
+        divided = "between blank lines" if self.documents_are == "paragraphs" else "one a line"
+        return (
+            f"{size}, about {words} in {self.documents:,.0f} documents ({divided}: data.documents={self.documents_are})"
         )
-        return f"{size}, about {words} in {self.documents:,.0f} documents ({divided})"
 
 
 class TextPlan(NamedTuple):
@@ -117,6 +119,7 @@ def plan_language_model(
     Raises ConfigError when the budget does not pay ``FEWEST_UPDATES`` after start-up, and says which would.
     """
     stated, speed = stated or {}, EFFICIENCY * flops
+    text = _divided(text, stated)
     kind = stated.get("tokenizer.kind", "bpe" if _entries(text, SIZES[0].vocabulary_size) else "byte")
     sizes = [_stated(_for_text(size, text, kind), stated) for size in SIZES]
     paid = [(budget_seconds * speed - START_UP) / (6 * size.parameters) for size in sizes]
@@ -164,6 +167,7 @@ def plan_word_vectors(
     Arguments and errors are those of ``plan_language_model``.
     """
     stated, speed = stated or {}, EFFICIENCY * flops
+    text = _divided(text, stated)
     words = text.words if text.has_words else text.tokens
     dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
     rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MOST_ROWS)
@@ -178,7 +182,7 @@ def plan_word_vectors(
     settings = {
         "data.documents": text.documents_are,
         "tokenizer.kind": "lower_word" if text.has_words else "bpe",
-        "tokenizer.vocabulary_size": 1_000_000 if text.has_words else max(_entries(text, 8000), 300),
+        "tokenizer.vocabulary_size": 1_000_000 if text.has_words else _pieces(text, 8000),
         "tokenizer.min_count": 5 if words >= 1e6 else 3 if words >= 1e5 else 2,
         "batching.rows": rows,
         "batching.row_length": ROW_LENGTH,
@@ -192,6 +196,13 @@ def plan_word_vectors(
         f"{updates:,} updates ({updates * words_of_update / max(words, 1):.1f} epochs), {_minutes(seconds)}"
     )
     return TextPlan(settings, seconds, sentence)
+
+
+def _divided(text: TextStatistics, stated: Mapping[str, Any]) -> TextStatistics:
+    """The text with documents as they are stated."""
+    if "data.documents" not in stated:
+        return text
+    return text._replace(blank_lines=text.lines if stated["data.documents"] == "paragraphs" else 0)
 
 
 def _length(updates: int) -> dict[str, int]:
@@ -219,10 +230,14 @@ def _entries(text: TextStatistics, wanted: int) -> int:
     return entries if entries >= BYTES_TO_LEARN_PIECES + 2 * text.alphabet else 0
 
 
+def _pieces(text: TextStatistics, wanted: int) -> int:
+    """Entries of a vocabulary of pieces, also where the text is short."""
+    return _entries(text, wanted) or BYTES_TO_LEARN_PIECES + 2 * text.alphabet
+
+
 def _for_text(size: Size, text: TextStatistics, kind: str) -> Size:
-    return size._replace(
-        vocabulary_size=BYTES_TO_LEARN_PIECES if kind == "byte" else _entries(text, size.vocabulary_size)
-    )
+    entries = BYTES_TO_LEARN_PIECES if kind == "byte" else _pieces(text, size.vocabulary_size)
+    return size._replace(vocabulary_size=entries)
 
 
 def _tokens(text: TextStatistics, kind: str) -> float:
@@ -230,7 +245,11 @@ def _tokens(text: TextStatistics, kind: str) -> float:
 
 
 def _stated(size: Size, stated: Mapping[str, Any]) -> Size:
-    return size._replace(**{name: stated[key] for name, key in KEYS.items() if key in stated})
+    """The size with what is stated, and what that needs: rows that fit into an update, heads that divide the width."""
+    size = size._replace(**{name: stated[key] for name, key in KEYS.items() if key in stated})
+    least = 0 if KEYS["tokens_per_update"] in stated else TextBatchingConfig.row_multiple * size.context_length
+    heads = size.num_heads if KEYS["num_heads"] in stated else math.gcd(size.num_heads, size.d_model)
+    return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads)
 
 
 def _power_of_two(number: float, most: int) -> int:

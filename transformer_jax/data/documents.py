@@ -21,7 +21,7 @@ ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
 # Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
-MEASURED_BYTES, COVERED_CHARACTERS = 4_000_000, 0.999
+MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 
 
 class Document(NamedTuple):
@@ -214,10 +214,18 @@ def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
     total, number = source.count_bytes(config.split_name("train")), characters.total()
     cumulative = itertools.accumulate(count for _, count in characters.most_common())
     alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
-    counts = (number, words, lines, blank, paragraphs)
     unspaced = sum(count for character, count in characters.items() if UNSPACED.match(character))
-    scaled = (count * total / max(num_bytes, 1) for count in counts)
-    return TextStatistics(total, *scaled, alphabet, has_words=unspaced < 0.3 * number)
+    whole = total / max(num_bytes, 1)
+    return TextStatistics(
+        num_bytes=total,
+        characters=number * whole,
+        words=words * whole,
+        lines=lines * whole,
+        blank_lines=blank * whole,
+        paragraphs=paragraphs * whole,
+        alphabet=alphabet,
+        has_words=unspaced < SHARE_UNSPACED * number,
+    )
 
 
 def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
