@@ -37,7 +37,7 @@ from transformer_jax.tasks.translation import text_evaluation
 from transformer_jax.tasks.translation.alignment import attention_of_pair
 from transformer_jax.tasks.translation.decoding_program import decoding_program as decode_sentences
 from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.run_sizing import plan_translation
+from transformer_jax.tasks.translation.sizing import plan_translation
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective, block_shape

@@ -1,6 +1,5 @@
 """Settings of a run that follow from its corpus and a budget of time."""
 
-import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,10 @@ from transformer_jax.config import ConfigError, ExperimentConfig, apply_override
 from transformer_jax.config.python_files import names_in_file
 from transformer_jax.config.recipes import find_recipe, with_own_text
 from transformer_jax.config.saved import is_run_directory, stated_settings
-from transformer_jax.config.sizing import Corpus, plan_of, seconds_of
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.tasks.protocol import Planned, Sizing
+from transformer_jax.config.sizing import seconds_of
+from transformer_jax.tasks.protocol import Sizing
+from transformer_jax.tasks.registry import TASKS
 
-SAMPLED_PAIRS = 10_000
 # Products so small that they stay on one core: those that share cores wait for one another when others use them too.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 
@@ -73,9 +71,6 @@ def sized(
 
 def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> Sizing:
     """The sizing of the task; raises ConfigError where there is none, for this data and model, or the length is stated."""
-    # Imported here because it imports JAX, which settings alone do not need.
-    from transformer_jax.tasks.registry import TASKS
-
     sizing = TASKS[config.task].sizing
     if sizing is None or config.data.source != "text":
         recipes = ", ".join(f"--config={task.sizing.recipe}" for task in TASKS.values() if task.sizing)
@@ -92,13 +87,6 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked:
             f"take --config={sizing.recipe}, which states no length"
         )
     return sizing
-
-
-def plan_translation(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
-    """The plan of ``config.sizing`` for the corpus of a run."""
-    corpus = _measured(config)
-    plan = plan_of(corpus, seconds, flops, stated)
-    return Planned(plan.settings(), plan.seconds, plan.text(corpus))
 
 
 def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
@@ -122,17 +110,6 @@ def _budget_of(source: str, overrides: Overrides) -> str | None:
     found = names_in_file(find_recipe(recipe)).get("BUDGET")
     found = found.get(variant) if isinstance(found, Mapping) else found
     return None if found is None else str(found)
-
-
-def _measured(config: ExperimentConfig) -> Corpus:
-    """Counted pairs, and the mean length of the first ones."""
-    source = open_corpus(config.data, config.data_seed)
-    split = config.data.train_split
-    words = [
-        max(len(pair.source.split()), len(pair.target.split()))
-        for pair in itertools.islice(source.pairs(split), SAMPLED_PAIRS)
-    ]
-    return Corpus(max(source.count(split), 1), sum(words) / max(len(words), 1))
 
 
 @cache
