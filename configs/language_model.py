@@ -1,8 +1,9 @@
 """Language models: a decoder-only Transformer on plain text, measured in bits per byte of held-out text.
 
+    transformer-jax train --config=language_model --config.data.train=book.txt --budget=20m --workdir=runs/mine
     transformer-jax train --config=configs/language_model.py:quick --workdir=runs/lm_quick
-    transformer-jax train --config=configs/language_model.py:enwiki --config.data.file=enwiki.txt.xz --workdir=runs/lm_enwiki
-    transformer-jax train --config=configs/language_model.py:base --config.data.file=text.txt.xz --workdir=runs/lm_base
+    transformer-jax train --config=configs/language_model.py:enwiki --config.data.train=enwiki.txt.xz --workdir=runs/lm_enwiki
+    transformer-jax train --config=configs/language_model.py:base --config.data.train=text.txt.xz --workdir=runs/lm_base
     transformer-jax generate --workdir=runs/lm_quick --prompt="The old man"
 
 ``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation. ``enwiki``: a text of 100 MB with a
@@ -13,7 +14,9 @@ minutes, 27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 he
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("quick", "enwiki", "base")
+VARIANTS = ("quick", "text", "enwiki", "base")
+OWN_TEXT = "text"
+BUDGET = {"text": "1h"}
 MEASURED = {
     "quick": ("2 shared CPU cores", "90 CPU s", "0.998 bits per byte"),
     "enwiki": ("2 shared CPU cores", "27 min", "1.670 bits per byte"),
@@ -23,7 +26,7 @@ MEASURED = {
 def get_config(variant: str = "quick") -> ConfigDict:
     """The settings of a variant."""
     config = ConfigDict({"task": "language_model"})
-    {"quick": quick, "enwiki": enwiki, "base": base}[variant](config)
+    {"quick": quick, "text": text, "enwiki": enwiki, "base": base}[variant](config)
     return config
 
 
@@ -40,9 +43,19 @@ def quick(config: ConfigDict) -> None:
     config.decoding = {"max_new_tokens": 60, "temperature": 0.8}
 
 
+def text(config: ConfigDict) -> None:
+    """Your own text: model, vocabulary, batches and length follow from it and from --budget."""
+    config.data = {"source": "text", "held_out": 0.05}
+    config.tokenizer = {"training_sentences": 50_000}
+    config.model = {"compute_dtype": "auto"}
+    config.optimizer = {"name": "adamw", "schedule": "cosine", "clip_norm": 1.0, "weight_decay": 0.1}
+    config.training = {"label_smoothing": 0.0, "validation_sentences": 2000, "keep_last": 2}
+    config.decoding = {"temperature": 0.8, "top_p": 0.95}
+
+
 def enwiki(config: ConfigDict) -> None:
     """Sized by Hoffmann et al. 2022: two cores in 30 minutes suffice for 16 million tokens and 2 million weights."""
-    config.data = {"source": "text", "file": "enwiki.txt.xz", "documents": "lines", "held_out": 0.05}
+    config.data = {"source": "text", "train": "enwiki.txt.xz", "documents": "lines", "held_out": 0.05}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 8192, "training_sentences": 50_000}
     config.batching = {"tokens_per_update": 4096, "context_length": 256}
     config.model = {"num_layers": 4, "d_model": 192, "d_ff": 768, "num_heads": 3, "max_positions": 256}
@@ -56,7 +69,7 @@ def enwiki(config: ConfigDict) -> None:
 
 def base(config: ConfigDict) -> None:
     """Radford et al. 2019, the smallest model; half a million tokens an update, as Brown et al. 2020, table 2.1."""
-    config.data = {"source": "text", "file": "text.txt.xz", "documents": "lines", "held_out": 0.005}
+    config.data = {"source": "text", "train": "text.txt.xz", "documents": "lines", "held_out": 0.005}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 50_256, "training_sentences": 1_000_000}
     config.batching = {"tokens_per_update": 2**19, "context_length": 1024, "row_multiple": 64, "accumulation_steps": 8}
     config.model = {"num_layers": 12, "d_model": 768, "d_ff": 3072, "num_heads": 12, "max_positions": 1024}

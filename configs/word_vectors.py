@@ -1,7 +1,8 @@
 """Word vectors: skip-gram and CBOW (word2vec), and GloVe, learned from plain text.
 
+    transformer-jax train --config=word_vectors --config.data.train=book.txt --budget=5m --workdir=runs/mine
     transformer-jax train --config=configs/word_vectors.py:quick --workdir=runs/vectors_quick
-    transformer-jax train --config=configs/word_vectors.py:skip_gram --config.data.file=enwiki.txt.xz --workdir=runs/skip_gram
+    transformer-jax train --config=configs/word_vectors.py:skip_gram --config.data.train=enwiki.txt.xz --workdir=runs/skip_gram
 
 ``quick``: generated English, words of one class become neighbors; seconds of two CPU cores. The others are for a text of 16
 million words, 100 dimensions, words of at least 5 occurrences; 1,980 updates are 5 epochs of it, which take a minute of two
@@ -11,7 +12,9 @@ CPU minutes, 26.2 %. ``skip_gram_hs``: 6 CPU minutes, 27.9 %. ``cbow_hs``: 4 CPU
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("skip_gram", "skip_gram_hs", "cbow", "cbow_hs", "glove", "quick")
+VARIANTS = ("text", "skip_gram", "skip_gram_hs", "cbow", "cbow_hs", "glove", "quick")
+OWN_TEXT = "text"
+BUDGET = {"text": "10m"}
 MEASURED = {
     "skip_gram": ("2 shared CPU cores", "1 min", "analogies 29.1 %"),
     "skip_gram_hs": ("2 shared CPU cores", "6 CPU min", "analogies 27.9 %"),
@@ -24,7 +27,10 @@ MEASURED = {
 def get_config(variant: str = "quick") -> ConfigDict:
     """The settings of a variant."""
     config = ConfigDict({"task": "word_vectors"})
-    config.data = {"source": "text", "file": "text.txt.xz", "documents": "lines", "held_out": 0.005, "subsample": 1e-3}
+    if variant == "text":
+        text(config)
+        return config
+    config.data = {"source": "text", "train": "text.txt.xz", "documents": "lines", "held_out": 0.005, "subsample": 1e-3}
     config.tokenizer = {"kind": "lower_word", "vocabulary_size": 1_000_000, "min_count": 5}
     config.batching = {"rows": 64, "row_length": 32, "blocks_per_update": 16}
     config.optimizer = {"name": "sgd", "schedule": "linear", "learning_rate": 0.025, "warmup_updates": 1}
@@ -32,6 +38,15 @@ def get_config(variant: str = "quick") -> ConfigDict:
     config.training.update(keep_last=1, log_every=10)
     VECTORS[variant](config)
     return config
+
+
+def text(config: ConfigDict) -> None:
+    """Skip-gram on your own text: dimension, vocabulary and epochs follow from it and from --budget."""
+    config.data = {"source": "text", "subsample": 1e-3}
+    config.optimizer = {"name": "sgd", "schedule": "linear", "learning_rate": 0.025, "warmup_updates": 1}
+    config.training = {"label_smoothing": 0.0, "keep_last": 1}
+    word2vec(config, "skip_gram", "negative_sampling")
+    del config.model["d_model"]
 
 
 def word2vec(config: ConfigDict, kind: str, output: str) -> None:

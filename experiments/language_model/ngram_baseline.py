@@ -22,7 +22,7 @@ from pathlib import Path
 
 from transformer_jax.config import TokenizerConfig, load_run_config
 from transformer_jax.data.document_store import train_text_tokenizer
-from transformer_jax.data.documents import SEPARATORS, HeldOutTail
+from transformer_jax.data.documents import SEPARATORS, NamedTexts
 from transformer_jax.data.tokenizers import Tokenizer, load_tokenizers
 
 HERE = Path(__file__).resolve().parent
@@ -67,18 +67,18 @@ def main() -> None:
     print(table(results))
 
 
-def source_and_tokenizer(arguments: argparse.Namespace) -> tuple[HeldOutTail, Tokenizer]:
+def source_and_tokenizer(arguments: argparse.Namespace) -> tuple[NamedTexts, Tokenizer]:
     """What is scored, and in which tokens."""
     if arguments.workdir:
         config = load_run_config(arguments.workdir)
-        source = HeldOutTail(arguments.data, config.data.documents, config.data.held_out)
+        source = NamedTexts({"train": arguments.data}, config.data.documents, config.data.held_out)
         return source, load_tokenizers(arguments.workdir / "tokenizer").source
-    source = HeldOutTail(arguments.data, "lines", arguments.held_out)
+    source = NamedTexts({"train": arguments.data}, "lines", arguments.held_out)
     settings = TokenizerConfig("bpe", arguments.vocabulary_size, training_sentences=30_000)
     return source, train_text_tokenizer(settings, source, "train", seed=0)
 
 
-def token_lines(source: HeldOutTail, split: str, tokenizer: Tokenizer) -> Iterator[str]:
+def token_lines(source: NamedTexts, split: str, tokenizer: Tokenizer) -> Iterator[str]:
     """A document a line: the ids of its tokens, separated by spaces, as words of the n-gram model."""
     texts: list[str] = []
     for document in source.documents(split):
@@ -94,7 +94,7 @@ def words(ids: list[int]) -> str:
     return " ".join(map(str, ids))
 
 
-def write_tokens(source: HeldOutTail, split: str, tokenizer: Tokenizer, folder: Path) -> Path:
+def write_tokens(source: NamedTexts, split: str, tokenizer: Tokenizer, folder: Path) -> Path:
     """The token lines of a split as a file, tokenized once for all orders."""
     path = folder / f"{split}.txt"
     with path.open("w") as file:
@@ -135,7 +135,7 @@ def unigram_score(model: Path) -> Callable[[str], float]:
     return lambda line: sum(log10.get(word, log10["<unk>"]) for word in [*line.split(), "</s>"])
 
 
-def xz_bits(source: HeldOutTail) -> dict[str, float]:
+def xz_bits(source: NamedTexts) -> dict[str, float]:
     """Bits of the held-out text: compressed alone, and by how much it makes the compressed training text longer.
 
     The second is the fair one, since it too has seen the training text; with the dictionary of ``xz -9e`` the last 64 MiB of

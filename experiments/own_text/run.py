@@ -64,7 +64,7 @@ def train(arguments: argparse.Namespace, corpus: str, budget: str, seed: str) ->
 
 def result(folder: Path) -> str:
     """A row of the table."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"]
     outcome = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     found = [each for each in records if "validation/loss" in each]

@@ -31,7 +31,7 @@ def settings(name: str, data: str, updates: int, others: Sequence[tuple[str, str
     """The recipe of a model, for this text, with other settings changed too."""
     from transformer_jax.config import apply_overrides, from_dict, load_recipe
 
-    changed = [("data.file", data), ("training.num_updates", str(updates)), ("mesh.data", "1"), *others]
+    changed = [("data.train", data), ("training.num_updates", str(updates)), ("mesh.data", "1"), *others]
     return from_dict(apply_overrides(load_recipe(f"{RECIPE}:{name}"), changed))
 
 

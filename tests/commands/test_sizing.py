@@ -61,13 +61,25 @@ def test_a_vocabulary_for_scripts_of_their_own_is_kept_by_the_run(sized, tmp_pat
 
 
 def test_only_transformers_for_text_without_a_length_are_sized(sized):
-    with pytest.raises(ConfigError, match="--budget: sizes a translation of text files"):
+    with pytest.raises(ConfigError, match="--budget: sizes a run on text files .*--config=language_model:text"):
         sized_config("quickstart", [], "none", "1m")
-    with pytest.raises(ConfigError, match="--budget: sizes Transformers; set the sizes of model.kind=rnn yourself"):
+    with pytest.raises(ConfigError, match="--budget: sizes model.kind=transformer; set the sizes of model.kind=rnn"):
         sized("model.kind=rnn")
     with pytest.raises(ConfigError, match=r"--budget: training\.num_updates=8000 is stated already"):
         sized(source="multi30k:tiny_hour", budget="20m")
     assert sized_config("quickstart", [], "none").remark == ""
+
+
+def test_text_of_any_task_is_sized_and_a_length_of_the_recipe_stays(sized, tmp_path):
+    text = [("data.train", f"{tmp_path}/t.en"), ("data.source", "text")]
+    for task in ("language_model", "word_vectors"):
+        config, said, record = sized_config(task, text, "none", "1m")
+        assert (config.task, config.training.budget_seconds) == (task, 60)
+        assert config.training.num_updates >= 20 and said.endswith("; budget 1m")
+        assert record["sizing"]["estimated_seconds"] <= 61
+    assert sized_config("language_model", text, "none").remark.endswith("; budget 1h")
+    with pytest.raises(ConfigError, match=r"num_updates=1980 is stated already; .*--config=word_vectors:text"):
+        sized_config("word_vectors:skip_gram", text, "none", "1m")
 
 
 def test_the_speed_of_a_machine_is_measured_once_and_is_one_number():

@@ -94,7 +94,7 @@ def test_attention_draws_a_picture(run, kind, capsys):
         ),
         (
             ["evaluate", "--workdir={run}", "--config.data.source=reverse"],
-            "only decoding, mesh, data.directory, data.file",
+            "only decoding, mesh, data.directory, data.train",
         ),
         (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
         (["translate", "--workdir={run}", "--ensemble={run}:7"], "kept are 0, 10, 20, 30 (best "),

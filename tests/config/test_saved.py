@@ -39,7 +39,7 @@ def test_json_and_back_is_the_same(tmp_path):
 
 
 def test_the_schema_version_is_written():
-    assert to_json(ExperimentConfig())["schema_version"] == 2
+    assert to_json(ExperimentConfig())["schema_version"] == 3
 
 
 AS_BEFORE = EvaluationConfig(bleu_tokenizer="13a", selection="bleu")
@@ -63,6 +63,8 @@ def test_renamed_settings_of_earlier_versions_are_migrated(tmp_path):
     old = {"schema_version": 1, "config": {"seed": 4, "model": {"d_ff": 64, "rematerialise": "full"}}}
     expected = ExperimentConfig(seed=4, model=TransformerConfig(d_ff=64, rematerialize="full"), evaluation=AS_BEFORE)
     assert from_json(old) == expected
+    text = {"task": "language_model", "data": {"source": "text", "file": "a.txt", "held_out": 0.1}}
+    assert from_json({"schema_version": 2, "config": text}).data.train == "a.txt"
     assert old["config"]["model"]["rematerialise"] == "full", "what was given stays as it was"
     write_run(tmp_path, old)
     assert resolve(str(tmp_path)) == expected
@@ -76,8 +78,8 @@ def test_every_schema_version_has_its_renamed_keys():
 
 
 def test_an_old_name_in_an_override_warns_with_the_new_one():
-    with pytest.warns(FutureWarning, match=r"model.rematerialise is now model.rematerialize; the next release"):
-        assert apply_overrides({}, [("model.rematerialise", "full")]) == {"model": {"rematerialize": "full"}}
+    with pytest.warns(FutureWarning, match=r"data.file is now data.train; the next release"):
+        assert apply_overrides({}, [("data.file", "a.txt")]) == {"data": {"train": "a.txt"}}
 
 
 def test_an_old_name_in_a_recipe_warns_and_follows_its_reference():
@@ -109,13 +111,13 @@ def test_a_run_directory_serves_as_a_recipe(tmp_path):
         ([], ": not the settings of a run: expected an object with schema_version and config"),
         (
             {"schema_version": 99, "config": {}},
-            ": schema_version: 99 was written by a newer version of transformer_jax, this one reads up to 2; update "
+            ": schema_version: 99 was written by a newer version of transformer_jax, this one reads up to 3; update "
             "transformer_jax",
         ),
-        ({"schema_version": "1", "config": {}}, ": schema_version: '1' is not a version; expected 1 to 2"),
-        ({"schema_version": True, "config": {}}, ": schema_version: True is not a version; expected 1 to 2"),
+        ({"schema_version": "1", "config": {}}, ": schema_version: '1' is not a version; expected 1 to 3"),
+        ({"schema_version": True, "config": {}}, ": schema_version: True is not a version; expected 1 to 3"),
         (
-            {"schema_version": 2, "config": {"model": {"rematerialise": "full"}}},
+            {"schema_version": 3, "config": {"model": {"rematerialise": "full"}}},
             ": model.rematerialise: unknown key; did you mean model.rematerialize?",
         ),
         ({"schema_version": 1, "config": {"sed": 1}}, ": sed: unknown key; did you mean seed?"),

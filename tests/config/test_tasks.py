@@ -85,9 +85,9 @@ def test_overrides_reach_the_blocks_of_the_task():
         ),
         (
             LANGUAGE_MODEL | {"data": {"source": "text"}},
-            "data.file: for data.source=text name a file of text, or else a",
+            "data.train: for data.source=text name a file of text, or else a",
         ),
-        (LANGUAGE_MODEL | {"data": {"file": "a.txt"}}, "data.source: grammar reads no file; set data.source=text"),
+        (LANGUAGE_MODEL | {"data": {"train": "a.txt"}}, "data.source: grammar reads no file; set data.source=text"),
         (LANGUAGE_MODEL | {"data": {"held_out": 0.0}}, "data.held_out: 0.0 must be above 0 and below 1"),
         (
             LANGUAGE_MODEL | {"data": {"evaluation_stride": 512}},

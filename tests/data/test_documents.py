@@ -6,7 +6,7 @@ import lzma
 import pytest
 
 from transformer_jax.config import DataError, TextDataConfig
-from transformer_jax.data.documents import SEPARATORS, HeldOutTail, TextFolder, open_documents
+from transformer_jax.data.documents import SEPARATORS, NamedTexts, TextFolder, open_documents
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 
 TEXT = "ein \u2028 Hund\r\n\n\nzwei\x85 K\u00e4tzchen\n\n\U0001f600\n  drei\n"
@@ -32,7 +32,7 @@ def test_documents_and_separators_add_up_to_the_file(tmp_path, ending, documents
 @pytest.mark.parametrize("held_out", [0.05, 0.3, 0.9])
 def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, documents, held_out):
     text = "".join(f"line {index}\n" + "\n" * (index % 3 == 0) for index in range(100))
-    source = HeldOutTail(write(tmp_path / "all.txt.xz", text), documents, held_out)
+    source = NamedTexts({"train": write(tmp_path / "all.txt.xz", text)}, documents, held_out)
     train, validation = (list(source.documents(split)) for split in ("train", "validation"))
     separator = SEPARATORS[documents]
     joined = separator.join(document.text for document in train + validation)
@@ -46,9 +46,9 @@ def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, 
 
 def test_a_changed_file_and_another_tail_are_other_data(tmp_path):
     path = write(tmp_path / "all.txt", TEXT)
-    prints = [HeldOutTail(path, "lines", held_out).fingerprint("train") for held_out in (0.1, 0.2)]
+    prints = [NamedTexts({"train": path}, "lines", held_out).fingerprint("train") for held_out in (0.1, 0.2)]
     write(tmp_path / "all.txt", TEXT + "x")
-    prints.append(HeldOutTail(path, "lines", 0.1).fingerprint("train"))
+    prints.append(NamedTexts({"train": path}, "lines", 0.1).fingerprint("train"))
     assert len(set(prints)) == 3
 
 
@@ -63,17 +63,36 @@ def test_a_changed_file_and_another_tail_are_other_data(tmp_path):
 def test_bad_files_are_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        list(HeldOutTail(str(tmp_path / name), "lines", 0.1).documents("train"))
+        list(NamedTexts({"train": str(tmp_path / name)}, "lines", 0.1).documents("train"))
 
 
 def test_missing_files_and_splits_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"data.file: .*nowhere' is not a file"):
-        list(HeldOutTail(str(tmp_path / "nowhere"), "lines", 0.1).documents("train"))
+    with pytest.raises(DataError, match=r"data.train: .*nowhere' is not a file"):
+        list(NamedTexts({"train": str(tmp_path / "nowhere")}, "lines", 0.1).documents("train"))
     path = write(tmp_path / "train.txt", TEXT)
     with pytest.raises(DataError, match="no split 'test'; it has train, validation"):
-        list(HeldOutTail(path, "lines", 0.1).documents("test"))
+        list(NamedTexts({"train": path}, "lines", 0.1).documents("test"))
     with pytest.raises(DataError, match=r"no trian.txt, plain, .gz or .xz; splits found: train; did you mean 'train'"):
         list(TextFolder(str(tmp_path), "lines").documents("trian"))
+
+
+def test_a_named_validation_file_leaves_the_training_text_whole(tmp_path):
+    names = {split: write(tmp_path / f"{split}.txt", f"{split} {TEXT}") for split in ("train", "validation", "test")}
+    source = open_documents(TextDataConfig(source="text", **names), 0)
+    for split in names:
+        found = list(source.documents(split))
+        assert (
+            sum(document.num_bytes for document in found)
+            == source.count_bytes(split)
+            == len(f"{split} {TEXT}".encode())
+        )
+        assert found[0].text.startswith(split)
+    with pytest.raises(DataError, match=r"data.test: .*train.txtx' is not a file"):
+        next(
+            open_documents(TextDataConfig(source="text", train=names["train"], test=names["train"] + "x"), 0).documents(
+                "test"
+            )
+        )
 
 
 def test_generated_paragraphs_are_a_function_of_the_seed_and_count_their_bytes():

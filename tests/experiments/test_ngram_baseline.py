@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.data.documents import HeldOutTail
+from transformer_jax.data.documents import NamedTexts
 from transformer_jax.data.tokenizers.byte import ByteTokenizer
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "language_model"
@@ -22,7 +22,7 @@ def baseline(monkeypatch):
 def source(tmp_path):
     lines = [f"line {index} of some text that repeats itself, {index * 7919 % 1000}" for index in range(2000)]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
-    return HeldOutTail(str(tmp_path / "text.txt"), "lines", 0.05)
+    return NamedTexts({"train": str(tmp_path / "text.txt")}, "lines", 0.05)
 
 
 def test_xz_is_better_after_text_like_it(baseline, source):

@@ -84,7 +84,7 @@ def test_the_same_command_resumes_a_run_on_a_file(cache, tmp_path, monkeypatch):
     file = tmp_path / "text.txt"
     file.write_text("".join(f"The {word} sleeps in the green garden.\n" for word in range(300)))
     monkeypatch.chdir(tmp_path)
-    stated = language_model_config(cache, data={"source": "text", "file": "text.txt", "held_out": 0.1})
+    stated = language_model_config(cache, data={"source": "text", "train": "text.txt", "held_out": 0.1})
     with prepared(with_absolute_directory(stated), tmp_path / "run") as run:
         _describe_run(run, run.task.training_data().report)
         run.checkpoints.save(run.initial.state(), _progress(run, LogContents()))

@@ -146,7 +146,7 @@ def test_paths_are_no_addresses():
     ("data", "key"),
     [
         (DataConfig(source="text", train="a.{en,de},s3://b/c.{en,de}"), "data.train"),
-        (WordTextConfig(source="text", file="a", test_sets="s3://b/sets"), "data.test_sets"),
+        (WordTextConfig(source="text", train="a", test_sets="s3://b/sets"), "data.test_sets"),
         (InitConfig(embeddings="s3://b/glove.txt"), "init.embeddings"),
         (DataConfig(source="tfds", name="wmt14_translate", directory="s3://b/tfds"), "data.directory"),
     ],
@@ -166,7 +166,7 @@ def test_without_a_version_an_object_may_have_changed_and_without_a_size_it_arri
         for content in (b"b\n", b"c\n"):
             found.write("train.en", content)
             remote_text._copied.cache_clear()
-            assert remote_text.local_file("faulty://bucket/text/train.en", "data.file").read_bytes() == content
+            assert remote_text.local_file("faulty://bucket/text/train.en", "data.train").read_bytes() == content
 
 
 def without_description(method):
@@ -211,10 +211,10 @@ def test_only_the_files_of_a_folder_are_asked_for(store):
 
 def test_a_damaged_copy_of_text_is_downloaded_again(store, tmp_path):
     Store("faulty://bucket/text").write("train.en", b"a\nb\n")
-    copy = remote_text.local_file("faulty://bucket/text/train.en", "data.file")
+    copy = remote_text.local_file("faulty://bucket/text/train.en", "data.train")
     copy.write_text("a")
     remote_text._copied.cache_clear()
-    assert remote_text.local_file("faulty://bucket/text/train.en", "data.file").read_bytes() == b"a\nb\n"
+    assert remote_text.local_file("faulty://bucket/text/train.en", "data.train").read_bytes() == b"a\nb\n"
 
 
 def test_text_in_a_store_is_read_and_downloaded_again_once_changed(store):
@@ -229,7 +229,7 @@ def test_text_in_a_store_is_read_and_downloaded_again_once_changed(store):
     assert [pair.source for pair in corpus.pairs("train")] == ["e", "f"]
     assert store.operations[reads:] == ["read /bucket/text/train.en"]
     remote_text._copied.cache_clear()
-    one = TextDataConfig(source="text", file="faulty://bucket/text/train.en", held_out=0.5).absolute()
+    one = TextDataConfig(source="text", train="faulty://bucket/text/train.en", held_out=0.5).absolute()
     assert [each.text for each in open_documents(one, 0).documents("train")] == ["e"]
 
 
@@ -239,7 +239,7 @@ def test_an_address_that_only_the_run_names_is_not_opened(store):
         list(open_corpus(saved, 0).pairs("train"))
     with pytest.raises(ConfigError, match="leave it out") as found:
         list(
-            open_documents(TextDataConfig(source="text", file="faulty://b/train.txt?token=SECRET"), 0).documents(
+            open_documents(TextDataConfig(source="text", train="faulty://b/train.txt?token=SECRET"), 0).documents(
                 "train"
             )
         )

@@ -1,8 +1,18 @@
-"""Settings of a language model that trains in seconds."""
+"""Settings of a language model that trains in seconds, and a run directory without training."""
 
+import json
+from contextlib import closing
 from pathlib import Path
 
-from transformer_jax.config import ExperimentConfig, from_dict
+import jax
+
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.run_directory import RunDirectory
+from transformer_jax.config import ExperimentConfig, from_dict, to_json
+from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.language_model.task import new_text_tokenizer
+from transformer_jax.training.sharding import make_mesh
 
 
 def language_model_settings(cache: Path, **blocks: dict) -> dict:
@@ -24,3 +34,19 @@ def language_model_settings(cache: Path, **blocks: dict) -> dict:
 def language_model_config(cache: Path, **blocks: dict) -> ExperimentConfig:
     """The same, checked."""
     return from_dict(language_model_settings(cache, **blocks))
+
+
+def untrained_run(folder: Path, **blocks: dict) -> str:
+    """A run directory in ``folder`` whose only checkpoint, of update 7, has the parameters before the first update."""
+    config = language_model_config(folder / "cache", **blocks)
+    run = RunDirectory(folder / "run")
+    run.path.mkdir(parents=True)
+    run.config.write_text(json.dumps(to_json(config)))
+    tokenizers = new_text_tokenizer(config)
+    save_tokenizers(tokenizers, run.tokenizer)
+    mesh = make_mesh(config.mesh, jax.devices()[:1])
+    objective = LanguageModelObjective(config, tokenizers.source.vocabulary_size, mesh)
+    with closing(Checkpoints(run.checkpoints)) as checkpoints:
+        checkpoints.save_params(7, objective.init_params(jax.random.key(0)), {"data": {}})
+        checkpoints.wait()
+    return str(run.path)

@@ -100,8 +100,20 @@ def test_a_line_break_in_a_prompt_ends_a_document(model):
         generator(model, {"kind": "packed"}).prompt_ids("a\nb", "--prompt")
 
 
-def test_a_prompt_that_leaves_no_room_is_refused_and_the_longest_is_not(model):
-    generate = generator(model)
-    assert len(generate.continuations(model[1], ["y" * 24])[0].token_ids) <= 8
-    with pytest.raises(DataError, match=r"prompt 2: 25 tokens and decoding.max_new_tokens=8 exceed the context of 32"):
-        generate.continuations(model[1], ["y", "y" * 25])
+def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(model):
+    generate, end = generator(model), "the end of the prompt..."
+    long, alone = ("\u00fc" * 40 + end, end)
+    assert len(end) == 24 and generate.windows(["y", end]).remark == ""
+    ids, remark = generate.windows(["y", long, "z" * 99])
+    assert [each[1:] for each in ids] == [TOKENIZER.encode(text) for text in ("y", end, "z" * 24)]
+    assert remark == (
+        "prompt 2: has 104 tokens (1 more are too long, too); decoding.max_new_tokens=8 of a context of 32 tokens leave the "
+        "model the last 24"
+    )
+    found, expected = generate.continuations(model[1], [long, alone]), generate.continuations(model[1], [alone, alone])
+    assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+    assert [each.text for each in found] == [each.text for each in expected]
+    with pytest.raises(DataError, match=r"prompt: 25 tokens and decoding.max_new_tokens=8 exceed the context of 32"):
+        generate.prompt_ids("y" * 25, "prompt")
+    with pytest.raises(DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens leave no place"):
+        generator(model, max_new_tokens=32).windows(["y"])

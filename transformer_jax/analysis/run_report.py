@@ -35,7 +35,6 @@ SCORED_TEXT = frozenset(
         "data.source",
         "data.directory",
         "data.name",
-        "data.file",
         "data.documents",
         "data.held_out",
         "data.generated_sentences",

@@ -1,4 +1,4 @@
-"""Attention weights of a translation, as arrays with named axes."""
+"""Attention weights of a translation or a text, as arrays with named axes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,9 +29,11 @@ class AttentionLayer(NamedTuple):
 
 
 class Attention(Sequence[AttentionLayer]):
-    """The attention of a model between a source and its translation: a sequence of layers, first layer first."""
+    """The attention of a model between a source and its translation, or inside the text of a language model, whose
+    ``translation`` is None: a sequence of layers, first layer first.
+    """
 
-    def __init__(self, source: str, translation: str, layers: Sequence[AttentionLayer]) -> None:
+    def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
         self.source, self.translation, self.layers = source, translation, tuple(layers)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
@@ -45,7 +47,8 @@ class Attention(Sequence[AttentionLayer]):
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{each.kind} {each.layer} {list(each.weights.shape)}" for each in self.layers)
-        return f"Attention({self.source!r} -> {self.translation!r}: {shapes})"
+        target = "" if self.translation is None else f" -> {self.translation!r}"
+        return f"Attention({self.source!r}{target}: {shapes})"
 
     def of(self, kind: str) -> "Attention":
         """The layers of one kind; raises ConfigError when the model has none."""
@@ -55,11 +58,11 @@ class Attention(Sequence[AttentionLayer]):
             raise ConfigError(f"kind: {kind!r} is not one of {', '.join(kinds) or 'none at all'}")
         return Attention(self.source, self.translation, found)
 
-    def draw(self, path: str | Path, kind: str = "cross") -> Path:
-        """A picture of every layer and head of one kind; returns its path."""
+    def draw(self, path: str | Path, kind: str | None = None) -> Path:
+        """A picture of every layer and head of one kind, by default the first there is; returns its path."""
         from transformer_jax.visualization.attention_maps import draw_attention
 
-        layers = self.of(kind).layers
+        layers = self.of(kind or self.layers[0].kind).layers
         weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}
-        title = f"{self.source}\n{self.translation}"
+        title = self.source if self.translation is None else f"{self.source}\n{self.translation}"
         return draw_attention(weights, layers[0].queries, layers[0].keys, path, title=title)

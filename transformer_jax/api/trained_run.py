@@ -1,5 +1,6 @@
 """A trained run in Python."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +17,11 @@ from transformer_jax.config import (
     ExperimentConfig,
     config_for_use,
 )
+from transformer_jax.evaluation.token_scores import TokenScores
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.tasks.protocol import Evaluation
-from transformer_jax.tasks.registry import TASKS
-from transformer_jax.tasks.translation.alignment import attentions_of_pair
-from transformer_jax.tasks.translation.pair_scores import PairScore
+from transformer_jax.tasks.registry import TASKS, TextUse, texts_of
 
 
 class Run:
@@ -70,38 +70,50 @@ class Run:
         translations = [best[0].text for best in found]
         return translations[0] if isinstance(text, str) else translations
 
-    def generate(self, prompt: str = "", seed: int = 0) -> str:
-        """The continuation of a prompt by a language model, by the decoding settings of the run."""
+    @overload
+    def generate(self, prompt: str = "", seed: int = 0) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def generate(self, prompt: Sequence[str], seed: int = 0) -> list[str]: ...
+    def generate(self, prompt: str | Sequence[str] = "", seed: int = 0) -> str | list[str]:
+        """The continuation of a prompt by a language model, or of each of several, by the decoding settings of the run."""
         with python_errors():
             self._require("generate", "language_model")
-            return str(self._trained.generator.continuations(self.params, [prompt], seed=seed)[0].text)
+            prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+            generator = self._trained.generator
+            if remark := generator.windows(prompts).remark:
+                warnings.warn(remark, stacklevel=2)
+            found = generator.continuations(self.params, prompts, seed=seed)
+        return found[0].text if isinstance(prompt, str) else [each.text for each in found]
 
     def attention(self, text: str, translation: str | None = None) -> Attention:
-        """All attention weights between a sentence and its translation, by default the run's own."""
+        """All attention weights between a sentence and its translation, by default the run's own, or of a language model."""
         with python_errors():
-            self._require("attention", "translation")
-            target = self.translate(text) if translation is None else translation
+            texts = self._texts("attention")
+            texts.require_targets("translation", is_given=translation is not None, is_optional=True)
+            attention = texts.attend(self._trained, text, translation)
             layers = [
                 AttentionLayer(kind, number, weights, found.rows, found.columns)
-                for kind, found in attentions_of_pair(self._trained, text, target).items()
+                for kind, found in attention.kinds.items()
                 for number, weights in enumerate(found.weights.values(), start=1)
             ]
-        return Attention(text, target, layers)
+        return Attention(text, attention.translation, layers)
 
     @overload
-    def score(self, source: str, target: str) -> PairScore: ...  # type: ignore[overload-overlap]
+    def score(self, source: str, target: str | None = None) -> TokenScores: ...  # type: ignore[overload-overlap]
     @overload
-    def score(self, source: Sequence[str], target: Sequence[str]) -> list[PairScore]: ...
-    def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> PairScore | list[PairScore]:
-        """The log-probability of a given translation, or of each of several."""
+    def score(self, source: Sequence[str], target: Sequence[str] | None = None) -> list[TokenScores]: ...
+    def score(
+        self, source: str | Sequence[str], target: str | Sequence[str] | None = None
+    ) -> TokenScores | list[TokenScores]:
+        """The log-probability of a given translation, or of each of several; by a language model, of ``source`` itself."""
         with python_errors():
-            self._require("score", "translation")
-            if isinstance(source, str) != isinstance(target, str):
+            texts = self._texts("score")
+            texts.require_targets("target", is_given=target is not None)
+            if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target: give one sentence for one source, or a list for a list")
-            is_one = isinstance(source, str)
-            pairs = ([source], [target]) if is_one else (source, target)
-            scores: list[PairScore] = self._trained.scorer.score(self.params, *pairs)
-        return scores[0] if is_one else scores
+            sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
+            scores = texts.score(self._trained, sources or (), targets)
+        return scores[0] if isinstance(source, str) else scores
 
     def evaluate(self, split: str = "test", limit: int = 0) -> Evaluation:
         """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` are numbers by name."""
@@ -116,6 +128,9 @@ class Run:
             start_jax(self.config.data.cache_directory)
             chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
             return TASKS[self.config.task].open_trained([chosen], self._average)
+
+    def _texts(self, method: str) -> TextUse:
+        return texts_of(self.config, f"{method}(): {self.path}")
 
     def _require(self, method: str, task: str) -> None:
         if self.config.task != task:

@@ -1,11 +1,13 @@
-"""Draw the attention weights of a translation, every layer and head, as a picture.
+"""Draw the attention weights of a translation, or of a text by a language model, every layer and head, as a picture.
 
 Example:
     transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
     transformer-jax attention runs/m30k --text="Two dogs play." --kind=encoder --layer=4 --output=dogs.pdf
 
+    transformer-jax attention runs/lm --text="The old man sees the sea."
+
 The sentence is translated by the run's beam search; the weights are those of a forward pass over that translation, or over
---translation=TEXT if given.
+--translation=TEXT if given. A language model has attention of the kind decoder alone: row i predicts piece i of the text.
 """
 
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer_jax.commands.run_flags import define_run_flags, require_attention, require_task, run_config
+from transformer_jax.commands.run_flags import define_run_flags, require_attention, run_config
 from transformer_jax.config import ConfigError
 
 KINDS = ("cross", "encoder", "decoder")
@@ -23,15 +25,19 @@ PICTURES = (".png", ".pdf", ".svg")
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
     define_run_flags(values)
-    flags.DEFINE_string("text", None, "the sentence to translate", flag_values=values, required=True)
+    flags.DEFINE_string(
+        "text", None, "the sentence to translate, or the text to read", flag_values=values, required=True
+    )
     flags.DEFINE_string("translation", None, "draw for this translation instead of the model's own", flag_values=values)
     flags.DEFINE_string(
         "output", None, "the picture (default: attention-KIND.png in the run directory)", flag_values=values
     )
     flags.DEFINE_integer("layer", 0, "from 1; 0 draws all", flag_values=values, lower_bound=0)
     flags.DEFINE_integer("head", 0, "from 1; 0 draws all, and their mean", flag_values=values, lower_bound=0)
-    meaning = "cross: target to source; encoder: source to source; decoder: target to target"
-    flags.DEFINE_enum("kind", "cross", list(KINDS), meaning, flag_values=values)
+    meaning = (
+        "cross: target to source; encoder: source to source; decoder: target to target (default: the first there is)"
+    )
+    flags.DEFINE_enum("kind", None, list(KINDS), meaning, flag_values=values)
 
 
 def run(values: flags.FlagValues) -> int:
@@ -39,11 +45,15 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    require_task(values.workdir, "translation")
-    require_attention(config, values.kind, values.layer, values.head)
-    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.tasks.registry import TASKS, texts_of
 
-    path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{values.kind}.png").expanduser()
+    texts = texts_of(config, f"--workdir: {values.workdir}")
+    texts.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
+    kind = values.kind or next((each for each in KINDS if each in config.model.attention_counts), KINDS[0])
+    require_attention(config, kind, values.layer, values.head)
+    from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
+
+    path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{kind}.png").expanduser()
     if path.suffix not in PICTURES:
         raise ConfigError(f"--output: must end in {', '.join(PICTURES)} (got {path})")
     from transformer_jax.runtime.atomic_files import require_writable, require_writable_file
@@ -52,18 +62,14 @@ def run(values: flags.FlagValues) -> int:
     require_writable_file(path, "--output")
     print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.alignment import attention_of_pair, chosen_heads
-    from transformer_jax.tasks.translation.trained_run import open_trained_run
+    from transformer_jax.tasks.attention_weights import chosen_heads
     from transformer_jax.visualization.attention_maps import draw_attention
 
     start_jax(config.data.cache_directory)
-    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    translation = values.translation
-    if translation is None:
-        print("translating ...", file=sys.stderr, flush=True)
-        translation = trained.translator.translate(trained.params, [values.text])[0][0].text
-    found, rows, columns = attention_of_pair(trained, values.text, translation, values.kind)
+    trained = TASKS[config.task].open_trained([ChosenRun(values.workdir, config, values.checkpoint)], values.average)
+    attention = texts.attend(trained, values.text, values.translation)
+    found, rows, columns = attention.kinds[kind]
     weights = chosen_heads(found, values.layer, values.head)
-    draw_attention(weights, rows, columns, path, title=f"{values.text}\n{translation}")
-    print(f"{values.text}\n{translation}\n{path}")
+    draw_attention(weights, rows, columns, path, title=attention.title)
+    print(f"{attention.title}\n{path}")
     return 0

@@ -6,6 +6,7 @@ Example:
     transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
     transformer-jax evaluate runs/m30k --source=news.en --references=news.de
     transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter --config.evaluation.bleu_tokenizer=intl
+    transformer-jax evaluate runs/lm --source=book.txt
     transformer-jax evaluate --workdir=runs/m30k --watch
 
 Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
@@ -30,18 +31,15 @@ import shlex
 import signal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runtime.program_name import program_name
-
-if TYPE_CHECKING:
-    from transformer_jax.tasks.protocol import Evaluation
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -52,7 +50,12 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
     meaning = "train, validation, test, or a name that the data has; for --watch validation if not given"
     flags.DEFINE_string("split", "test", meaning, flag_values=values)
-    flags.DEFINE_string("source", None, "file to translate instead of a split, plain or .gz", flag_values=values)
+    flags.DEFINE_string(
+        "source",
+        None,
+        "file to score instead of a split, plain or .gz; of a language model also .xz",
+        flag_values=values,
+    )
     meaning = "files of translations of --source, line by line: one for each of several references"
     flags.DEFINE_multi_string("references", [], meaning, flag_values=values)
     flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
@@ -82,6 +85,7 @@ def run(values: flags.FlagValues) -> int:
 def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     chosen = chosen_runs(values, config)
     from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.tasks.registry import TASKS, texts_of
 
     text = _given_text(values, config)
     if text is None and config.data.source != "tfds":
@@ -90,7 +94,6 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.runtime.object_stores import with_addresses
-    from transformer_jax.tasks.registry import TASKS
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,
@@ -109,7 +112,10 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
         TASKS[config.task].require_split(config, values.split)
     start_jax(config.data.cache_directory)
     trained = TASKS[config.task].open_trained(chosen, values.average)
-    found = trained.evaluate(values.split) if text is None else _evaluated(trained, *text, values.source)
+    if text is None:
+        found = trained.evaluate(values.split)
+    else:
+        found = texts_of(config, "--source").evaluate(trained, text, Path(values.source).name)
     scored = ScoredCheckpoint(found, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():
         return 0
@@ -133,28 +139,15 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     return 0
 
 
-def _given_text(values: flags.FlagValues, config: ExperimentConfig) -> tuple[list[str], list[list[str]]] | None:
-    """The lines of --source and of its references; None where a split is to be scored."""
-    from transformer_jax.data.text_files import read_lines
+def _given_text(values: flags.FlagValues, config: ExperimentConfig) -> Any:
+    """The text of --source and its references; None where a split is to be scored."""
+    from transformer_jax.tasks.registry import texts_of
 
-    if bool(values.source) != bool(values.references):
-        raise ConfigError("--references: --source and --references belong together; give both")
     if not values.source:
+        if values.references:
+            raise ConfigError("--references: --source and --references belong together; give both")
         return None
-    if config.task != "translation":
-        raise ConfigError(f"--source: {values.workdir} is a run of task={config.task}; this is for task=translation")
-    sources, *references = (list(read_lines(Path(name))) for name in (values.source, *values.references))
-    for reference, lines in zip(values.references, references, strict=True):
-        if len(lines) != len(sources) or not sources:
-            raise DataError(f"{reference}: {len(lines)} lines but {len(sources)} sources; line i is for sentence i")
-    return sources, references
-
-
-def _evaluated(trained: Any, sources: list[str], references: list[list[str]], name: str) -> "Evaluation":
-    """Scores text that was given; the result is named after its file."""
-    from transformer_jax.tasks.translation.text_evaluation import evaluate_text
-
-    return evaluate_text(trained, sources, references, Path(name).name)
+    return texts_of(config, f"--source: {values.workdir}").open(config, values.source, values.references)
 
 
 def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:

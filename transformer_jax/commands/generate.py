@@ -11,9 +11,11 @@ their order; a line break that the model generates is printed as a space. Withou
 
 --temperature=0 always takes the most probable token. The flags stand for --config.decoding.max_new_tokens and so on; the others
 are those of the run. The same --seed, prompts and flags give the same text; the sample for a line does not depend on the
-others. Prompt and new tokens must fit into the context that the model was trained on. TensorFlow is not needed.
+others. Of a prompt that does not fit into the context of the training before the new tokens the model sees the end, and a line
+on stderr says how many tokens. TensorFlow is not needed.
 """
 
+import sys
 from pathlib import Path
 
 from absl import flags
@@ -63,11 +65,13 @@ def run(values: flags.FlagValues) -> int:
     start_jax(config.data.cache_directory)
     trained = open_trained_language_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     generator, params, seed = trained.generator, trained.params, values.seed
+    remark = generator.windows(prompts or [values.prompt], "prompt" if prompts else "--prompt").remark
+    if remark:
+        print(remark, file=sys.stderr, flush=True)
     if prompts is not None:
         for prompt, found in zip(prompts, generator.continuations(params, prompts, seed=seed), strict=True):
             print(prompt + as_one_line(found.text), flush=True)
         return 0
-    generator.prompt_ids(values.prompt, "--prompt")
     print(values.prompt, end="", flush=True)
     if config.decoding.beam_width > 1:
         print(generator.continuations(params, [values.prompt], seed=seed)[0].text)

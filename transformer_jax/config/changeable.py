@@ -19,7 +19,6 @@ CHANGEABLE = (
     "data.train",
     "data.validation",
     "data.test",
-    "data.file",
     "data.download",
     "data.source_language",
     "data.target_language",

@@ -1,5 +1,6 @@
 """Settings of the language model: text, batches, model, generation, and the checks that involve more than one of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from transformer_jax.config.addresses import absolute_place, unasked
@@ -19,9 +20,10 @@ LANGUAGE_MODEL_TYINGS = ("output", "none")
 class TextDataConfig:
     """Source of the text, and its division into documents.
 
-    ``text`` reads ``{split}.txt`` from ``directory``, or one ``file``, whose last ``held_out`` (a fraction of its bytes) is the
-    validation split and is never trained on; each plain, .gz or .xz. ``grammar`` is generated: ``generated_sentences`` for
-    training, in paragraphs. ``documents``: each of the ``lines``, or ``paragraphs`` between blank lines.
+    ``text`` reads ``{split}.txt`` from ``directory``, or the files that ``train``, ``validation`` and ``test`` name; each
+    plain, .gz or .xz. Without ``validation`` the last documents of ``train``, ``held_out`` of its bytes, are the validation
+    split and are never trained on. ``grammar`` is generated: ``generated_sentences`` for training, in paragraphs.
+    ``documents``: each of the ``lines``, or ``paragraphs`` between blank lines.
 
     ``evaluation_stride``: an evaluated row has so many new tokens, and before them what was scored already, so that each has at
     least a context of ``batching.context_length`` - ``evaluation_stride``; 0, rows do not overlap. ``seed`` draws what is
@@ -29,7 +31,9 @@ class TextDataConfig:
     """
 
     source: str = "grammar"
-    file: str = ""
+    train: str = ""
+    validation: str = ""
+    test: str = ""
     directory: str = ""
     documents: str = "lines"
     held_out: float = 0.05
@@ -47,10 +51,14 @@ class TextDataConfig:
         require_positive("data", self, "generated_sentences")
         require(0 < self.held_out < 1, "data.held_out", f"{self.held_out} must be above 0 and below 1")
         require(self.evaluation_stride >= 0, "data.evaluation_stride", "must not be negative; 0 means no overlap")
-        is_named = self.source != "text" or bool(self.file) != bool(self.directory)
-        require(is_named, "data.file", "for data.source=text name a file of text, or else a folder with data.directory")
-        is_used = self.source == "text" or not (self.file or self.directory)
+        is_named = self.source != "text" or bool(self.train) != bool(self.directory)
+        require(
+            is_named, "data.train", "for data.source=text name a file of text, or else a folder with data.directory"
+        )
+        is_used = self.source == "text" or not any((self.train, self.validation, self.test, self.directory))
         require(is_used, "data.source", f"{self.source} reads no file; set data.source=text")
+        is_one = not (self.directory and (self.validation or self.test))
+        require(is_one, "data.directory", "has the files of every split; name files with data.train instead, or none")
         problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
         require(-1 <= self.seed < 2**32, "data.seed", problem)
 
@@ -61,15 +69,19 @@ class TextDataConfig:
 
     def of_a_run(self) -> "TextDataConfig":
         """The same out of a run directory, which may be somebody else's: text at an address is not downloaded."""
-        return replace(self, file=unasked(self.file), directory=unasked(self.directory))
+        return self._with_places(unasked)
 
     def only_reading(self) -> "TextDataConfig":
         """The same for using a trained model."""
         return self.of_a_run()
 
     def absolute(self) -> "TextDataConfig":
-        """The same, with file and folder written out in full."""
-        return replace(self, file=absolute_place(self.file), directory=absolute_place(self.directory))
+        """The same, with files and folder written out in full."""
+        return self._with_places(absolute_place)
+
+    def _with_places(self, change: Callable[[str], str]) -> "TextDataConfig":
+        train, validation, test, directory = map(change, (self.train, self.validation, self.test, self.directory))
+        return replace(self, train=train, validation=validation, test=test, directory=directory)
 
     def split_name(self, split: str) -> str:
         """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
@@ -123,6 +135,11 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     normalization: str = "pre"
     positions: str = "learned"
     feed_forward: str = "gelu"
+
+    @property
+    def attention_counts(self) -> dict[str, tuple[int, int]]:
+        """Layers, and heads of each, by kind of attention."""
+        return {"decoder": (self.num_layers, self.num_heads)}
 
     def __post_init__(self) -> None:
         # Scores of plugins see positions, which the slots of a prompt do not have.

@@ -3,9 +3,11 @@
 Those of the package need neither folder nor ending: ``multi30k:tiny``. A recipe may import ``ml_collections`` and its sibling
 recipes (``import transformer_base``). It may list the arguments it understands in ``VARIANTS``, which turns a misspelled one
 into a message that names the nearest, and in ``MEASURED`` the hardware, the time and the score of those that were run.
+``OWN_TEXT`` is the variant that a recipe without one stands for where the command names text of its own.
 """
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from ml_collections import ConfigDict
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.names import nearest
 from transformer_jax.config.python_files import call_in_file, names_in_file
+from transformer_jax.config.renamed import current_key
 
 SOURCE_TREE = Path(__file__).resolve().parents[2]
 # A checkout (also of an editable install) has configs/, which an installed wheel has as transformer_jax.recipes.
@@ -54,6 +57,14 @@ def load_recipe(spec: str) -> ConfigDict:
     if not isinstance(config, ConfigDict):
         raise ConfigError(f"{path}: get_config() must return an ml_collections.ConfigDict, not {type(config).__name__}")
     return config
+
+
+def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
+    """``language_model`` is ``language_model:text`` where ``overrides`` name the text; any other recipe is as it is."""
+    if ":" in spec or not {current_key(key) for key, _ in overrides} & {"data.train", "data.directory"}:
+        return spec
+    variant = names_in_file(find_recipe(spec)).get("OWN_TEXT")
+    return f"{spec}:{variant}" if variant else spec
 
 
 def find_recipe(name: str) -> Path:

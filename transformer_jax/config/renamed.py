@@ -8,12 +8,15 @@ from ml_collections import ConfigDict
 from transformer_jax.config.errors import ConfigError
 
 # Raised when a key is renamed or its meaning changes. A new key needs no new version, when its default is the old behavior.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
-RENAMED: dict[int, dict[str, str]] = {1: {"model.rematerialise": "model.rematerialize"}}
+RENAMED: dict[int, dict[str, str]] = {
+    1: {"model.rematerialise": "model.rematerialize"},
+    2: {"data.file": "data.train"},
+}
 """By the last schema version that had them: the old keys, and what the next version calls them."""
 
-DEPRECATED = RENAMED[SCHEMA_VERSION - 1]
+DEPRECATED = {old: new for renamed in RENAMED.values() for old, new in renamed.items()}
 """The old keys that are still accepted with a warning."""
 
 

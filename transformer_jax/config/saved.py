@@ -15,7 +15,7 @@ from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.overrides import apply_overrides
-from transformer_jax.config.recipes import load_recipe
+from transformer_jax.config.recipes import load_recipe, with_own_text
 from transformer_jax.config.renamed import SCHEMA_VERSION, migrated
 from transformer_jax.config.tasks import DEFAULT_TASK
 
@@ -25,7 +25,7 @@ _AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
 
 def to_json(config: ExperimentConfig) -> dict[str, Any]:
-    """The settings as a JSON object: ``{"schema_version": 2, "config": {...}}``."""
+    """The settings as a JSON object: ``{"schema_version": 3, "config": {...}}``."""
     return {"schema_version": SCHEMA_VERSION, "config": to_dict(config)}
 
 
@@ -96,7 +96,7 @@ def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
 
 
 PLACES_OF_DATA = (
-    *("directory", "file", "train", "validation", "test", "download", "cache_directory"),
+    *("directory", "train", "validation", "test", "download", "cache_directory"),
     *("source_language", "target_language"),
 )
 USABLE = ("decoding.", "mesh.", "evaluation.metrics", "evaluation.bleu_tokenizer")
@@ -129,15 +129,19 @@ def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> Experimen
     Raises:
         ConfigError: whatever is wrong with the recipe, its settings or the overrides.
     """
-    return from_dict(apply_overrides(stated_settings(source), overrides))
+    overrides = list(overrides)
+    return from_dict(apply_overrides(stated_settings(source, overrides), overrides))
 
 
-def stated_settings(source: str) -> ConfigDict:
-    """The settings that a recipe states, or all of those of a run directory; raises ConfigError as ``resolve`` does."""
+def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ConfigDict:
+    """The settings that a recipe states, or all of those of a run directory; raises ConfigError as ``resolve`` does.
+
+    ``overrides`` are not applied: of a recipe without a variant they may choose one.
+    """
     if is_run_directory(source):
         saved = without_its_cache(load_run_config(source))
         return ConfigDict(to_dict(replace(saved, data=saved.data.of_a_run(), init=saved.init.of_a_run())))
-    return load_recipe(source)
+    return load_recipe(with_own_text(source, overrides))
 
 
 def is_run_directory(source: str) -> bool:

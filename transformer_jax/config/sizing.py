@@ -115,7 +115,8 @@ class Plan(NamedTuple):
             "optimizer.warmup_updates": max(self.updates // 10, 1),
             "training.num_updates": self.updates,
             "training.evaluate_every": every,
-            "training.checkpoint_every": every,
+            # At a checkpoint a run estimates its end anew: about every minute.
+            "training.checkpoint_every": max(min(every, int(60 * self.updates / max(self.seconds, 1))), 1),
             "training.log_every": min(50, every),
         }
 

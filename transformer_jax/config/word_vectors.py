@@ -34,9 +34,8 @@ class WordTextConfig(TextDataConfig):
 
     def absolute(self) -> "WordTextConfig":
         """The same, with files and folders written out in full."""
-        text = super().absolute()
         sets = absolute_path(self.test_sets, "data.test_sets")
-        return replace(self, file=text.file, directory=text.directory, test_sets=sets)
+        return replace(self, **vars(super().absolute()) | {"test_sets": sets})
 
 
 @dataclass(frozen=True)

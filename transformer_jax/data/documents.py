@@ -1,13 +1,16 @@
 """Sources of plain text for language models: an ordered stream of documents, with every byte accounted for."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.config.text_sizing import TextStatistics
 from transformer_jax.data.remote_text import local_file, local_folder
 from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
@@ -16,6 +19,9 @@ from transformer_jax.data.text_files import check_sentence, hash_file, is_text_f
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
+# Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
+MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 
 
 class Document(NamedTuple):
@@ -108,21 +114,24 @@ class TextFolder:
 
 
 @dataclass(frozen=True)
-class HeldOutTail:
-    """One file: ``train``, and at its end ``validation``.
+class NamedTexts:
+    """Files by the name of their split, ``train`` and perhaps ``validation`` and ``test``.
 
-    Of a text of N bytes, ``validation`` begins with the first document that starts at or after byte N - ``held_out`` N, and
-    ``train`` ends there.
+    Without a file for ``validation`` it is the end of ``train``: of a text of N bytes, it begins with the first document that
+    starts at or after byte N - ``held_out`` N, and ``train`` ends there.
     """
 
-    file: str
+    files: Mapping[str, str]
     documents_are: str
     held_out: float
 
     def documents(self, split: str) -> Iterator[Document]:
         """Streams a split."""
-        path, boundary = self._file(split), self.boundary()
-        start = 0
+        path = self._file(split)
+        if not self._is_cut(split):
+            yield from READERS[self.documents_are](path)
+            return
+        start, boundary = 0, self.boundary()
         for document in READERS[self.documents_are](path):
             if (start >= boundary) == (split == "validation"):
                 yield document
@@ -130,25 +139,33 @@ class HeldOutTail:
                 return
             start += document.num_bytes
 
+    def _is_cut(self, split: str) -> bool:
+        return split != "test" and "validation" not in self.files
+
     def boundary(self) -> int:
-        """The byte from which on documents are held out."""
+        """The byte of ``train`` from which on documents are held out."""
         size = _size(self._file("train"))
         return size - int(size * self.held_out)
 
     def count_bytes(self, split: str) -> int:
         """Bytes of the text, uncompressed, but for the document at the boundary."""
+        if not self._is_cut(split):
+            return _size(self._file(split))
         boundary = self.boundary()
         return boundary if split == "train" else _size(self._file(split)) - boundary
 
     def fingerprint(self, split: str) -> str:
         """Digest of the file's content and of what is held out."""
-        return digest([self.documents_are, split, str(self.held_out), hash_file(self._file(split))])
+        cut = [split, str(self.held_out)] if self._is_cut(split) else []
+        return digest([self.documents_are, *cut, hash_file(self._file(split))])
 
     def _file(self, split: str) -> Path:
-        require_split(split, ("train", "validation"), f"data.file={self.file}")
-        path = local_file(self.file, "data.file")
+        splits = dict.fromkeys(("train", "validation", *self.files))
+        require_split(split, tuple(splits), f"data.train={self.files['train']}")
+        name = split if split in self.files else "train"
+        path = local_file(self.files[name], f"data.{name}")
         if not is_text_file(path):
-            raise DataError(f"data.file: {str(path)!r} is not a file; give a text, plain, .gz or .xz")
+            raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz")
         return path
 
 
@@ -180,12 +197,44 @@ class GeneratedParagraphs:
         return GrammarCorpus(self.training_sentences, self.seed)
 
 
+def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
+    """Counts of the training text: of its beginning, which stands for the rest."""
+    source = open_documents(replace(config, documents="lines"), seed)
+    characters: Counter[str] = Counter()
+    lines = blank = paragraphs = words = num_bytes = 0
+    is_open = False
+    for document in source.documents(config.split_name("train")):
+        text = document.text.rstrip("\r")
+        lines, words, num_bytes = lines + 1, words + len(text.split()), num_bytes + document.num_bytes
+        blank, paragraphs = blank + (not text), paragraphs + (bool(text) and not is_open)
+        is_open = bool(text)
+        characters.update(text)
+        if num_bytes >= MEASURED_BYTES:
+            break
+    total, number = source.count_bytes(config.split_name("train")), characters.total()
+    cumulative = itertools.accumulate(count for _, count in characters.most_common())
+    alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
+    unspaced = sum(count for character, count in characters.items() if UNSPACED.match(character))
+    whole = total / max(num_bytes, 1)
+    return TextStatistics(
+        num_bytes=total,
+        characters=number * whole,
+        words=words * whole,
+        lines=lines * whole,
+        blank_lines=blank * whole,
+        paragraphs=paragraphs * whole,
+        alphabet=alphabet,
+        has_words=unspaced < SHARE_UNSPACED * number,
+    )
+
+
 def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
     """The source that ``config`` names. ``seed`` only matters to generated training text. Reads no data yet."""
     if config.source == "grammar":
         return GeneratedParagraphs(config.generated_sentences, seed)
-    if config.file:
-        return HeldOutTail(config.file, config.documents, config.held_out)
+    if config.train:
+        named = {split: getattr(config, split) for split in ("train", "validation", "test")}
+        return NamedTexts({split: file for split, file in named.items() if file}, config.documents, config.held_out)
     return TextFolder(config.directory, config.documents)
 
 

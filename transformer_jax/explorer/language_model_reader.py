@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError
 from transformer_jax.data.documents import open_documents
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.prompts import cache_after_prompt, step_after_prompt
@@ -22,6 +22,7 @@ from transformer_jax.explorer.searches import Searches
 from transformer_jax.explorer.teacher_forcing import TeacherForcing
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text
 from transformer_jax.tasks.language_model.trained import TrainedLanguageModel
 
 # Of a run that samples: one beam would be no tree.
@@ -39,15 +40,9 @@ class LanguageModelReader:
         """The text with its EOS; there is no ``target``. Raises DataError when it exceeds the context of the training."""
         del target
         tokenizer, params = self._trained.tokenizer, self._trained.params
-        ids = tokenizer.encode(text)
-        limit = self._trained.config.batching.context_length
-        if len(ids) + 1 > limit:
-            raise DataError(
-                f"--text: {len(ids)} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
-            )
-        pieces = [*tokenizer.pieces(ids), "</s>"]
-        tokens = {"target": pieces, "input": ["<s>", *pieces[:-1]]}
-        passed = self._teacher_forcing(params, [[*ids, EOS_ID]], with_gradients=with_gradients)
+        ids = ids_of_text(tokenizer, text, self._trained.config.batching.context_length)
+        tokens = axes_of(tokenizer, ids)
+        passed = self._teacher_forcing(params, [ids], with_gradients=with_gradients)
         readings = [
             replace(each, rollout=NamedArray((LAYER, each.rows, each.columns), rollout(each.weights.values)))
             for each in attention_readings(passed.records, {name: len(each) for name, each in tokens.items()})

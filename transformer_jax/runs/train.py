@@ -234,7 +234,7 @@ def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) ->
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
     require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
-    if config.training.evaluate_every and not getattr(config.data, "file", ""):
+    if config.training.evaluate_every and (config.data.has_pairs or config.data.directory):
         TASKS[config.task].require_split(config, "validation")
     if config.data.directory and config.data.source in GENERATED:
         say(f"data.directory: not read, since data.source={config.data.source} is generated", file=sys.stderr)

@@ -11,25 +11,60 @@ from transformer_jax.checkpoints.run_directory import ChosenRun
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import WithRegistered
 from transformer_jax.config.tasks import TaskBlocks
+from transformer_jax.config.text_sizing import (
+    LANGUAGE_MODEL_KEYS,
+    WORD_VECTOR_KEYS,
+    plan_language_model,
+    plan_word_vectors,
+)
 from transformer_jax.config.widths import padded_width
+from transformer_jax.config.word_vectors import WORD2VEC_KINDS
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
+from transformer_jax.evaluation.token_scores import TokenScores
 from transformer_jax.sequence_types import batch_shape
+from transformer_jax.tasks.attention_weights import TextAttention
 from transformer_jax.tasks.decoding_program import DecodingProgram
+from transformer_jax.tasks.language_model import reading
 from transformer_jax.tasks.language_model.generator import decoding_program as decode_prompts
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
 from transformer_jax.tasks.language_model.trained import open_single_language_model
-from transformer_jax.tasks.protocol import Task, Trained
+from transformer_jax.tasks.protocol import Evaluation, Sizing, Task, Trained
+from transformer_jax.tasks.text_task import plans_text
+from transformer_jax.tasks.translation import text_evaluation
+from transformer_jax.tasks.translation.alignment import attention_of_pair
 from transformer_jax.tasks.translation.decoding_program import decoding_program as decode_sentences
 from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.sizing import SIZED_TRANSLATION, plan_translation
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective, block_shape
 from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
 from transformer_jax.tasks.word_vectors.trained import open_word_vectors
 from transformer_jax.training.step import UpdateRule
+
+
+class TextUse(NamedTuple):
+    """Uses of a trained run for texts that are not in its data; ``has_targets``: each comes with its translation.
+
+    ``open`` reads --source and --references, or refuses them, before JAX starts, ``evaluate`` scores what it returns under a
+    name; ``score`` is the log-probability of each text, or of its target; ``attend`` is of one text, and of its translation.
+    """
+
+    has_targets: bool
+    open: Callable[[ExperimentConfig, str, Sequence[str]], Any]
+    evaluate: Callable[[Any, Any, str], Evaluation]
+    score: Callable[[Any, Sequence[str], Sequence[str] | None], list[TokenScores]]
+    attend: Callable[[Any, str, str | None], TextAttention]
+
+    def require_targets(self, flag: str, *, is_given: bool, is_optional: bool = False) -> None:
+        """Raises ConfigError where ``flag`` gives targets that the task does not have, or none that it needs."""
+        if is_given and not self.has_targets:
+            raise ConfigError(f"{flag}: a language model reads one text, without a translation; leave it out")
+        if self.has_targets and not is_given and not is_optional:
+            raise ConfigError(f"{flag}: is required; give a translation of each text")
 
 
 class TaskBuilder(NamedTuple):
@@ -40,7 +75,8 @@ class TaskBuilder(NamedTuple):
     DataError when the data has no such split; ``batch_shape`` is of so many rows of so many positions; ``longest_row`` are the
     most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation;
     ``decoding`` is the search with the model of an objective, for inputs of so many positions, on a mesh;
-    ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient.
+    ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient; ``texts`` is for
+    commands that give a trained run texts of their own, ``sizing`` for ``--budget``.
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
@@ -55,6 +91,8 @@ class TaskBuilder(NamedTuple):
     commands_of_trained: tuple[str, ...]
     decoding: Callable[[ExperimentConfig, Any, int, Mesh], DecodingProgram]
     update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
+    texts: TextUse | None = None
+    sizing: Sizing | None = None
 
 
 class NewTask(NamedTuple):
@@ -114,6 +152,14 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         decoding=_decode_sentences,
         next_commands=("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
         commands_of_trained=("translate --workdir={workdir}",),
+        sizing=Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_translation),
+        texts=TextUse(
+            True,
+            text_evaluation.open_text,
+            text_evaluation.evaluate_text,
+            text_evaluation.score_texts,
+            attention_of_pair,
+        ),
     ),
     "language_model": TaskBuilder(
         build=lambda config, tokenizers, mesh: LanguageModelTask(config, tokenizers.source, mesh),
@@ -130,6 +176,8 @@ OWN_TASKS: dict[str, TaskBuilder] = {
             "generate --workdir={workdir} --prompt='The '",
         ),
         commands_of_trained=("generate --workdir={workdir} --prompt='The '",),
+        texts=TextUse(False, reading.open_text, reading.evaluate_text, reading.score_texts, reading.attention_of_text),
+        sizing=Sizing("language_model:text", LANGUAGE_MODEL_KEYS, ("decoder_only",), plans_text(plan_language_model)),
     ),
     "word_vectors": TaskBuilder(
         build=lambda config, tokenizers, mesh: WordVectorTask(config, tokenizers.source, mesh),
@@ -146,11 +194,21 @@ OWN_TASKS: dict[str, TaskBuilder] = {
             "vectors neighbors WORD --workdir={workdir}",
         ),
         commands_of_trained=("vectors neighbors WORD --workdir={workdir}",),
+        sizing=Sizing("word_vectors:text", WORD_VECTOR_KEYS, WORD2VEC_KINDS, plans_text(plan_word_vectors)),
         update_rule=lambda objective: objective.rule(),
     ),
 }
 
 TASKS: Mapping[str, TaskBuilder] = WithRegistered(OWN_TASKS, "task", lambda new: new().builder)
+
+
+def texts_of(config: ExperimentConfig, where: str) -> TextUse:
+    """The use of texts by the task of a run; raises ConfigError, which begins with ``where``, when it has none."""
+    texts = TASKS[config.task].texts
+    if texts is None:
+        takes = " or ".join(f"task={name}" for name in TASKS if TASKS[name].texts)
+        raise ConfigError(f"{where} is a run of task={config.task}; this takes {takes}")
+    return texts
 
 
 def build_task(config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> Task:

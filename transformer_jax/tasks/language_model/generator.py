@@ -44,6 +44,13 @@ class Continuation(NamedTuple):
     log_prob: float
 
 
+class PromptWindows(NamedTuple):
+    """Token ids of prompts from BOS on, and a sentence where the model sees only the end of one."""
+
+    ids: list[list[int]]
+    remark: str = ""
+
+
 class Generator:
     """Continues prompts with one model; compiled programs are kept, a few shapes in all."""
 
@@ -65,6 +72,38 @@ class Generator:
         Raises DataError, which says ``name``, when prompt and ``max_new_tokens`` exceed the context that the model was trained
         on, or where the model was trained to see one document at a time and there are several.
         """
+        ids = self._encoded(prompt, name)
+        if len(ids) - 1 > self._window:
+            raise DataError(
+                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._config.max_new_tokens} exceed the context "
+                f"of {self._context_length} tokens that the model was trained on; shorten one of them"
+            )
+        return ids
+
+    def windows(self, prompts: Sequence[str], name: str = "prompt") -> PromptWindows:
+        """The end of each prompt that fits before ``max_new_tokens`` into the context, and a sentence where one is cut.
+
+        Raises DataError where nothing of a prompt would fit, and as ``prompt_ids`` does for documents.
+        """
+        numbers = [f" {number}" if len(prompts) > 1 else "" for number in range(1, len(prompts) + 1)]
+        encoded = [self._encoded(prompt, f"{name}{number}") for number, prompt in zip(numbers, prompts, strict=True)]
+        long = [index for index, ids in enumerate(encoded) if len(ids) - 1 > self._window]
+        if not long:
+            return PromptWindows(encoded)
+        sizes = f"decoding.max_new_tokens={self._config.max_new_tokens} of a context of {self._context_length} tokens"
+        tokens, first = len(encoded[long[0]]) - 1, f"{name}{numbers[long[0]]}"
+        if not self._window:
+            raise DataError(f"{first}: {sizes} leave no place for its {tokens} tokens; lower decoding.max_new_tokens")
+        others = f" ({len(long) - 1} more are too long, too)" if len(long) > 1 else ""
+        remark = f"{first}: has {tokens} tokens{others}; {sizes} leave the model the last {self._window}"
+        return PromptWindows([[BOS_ID, *ids[1:][-self._window :]] for ids in encoded], remark)
+
+    @property
+    def _window(self) -> int:
+        """The most tokens of a prompt that the model sees, BOS not counted."""
+        return self._context_length - self._config.max_new_tokens
+
+    def _encoded(self, prompt: str, name: str) -> list[int]:
         documents = prompt.split(self._separator)
         if len(documents) > 1 and not self._sees_documents_before:
             raise DataError(
@@ -74,23 +113,16 @@ class Generator:
         ids = [BOS_ID]
         for encoded in self._tokenizer.encode_batch(documents, num_threads=1):
             ids += [*encoded, EOS_ID]
-        ids = ids[:-1]
-        limit = self._context_length - self._config.max_new_tokens
-        if len(ids) - 1 > limit:
-            raise DataError(
-                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._config.max_new_tokens} exceed the context "
-                f"of {self._context_length} tokens that the model was trained on; shorten one of them"
-            )
-        return ids
+        return ids[:-1]
 
     def continuations(self, params: PyTree, prompts: Sequence[str], *, seed: int = 0) -> list[Continuation]:
         """A continuation of each prompt, in their order: of sampling, or the best of beam search.
 
-        What is drawn for prompt ``i`` depends on ``seed``, ``i`` and the prompt alone. Raises DataError as ``prompt_ids`` does,
+        What is drawn for prompt ``i`` depends on ``seed``, ``i`` and the prompt alone. Raises DataError as ``windows`` does,
         before anything is computed.
         """
-        encoded = [self.prompt_ids(prompt, f"prompt {index + 1}") for index, prompt in enumerate(prompts)]
-        results = [Continuation("", [], 0.0)] * len(prompts)
+        encoded = self.windows(prompts).ids
+        results = [Continuation("", [], 0.0)] * len(encoded)
         params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
         batch_tokens, row_multiple = batch_tokens_on(self._mesh, self._config.batch_tokens), row_groups(self._mesh)
         for batch in source_batches(encoded, batch_tokens=batch_tokens, row_multiple=row_multiple):
@@ -108,9 +140,10 @@ class Generator:
     def stream(self, params: PyTree, prompt: str, *, seed: int = 0) -> Iterator[str]:
         """The text of a sampled continuation in pieces, each as soon as its characters are complete.
 
-        Together they are that of the only prompt of ``continuations``. Raises DataError as ``prompt_ids`` does.
+        Together they are that of the only prompt of ``continuations``. Raises DataError as ``windows`` does.
         """
-        encoded, params = self.prompt_ids(prompt), whole_over_fsdp(params, self._mesh, self._compute_dtype)
+        (encoded,) = self.windows([prompt]).ids
+        params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
         rows = row_groups(self._mesh)
         ids = left_padded([encoded], rows, self._width(len(encoded)))
         state, shared, keys = self._start(
@@ -138,7 +171,7 @@ class Generator:
 
     def _width(self, longest: int) -> int:
         """Rounds a width up to one of few, at most the positions of the model."""
-        return min(padded_width(longest), self._context_length - self._config.max_new_tokens + 1)
+        return min(padded_width(longest), self._window + 1)
 
 
 def continued(

@@ -11,12 +11,13 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.document_store import DocumentStore, train_text_tokenizer
-from transformer_jax.data.documents import open_documents
+from transformer_jax.data.document_store import DocumentStore, open_document_store, train_text_tokenizer
+from transformer_jax.data.documents import DocumentSource, open_documents
 from transformer_jax.data.statistics import unigram_entropy
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.interface import activations
+from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
@@ -114,7 +115,18 @@ class LanguageModelTask(TextTask):
         empty or unknown.
         """
         name = self.config.data.split_name(split)
-        store, batching = self._store(name), self.config.batching
+        return self._evaluate_store(params, self._store(name), name, limit)
+
+    def evaluate_documents(
+        self, params: PyTree, source: DocumentSource, split: str, name: str
+    ) -> LanguageModelEvaluation:
+        """Scores every token of a split of another source; the result is called ``name``."""
+        with first_goes_first():
+            store = open_document_store(source, split, self.tokenizer, self.config.data.cache_directory)
+        return self._evaluate_store(params, store, name, 0)
+
+    def _evaluate_store(self, params: PyTree, store: DocumentStore, name: str, limit: int) -> LanguageModelEvaluation:
+        batching = self.config.batching
         documents = min(limit, store.num_documents) if limit else store.num_documents
         stride = self.config.data.evaluation_stride or batching.context_length
         # The order in which pieces are packed changes nothing but the rows they are in.

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.evaluation.token_scores import TokenScores
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.pair_batches import encode_pairs
@@ -21,23 +21,6 @@ from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 BATCH_TOKENS = 1024
 
 
-class PairScore(NamedTuple):
-    """Tokens of a translation, EOS included, and the natural logarithm of the probability of each after those before it."""
-
-    pieces: list[str]
-    log_probs: list[float]
-
-    @property
-    def log_prob(self) -> float:
-        """That of the whole translation."""
-        return sum(self.log_probs)
-
-    @property
-    def perplexity(self) -> float:
-        """Of a token: exp(-log-probability / number of tokens)."""
-        return float(np.exp(-self.log_prob / len(self.log_probs)))
-
-
 class PairScorer:
     """Scores given translations with one model; compiled programs are kept, a few shapes in all."""
 
@@ -45,7 +28,7 @@ class PairScorer:
         self._tokenizers, self._most, self._mesh = tokenizers, config.max_source_tokens, mesh
         self._score = jax.jit(partial(_token_log_probs, model), out_shardings=everywhere(mesh))
 
-    def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
+    def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
         """Scores ``targets`` as translations of ``sources``, in their order.
 
         Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
@@ -57,7 +40,7 @@ class PairScorer:
             found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
         pieces_of = self._tokenizers.target.pieces
         return [
-            PairScore([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)
+            TokenScores([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)
         ]
 
 

@@ -1,6 +1,5 @@
 """Settings of a run that follow from its corpus and a budget of time."""
 
-import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -12,14 +11,13 @@ import numpy as np
 from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
 from transformer_jax.config.python_files import names_in_file
-from transformer_jax.config.recipes import find_recipe
+from transformer_jax.config.recipes import find_recipe, with_own_text
 from transformer_jax.config.saved import is_run_directory, stated_settings
-from transformer_jax.config.sizing import SIZED, Corpus, plan_of, seconds_of
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpus_statistics import CorpusSample, sample_of
-from transformer_jax.data.vocabulary_choice import CHOSEN, vocabulary_of
+from transformer_jax.config.sizing import seconds_of
+from transformer_jax.config.tasks import DEFAULT_TASK
+from transformer_jax.tasks.protocol import Sizing
+from transformer_jax.tasks.registry import TASKS
 
-SAMPLED_PAIRS = 10_000
 # Products so small that they stay on one core: those that share cores wait for one another when others use them too.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 
@@ -47,49 +45,56 @@ def sized(
     What recipe and overrides state stays. A run that has begun keeps its size. Raises ConfigError where nothing can be sized,
     and unless the process ``is_alone``: each of several would measure another speed.
     """
-    values = stated_settings(source) if isinstance(source, str) else source
-    asked = budget or (_budget_of(source) if isinstance(source, str) else None)
+    values = stated_settings(source, overrides) if isinstance(source, str) else source
+    asked = budget or (_budget_of(source, overrides) if isinstance(source, str) else None)
     if asked is None:
         return SizedConfig(from_dict(apply_overrides(values, overrides)))
     seconds = seconds_of(asked)
     stated = _leaves(apply_overrides(values, overrides))
-    # Lengths that fit any batch, until the plan chooses them.
-    shortest = {f"data.max_{side}_tokens": 8 for side in ("source", "target")}
-    config = _with(values, {key: value for key, value in shortest.items() if key not in stated}, overrides)
-    _require_sizable(config, stated, is_asked=budget is not None)
+    config = _with(values, _open_lengths(stated), overrides)
+    sizing = _sizing_of(config, stated, is_asked=budget is not None)
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
-        kept = {key: saved[key] for key in (*SIZED, *CHOSEN) if key in saved and key not in stated}
+        kept = {key: saved[key] for key in sizing.keys if key in saved and key not in stated}
         return SizedConfig(_with(values, kept, overrides), "the run keeps its size")
     if not is_alone:
         raise ConfigError(
             "--budget: sizes a run of one process; with --distributed set the sizes and training.num_updates yourself"
         )
-    sample, corpus, flops = _sample(config), _measured(config), flops_here()
-    plan = plan_of(corpus, seconds, flops, stated)
-    vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, plan.size.vocabulary, stated)
-    plan = plan_of(corpus, seconds, flops, {**vocabulary.settings, **stated})
+    flops = flops_here()
+    plan = sizing.plan(config, seconds, flops, stated)
     record = {"budget": asked, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
-    settings = {**plan.settings(), **vocabulary.settings}
-    settings["training.budget_seconds"] = 0.0 if "training.num_updates" in stated else seconds
+    settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
     chosen = {key: value for key, value in settings.items() if key not in stated}
-    remark = f"{plan.text(corpus)}; budget {asked}\n{vocabulary.sentence}"
-    return SizedConfig(_with(values, chosen, overrides), remark, {"sizing": record})
+    return SizedConfig(_with(values, chosen, overrides), f"budget {asked}: {plan.sentence}", {"sizing": record})
 
 
-def _require_sizable(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> None:
-    if config.task != "translation" or config.data.source != "text":
+def _open_lengths(stated: Mapping[str, Any]) -> dict[str, int]:
+    """Lengths of pairs that fit any batch, until the plan chooses them."""
+    is_open = stated.get("task", DEFAULT_TASK) == DEFAULT_TASK
+    keys = [f"data.max_{side}_tokens" for side in ("source", "target")]
+    return {key: 8 for key in keys if is_open and key not in stated}
+
+
+def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> Sizing:
+    """The sizing of the task; raises ConfigError where there is none, for this data and model, or the length is stated."""
+    sizing = TASKS[config.task].sizing
+    if sizing is None or config.data.source != "text":
+        recipes = ", ".join(f"--config={task.sizing.recipe}" for task in TASKS.values() if task.sizing)
         raise ConfigError(
-            "--budget: sizes a translation of text files (data.source=text); for others set the sizes yourself"
+            f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
         )
-    if config.model.kind != "transformer":
-        raise ConfigError(f"--budget: sizes Transformers; set the sizes of model.kind={config.model.kind} yourself")
+    if config.model.kind not in sizing.models:
+        raise ConfigError(
+            f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
+        )
     if is_asked and "training.num_updates" in stated:
         raise ConfigError(
             f"--budget: training.num_updates={stated['training.num_updates']} is stated already; leave one of them out, or "
-            "take --config=text, which states no length"
+            f"take --config={sizing.recipe}, which states no length"
         )
+    return sizing
 
 
 def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
@@ -105,27 +110,14 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _budget_of(spec: str) -> str | None:
-    if is_run_directory(spec):
+def _budget_of(source: str, overrides: Overrides) -> str | None:
+    """The ``BUDGET`` of a recipe: one for all of its variants, or by variant."""
+    if is_run_directory(source):
         return None
-    found = names_in_file(find_recipe(spec.partition(":")[0])).get("BUDGET")
+    recipe, _, variant = with_own_text(source, overrides).partition(":")
+    found = names_in_file(find_recipe(recipe)).get("BUDGET")
+    found = found.get(variant) if isinstance(found, Mapping) else found
     return None if found is None else str(found)
-
-
-def _sample(config: ExperimentConfig) -> CorpusSample:
-    corpus, split = open_corpus(config.data, config.data_seed), config.data.train_split
-    return sample_of(corpus.pairs(split), corpus.count(split))
-
-
-def _measured(config: ExperimentConfig) -> Corpus:
-    """Counted pairs, and the mean length of the first ones."""
-    source = open_corpus(config.data, config.data_seed)
-    split = config.data.train_split
-    words = [
-        max(len(pair.source.split()), len(pair.target.split()))
-        for pair in itertools.islice(source.pairs(split), SAMPLED_PAIRS)
-    ]
-    return Corpus(max(source.count(split), 1), sum(words) / max(len(words), 1))
 
 
 @cache

@@ -1,0 +1,105 @@
+"""Texts of one's own that a trained language model is given: scored, evaluated, looked at."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from tasks.language_model_settings import untrained_run
+
+import transformer_jax
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.tasks.language_model.reading import windows_of
+
+# Characters of one to four bytes.
+LINES = [f"Zeile {number}: Kätzchen 雨が降る \U0001f600" for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    lines = [f"{line}\n" for line in LINES]
+    (folder / "all.txt").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workdir(folder):
+    return untrained_run(folder, data={"source": "text", "train": str(folder / "all.txt"), "held_out": 0.2})
+
+
+@pytest.fixture(scope="module")
+def run(workdir):
+    return transformer_jax.load(workdir)
+
+
+def printed(capsys, *arguments):
+    assert main([*arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_held_out_file_has_the_figures_of_the_validation_split(workdir, folder, capsys):
+    split = json.loads(printed(capsys, "evaluate", workdir, "--split=validation", "--json"))
+    text = "".join(f"{line}\n" for line in LINES[-split["documents"] :])
+    (folder / "book.txt").write_text(text, encoding="utf-8")
+    found = json.loads(printed(capsys, "evaluate", workdir, f"--source={folder}/book.txt", "--json"))
+    assert found["split"].startswith("text-book.txt-")
+    assert found["num_bytes"] == len(text.encode()) == split["num_bytes"] > len(text)
+    same = ("bits_per_byte", "perplexity", "tokens", "documents", "nll")
+    assert [found[name] for name in same] == [split[name] for name in same]
+
+
+def test_scores_of_lines_add_up_to_the_bits_and_windows_hide_nothing(run, workdir, folder, capsys):
+    (folder / "two.txt").write_text("ab\nü雨\n", encoding="utf-8")
+    rows = [line.split("\t") for line in printed(capsys, "score", workdir, f"--source={folder}/two.txt").splitlines()]
+    assert [int(tokens) for _, tokens, _ in rows] == [3, 6]
+    for row, text in zip(rows, ("ab", "ü雨"), strict=True):
+        assert float(row[0]) == pytest.approx(sum(map(float, row[2].split())), abs=1e-3)
+        assert float(row[0]) == pytest.approx(run.score(text).log_prob, abs=1e-3)
+    (folder / "one.txt").write_text("ü雨\n", encoding="utf-8")
+    nll = json.loads(printed(capsys, "evaluate", workdir, f"--source={folder}/one.txt", "--json"))["nll"]
+    assert nll == pytest.approx(-run.score("ü雨").log_prob, rel=1e-4)
+    # Up to the context of 32 a longer text is scored as its beginning, and each token of it has a score.
+    short, long = run.score(["x" * 20, "x" * 100])
+    assert len(long.log_probs) == 101 and all(math.isfinite(each) and each < 0 for each in long.log_probs)
+    np.testing.assert_allclose(long.log_probs[:20], short.log_probs[:20], rtol=1e-4)
+
+
+@pytest.mark.parametrize("number", [1, 31, 32, 33, 48, 49, 100])
+def test_each_token_is_new_in_one_window_and_has_half_a_window_before_it(number):
+    ids = list(range(number))
+    windows = windows_of(0, ids, 32)
+    assert [token for window in windows for token in window.ids[window.known :]] == ids
+    assert all(len(window.ids) <= 32 and window.ids == ids[window.start :][: len(window.ids)] for window in windows)
+    assert all(window.known == (16 if window.start else 0) for window in windows)
+
+
+def test_attention_is_that_of_the_text(run, workdir, capsys):
+    out = printed(capsys, "attention", workdir, "--text=a dog", "--layer=1")
+    assert out.splitlines()[0] == "a dog" and out.strip().endswith("attention-decoder.png")
+    (layer,) = run.attention("a dog")
+    assert (layer.kind, layer.weights.shape, layer.queries[-1], layer.keys[0]) == ("decoder", (2, 6, 6), "</s>", "<s>")
+    np.testing.assert_allclose(layer.weights.sum(axis=-1), 1, rtol=1e-5)
+    assert np.triu(layer.mean, 1).max() == 0
+    with pytest.raises(DataError, match="40 tokens and EOS exceed the context of 32"):
+        run.attention("x" * 40)
+
+
+def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, capsys):
+    (folder / "empty.txt").write_text("")
+    cases = [
+        (["evaluate", f"--source={folder}/none.txt"], f"--source: '{folder}/none.txt' is not a file; give a text"),
+        (["evaluate", f"--source={folder}/empty.txt"], "empty.txt is empty"),
+        (["evaluate", f"--source={folder}/all.txt", "--references=a"], "--references: a language model is scored on"),
+        (["score", f"--source={folder}/all.txt", "--target=a"], "--target: a language model reads one text"),
+        (["attention", "--text=a", "--translation=b"], "--translation: a language model reads one text"),
+        (["attention", "--text=a", "--kind=cross"], "this model has no attention of kind cross"),
+        (["attention", "--text=a", "--layer=2"], "--layer: 2 is more than the 1 of the model"),
+    ]
+    for (command, *flags), message in cases:
+        assert main([command, workdir, *flags]) == 2
+        error = capsys.readouterr().err
+        assert message in error and "restoring" not in error
+    with pytest.raises(ConfigError, match="^target: a language model reads one text"):
+        run.score("a", "b")

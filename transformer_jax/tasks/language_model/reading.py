@@ -1,0 +1,126 @@
+"""Texts that a trained language model reads: the tokens, their log-probabilities, and the attention."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import EOS_ID, Array, Float, PyTree
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.data.documents import NamedTexts
+from transformer_jax.data.text_files import is_text_file
+from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.evaluation.token_scores import TokenScores
+from transformer_jax.models.interface import Module, attention_maps, call
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.attention_weights import TextAttention, weights_by_kind
+from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
+from transformer_jax.tasks.language_model.trained import TrainedLanguageModel
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+
+# The logits of so many positions are in memory at once, or of one row where that is longer.
+BATCH_TOKENS = 1024
+GIVEN = "test"
+
+
+class Window(NamedTuple):
+    """A part of a text that the model sees at once: its tokens from ``start`` on, of which the first ``known`` are context."""
+
+    text: int
+    start: int
+    ids: list[int]
+    known: int
+
+
+def windows_of(text: int, ids: list[int], length: int) -> list[Window]:
+    """Windows of at most ``length`` tokens in which each token of a text is new exactly once.
+
+    The windows of a longer text overlap by half: a token has at least ``length // 2`` tokens before it.
+    """
+    stride = length - length // 2
+    number = 1 + -(-max(len(ids) - length, 0) // stride)
+    starts = [index * stride for index in range(number)]
+    return [Window(text, start, ids[start : start + length], length // 2 if start else 0) for start in starts]
+
+
+def score_texts(
+    trained: TrainedLanguageModel, texts: Sequence[str], targets: Sequence[str] | None = None
+) -> list[TokenScores]:
+    """The log-probability of every token of each text, each a document of its own with its EOS.
+
+    A text longer than the context is scored in windows that overlap by half. There are no ``targets``.
+    """
+    del targets
+    tokenizer, length = trained.tokenizer, trained.config.batching.context_length
+    encoded = [[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))]
+    windows = [window for text, ids in enumerate(encoded) for window in windows_of(text, ids, length)]
+    found = [np.zeros(len(ids), np.float32) for ids in encoded]
+    batches = source_batches(
+        [window.ids for window in windows], batch_tokens=BATCH_TOKENS, row_multiple=row_groups(trained.mesh)
+    )
+    score = jax.jit(partial(_token_log_probs, trained.objective.model), out_shardings=everywhere(trained.mesh))
+    for batch in batches:
+        chosen = [windows[index] for index in batch.indices]
+        rows = put_rows(Tokens.from_ids(batch.ids[:, :length]), trained.mesh)
+        scored = jax.device_get(score(trained.params, rows))
+        for (text, start, ids, known), log_probs in zip(chosen, scored, strict=False):
+            found[text][start + known : start + len(ids)] = log_probs[known : len(ids)]
+    return [
+        TokenScores([*tokenizer.pieces(ids[:-1]), "</s>"], log_probs.tolist())
+        for ids, log_probs in zip(encoded, found, strict=True)
+    ]
+
+
+def _token_log_probs(model: Module, params: PyTree, tokens: Tokens) -> Float[Array, "B T"]:
+    logits = call(model, params, "__call__", tokens, train=False).astype(jnp.float32)
+    chosen = jnp.take_along_axis(logits, tokens.ids[:, :, None], axis=2)[:, :, 0]
+    return chosen - jax.nn.logsumexp(logits, axis=2)
+
+
+def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
+    """The documents of a file, divided as those of the training; raises ConfigError, DataError where it cannot be scored."""
+    if references:
+        raise ConfigError("--references: a language model is scored on the text of --source itself; leave them out")
+    path = Path(source).expanduser()
+    if not is_text_file(path):
+        raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
+    texts = NamedTexts({"train": str(path), GIVEN: str(path)}, config.data.documents, config.data.held_out)
+    if next(texts.documents(GIVEN), None) is None:
+        raise DataError(f"--source: {source} is empty; give a text")
+    return texts
+
+
+def evaluate_text(trained: TrainedLanguageModel, texts: NamedTexts, name: str) -> LanguageModelEvaluation:
+    """Scores every token of a file, as those of a split; the result is called ``text-NAME-DIGEST``."""
+    called = f"text-{name}-{texts.fingerprint(GIVEN)[:8]}"
+    return trained.task.evaluate_documents(trained.params, texts, GIVEN, called)
+
+
+def ids_of_text(tokenizer: Tokenizer, text: str, limit: int) -> list[int]:
+    """The tokens of a text and EOS; raises DataError when they exceed the context of the training."""
+    ids = [*tokenizer.encode(text), EOS_ID]
+    if len(ids) > limit:
+        raise DataError(
+            f"--text: {len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
+        )
+    return ids
+
+
+def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
+    """The pieces of a text that ends with EOS, and those that the model reads to predict them."""
+    pieces = [*tokenizer.pieces(ids[:-1]), "</s>"]
+    return {"target": pieces, "input": ["<s>", *pieces[:-1]]}
+
+
+def attention_of_text(trained: TrainedLanguageModel, text: str, translation: str | None = None) -> TextAttention:
+    """All attention over a text; there is no ``translation``. Raises DataError when it exceeds the context of the training."""
+    del translation
+    ids = ids_of_text(trained.tokenizer, text, trained.config.batching.context_length)
+    tokens = Tokens.from_ids(np.asarray([ids], np.int32))
+    maps = jax.device_get(jax.jit(partial(attention_maps, trained.objective.model))(trained.params, tokens))
+    return TextAttention(text, None, weights_by_kind(maps, axes_of(trained.tokenizer, ids)))
