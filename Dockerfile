@@ -2,8 +2,8 @@
 # docker build --target=cuda -t transformer_jax:cuda .   docker run --gpus=all transformer_jax:cuda
 FROM python:3.12-slim AS cpu
 WORKDIR /opt/transformer_jax
-COPY requirements/py312.txt requirements/py312.txt
-RUN python -m pip install --no-cache-dir -r requirements/py312.txt
+COPY requirements/pinned.txt requirements/pinned.txt
+RUN python -m pip install --no-cache-dir -r requirements/pinned.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY transformer_jax transformer_jax
 COPY configs configs
@@ -13,4 +13,4 @@ ENTRYPOINT ["transformer-jax"]
 CMD ["quickstart"]
 
 FROM cpu AS cuda
-RUN python -m pip install --no-cache-dir --constraint /opt/transformer_jax/requirements/py312.txt "jax[cuda13]"
+RUN python -m pip install --no-cache-dir --constraint /opt/transformer_jax/requirements/pinned.txt "jax[cuda13]"

@@ -2,9 +2,19 @@
 # make test           set up, run the tests but the slow ones: minutes
 # make test-all       set up, run all tests: half an hour of two cores
 # make check          set up; lint, format, types, all tests
-# PYTHON=python3.12 before or after any of them chooses another interpreter; each version has an environment of its own.
+# The newest supported Python is taken; PYTHON=python3.12 before or after any of them chooses another. Each version has an
+# environment of its own.
 
-PYTHON ?= python3
+SUPPORTED := 3.13 3.12
+# On PATH, then where pyenv and uv keep theirs. One that does not run (a shim of pyenv) or cannot make an environment is none.
+ifndef PYTHON
+PYTHON := $(shell for version in $(SUPPORTED); do \
+  for python in python$$version python3 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python$$version \
+      "$${UV_PYTHON_INSTALL_DIR:-$${XDG_DATA_HOME:-$$HOME/.local/share}/uv/python}"/cpython-$$version.*/bin/python$$version; do \
+    found=$$("$$python" -c 'import ctypes, ensurepip, ssl, sys, venv; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
+    if [ "$$found" = $$version ]; then command -v "$$python"; exit; fi; \
+  done; done; echo python3)
+endif
 # Two test processes already fill two cores; more than four gain little, since compilation itself is threaded.
 TEST_FLAGS ?= -n logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICKSTART ?= runs/quickstart
@@ -12,7 +22,7 @@ QUICKSTART ?= runs/quickstart
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
-PINS := requirements/$(if $(filter 3.11,$(VERSION)),py311,py312).txt
+PINS := requirements/pinned.txt
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -59,16 +69,17 @@ print-python:
 # Made anew whenever a pin or the package's description changes; written last, so an interrupted set-up is done again.
 $(STAMP): $(PINS) pyproject.toml Makefile
 	@case "$(VERSION)" in \
-	  3.11|3.12|3.13) ;; \
-	  "") echo "make: $(PYTHON) was not found; install Python 3.11, 3.12 or 3.13, or say which: make PYTHON=/path/to/python" >&2; exit 2 ;; \
-	  *) echo "make: $(PYTHON) is Python $(VERSION); 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12" >&2; exit 2 ;; \
+	  3.12|3.13) ;; \
+	  "") echo "make: $(PYTHON) does not run; install Python 3.12 or 3.13, or say which: make PYTHON=/path/to/python" >&2; exit 2 ;; \
+	  *) echo "make: $(PYTHON) is Python $(VERSION); 3.12 or 3.13 is needed: make PYTHON=/path/to/python" >&2; exit 2 ;; \
 	esac
-	@echo "Setting up $(VENV) from $(PINS), once: a minute on an idle machine, up to eight on a busy one."
+	@echo "Setting up $(VENV) with $(PYTHON) from $(PINS), once: a minute on an idle machine, up to eight on a busy one."
 	@$(PYTHON) -m venv $(VENV)
 	@# Compiling what is imported, when it is imported, is faster than compiling all of TensorFlow now.
 	@$(BIN)/python -m pip install --progress-bar=on --disable-pip-version-check --no-compile -r $(PINS)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+	@echo "Done; to use it: source $(VENV)/bin/activate"
 
 clean:
 	rm -rf .venv-3.* build dist *.egg-info .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,6 @@ import gc
 import os
 import platform
 import zlib
-from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,9 +18,6 @@ def cpu_key() -> str:
 
 # Before JAX is imported, here and in the processes that tests start. Accelerators stay free: the tests are about meaning.
 XLA_FLAGS = "--xla_force_host_platform_device_count=8"
-if metadata.version("jaxlib").startswith("0.10."):
-    # Its fusion emitters take twice as long to compile, and XLA ends a process at a flag that it does not know.
-    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling takes most of the time here, and what is computed is tiny.

@@ -65,6 +65,7 @@ COMMANDS = {
     "calibrate": Command(
         "transformer_jax.commands.calibrate", "measure the devices here, for the estimates of preflight"
     ),
+    "doctor": Command("transformer_jax.commands.doctor", "check that what is installed here computes right numbers"),
     "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
     "launch": Command("transformer_jax.commands.launch", "write what starts a run or a sweep on a cluster"),
     "recipes": Command("transformer_jax.commands.recipes", "list the recipes that come with the package"),

@@ -1,0 +1,131 @@
+"""Published faults of JAX's compilers: the releases that have them, and small programs that show whether the one here does.
+
+The programs run in a process of their own, on the CPU: some of these faults end or stop it.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+TOLERANCE = 1e-4
+"""Relative; rounding of these programs stays a hundred times below."""
+
+
+class Fault(NamedTuple):
+    """A fault of these ``releases`` of jaxlib on ``platform``; ``error`` is the largest relative error of a program with it."""
+
+    issue: str
+    platform: str
+    releases: tuple[str, ...]
+    effect: str
+    error: Callable[[], float] | None = None
+
+
+def products_with_each_row() -> float:
+    """The squared length of ``matrix @ row`` for more rows than 2^15."""
+    numbers = jnp.arange(2**15 + 1, dtype=jnp.float32)
+    rows = jnp.stack([numbers, numbers, 0 * numbers], axis=1)
+    lengths = jax.vmap(lambda row: jnp.sum((jnp.eye(3) @ row) ** 2))
+    return relative_error(jax.jit(lengths)(rows), 2 * np.arange(2**15 + 1, dtype=np.float64) ** 2)
+
+
+def sum_at_rank_eight() -> float:
+    """A product of arrays of rank 8, of which one is broadcast, summed along one axis."""
+
+    @jax.jit
+    def summed(narrow: jax.Array, wide: jax.Array) -> jax.Array:
+        return jnp.log(jnp.maximum(jnp.sum(narrow[..., None, None, None, None, None] * wide, axis=2), 1e-16))
+
+    result = summed(jnp.ones((10, 4, 6)), jnp.ones((10, 4, 6, 9, 9, 9, 9, 9)))
+    return relative_error(result, np.full(result.shape, np.log(6.0)))
+
+
+def sum_beside_a_single_entry() -> float:
+    """A product of arrays of rank 7, summed, where another dimension is 1."""
+    left, right = np.random.default_rng(0).standard_normal((2, 3, 1, 2, 2, 8, 8, 8), np.float32)
+    return relative_error(jax.jit(lambda x, y: jnp.sum(x * y, axis=3))(left, right), np.sum(left * right, axis=3))
+
+
+def gradient_of_set_attention() -> float:
+    """The gradient of a classifier that attends among the members of sets of ten, against the one without jit."""
+    random = np.random.default_rng(0)
+    members = random.standard_normal((512, 10, 18), np.float32)
+    labels = random.integers(0, 8, 512)
+    shapes = {"in": (18, 128), "query": (128, 4, 32), "key": (128, 4, 32), "value": (128, 4, 32), "out": (128, 8)}
+    params = {name: 0.1 * random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+    def loss(params: dict[str, jax.Array]) -> jax.Array:
+        hidden = jax.nn.relu(members @ params["in"])
+        query, key, value = (jnp.einsum("bpd,dhk->bphk", hidden, params[name]) for name in ("query", "key", "value"))
+        weights = jax.nn.softmax(jnp.einsum("bphk,bqhk->bhpq", query, key) / 32**0.5)
+        hidden = hidden + jnp.einsum("bhpq,bqhk->bphk", weights, value).reshape(512, 10, 128)
+        scores = jax.nn.log_softmax(jnp.mean(hidden, axis=1) @ params["out"])
+        return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], axis=1))
+
+    compiled = jax.jit(jax.grad(loss))(params)
+    with jax.disable_jit():
+        expected = jax.grad(loss)(params)
+    return max(relative_error(compiled[name], np.asarray(expected[name])) for name in params)
+
+
+def relative_error(found: jax.Array, expected: np.ndarray) -> float:
+    """Of the entry that is furthest off, relative to the largest; infinite where one is not a number."""
+    wanted = np.asarray(expected, np.float64)
+    error = np.max(np.abs(np.asarray(found, np.float64) - wanted)) / max(np.max(np.abs(wanted)), 1e-30)
+    return float(error) if np.isfinite(error) else float("inf")
+
+
+FAULTS = (
+    Fault("jax 39103", "cpu", ("0.10.2",), "wrong sums of products with each row", products_with_each_row),
+    Fault("jax 39257", "cpu", ("0.10.2", "0.11.0"), "sums at rank 8 crash or hang", sum_at_rank_eight),
+    Fault("jax 40412", "cpu", ("0.10.2",), "sums beside a dimension of 1 crash", sum_beside_a_single_entry),
+    Fault("jax 39264", "cpu", ("0.10.0", "0.10.1"), "gradients of attention abort", gradient_of_set_attention),
+    Fault("jax 40633", "gpu", ("0.11.0", "0.11.1"), "wrong numbers on some NVIDIA GPUs"),
+    Fault("jax 39025", "tpu", ("0.10.2",), "wrong gradients of lookups without jit"),
+    Fault("openxla 49143", "tpu", ("0.11.2",), "wrong embedding gradients where accumulated in a scan"),
+)
+
+
+def known_faults(jaxlib: str, platform: str) -> list[Fault]:
+    """The faults published of this release; the CPU's concern every platform, which it feeds."""
+    return [fault for fault in FAULTS if jaxlib in fault.releases and fault.platform in (platform, "cpu")]
+
+
+def reproduced(environment: Mapping[str, str] | None = None, timeout: float = 120.0) -> dict[str, str]:
+    """By issue what its program did here: empty where it was right, else a few words.
+
+    One process runs all programs; where one of them ends it, or takes longer than ``timeout`` seconds, another runs the rest.
+    ``environment``: its variables, those of this process by default.
+    """
+    variables = {
+        **(os.environ if environment is None else environment),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    }
+    pending, found = [fault.issue for fault in FAULTS if fault.error], {}
+    while pending:
+        command = [sys.executable, "-P", __file__, *pending]
+        try:
+            process = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
+            output, ending = process.stdout, f"ended with status {process.returncode}"
+        except subprocess.TimeoutExpired as error:
+            output, ending = (error.stdout or b"").decode(), f"took more than {timeout:.0f} s"
+        for line in output.splitlines():
+            off = float(line)
+            found[pending.pop(0)] = "" if off <= TOLERANCE else f"relative error {off:.1e}"
+        if pending:
+            found[pending.pop(0)] = ending
+    return found
+
+
+if __name__ == "__main__":
+    for fault in FAULTS:
+        if fault.issue in sys.argv[1:] and fault.error:
+            sys.stdout.write(f"{fault.error()}\n")
+            sys.stdout.flush()
