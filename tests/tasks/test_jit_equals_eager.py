@@ -1,5 +1,6 @@
 """What XLA compiles, as optimized for users, equals the same operations one by one: loss, every gradient, a decoding step."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -90,4 +91,6 @@ def test_so_is_a_step_of_decoding(as_for_users):
     state = jax.jit(decoding.start, static_argnums=2)(params, inputs, 8)
     compiled = jax.device_get(jax.jit(decoding.step)(params, state))
     with jax.disable_jit():
-        require_equal(compiled, jax.device_get(decoding.step(params, state)))
+        expected = jax.device_get(decoding.step(params, state))
+    # Scores of beams that are not there are infinite.
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), compiled, expected)

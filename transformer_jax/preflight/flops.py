@@ -43,7 +43,7 @@ def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
         if name in ("fwd_jaxpr_thunk", "bwd"):
             continue
         for each in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(each, core.ClosedJaxpr):
+            if isinstance(each, core.ClosedJaxpr):  # type: ignore[attr-defined]
                 yield each.jaxpr
             elif isinstance(each, core.Jaxpr):
                 yield each

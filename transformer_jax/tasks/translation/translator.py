@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import PAD_ID, UNK_ID, Array, Int, PyTree
+from transformer_jax.array_types import PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DecodingConfig
 from transformer_jax.config.widths import padded_width
 from transformer_jax.data.text_files import as_one_line
@@ -156,7 +156,7 @@ class Translator:
 NOTHING = Translation("", 0.0, [])
 
 
-def translation_of(ids: np.ndarray, score: float, tokenizers: TokenizerPair) -> Translation:
+def translation_of(ids: AnyArray, score: float, tokenizers: TokenizerPair) -> Translation:
     """Tokens and their text, which is one line: a tokenizer that falls back to bytes can spell a line break."""
     tokens = np.asarray(ids).tolist()
     return Translation(as_one_line(tokenizers.target.decode(tokens)), score, tokens)
