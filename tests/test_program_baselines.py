@@ -3,8 +3,13 @@
 import pytest
 from program_baselines import COMMAND, RECIPES, Baseline, baseline_of, baselines_of, difference, stored
 
+# The code of base at another size.
+SLOW = {"big"}
 
-@pytest.mark.parametrize("recipe", RECIPES)
+
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(recipe, marks=[pytest.mark.slow] if recipe in SLOW else []) for recipe in RECIPES]
+)
 def test_the_programs_of_a_recipe_are_the_stored_ones(recipe):
     baselines = stored()
     if baselines is None:

@@ -6,7 +6,7 @@ Examples:
 
 Versions, devices and memory; programs that published faults of JAX's compilers compute wrong; one update of a small
 Transformer compiled and not, whole and in two parts, on the mesh of the flags; a sum over all devices; a file in the folder of
-runs. Exit status 1 where something is wrong. Half a minute on two CPU cores.
+runs. Exit status 1 where something is wrong. 50 CPU seconds.
 """
 
 from pathlib import Path

@@ -77,7 +77,8 @@ def gradient_of_set_attention() -> float:
 def relative_error(found: jax.Array, expected: np.ndarray) -> float:
     """Of the entry that is furthest off, relative to the largest; infinite where one is not a number."""
     wanted = np.asarray(expected, np.float64)
-    error = np.max(np.abs(np.asarray(found, np.float64) - wanted)) / max(np.max(np.abs(wanted)), 1e-30)
+    error = np.max(np.abs(np.asarray(found, np.float64) - wanted), initial=0.0)
+    error /= max(np.max(np.abs(wanted), initial=0.0), 1e-30)
     return float(error) if np.isfinite(error) else float("inf")
 
 
