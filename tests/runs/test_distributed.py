@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -202,7 +203,7 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
     def fail(*of_evaluate: object) -> int:
         raise ValueError(GLOO)
 
-    monkeypatch.setattr(evaluate, "run_config", lambda values: None)
+    monkeypatch.setattr(evaluate, "run_config", lambda values: SimpleNamespace(scores_translations=False))
     monkeypatch.setattr(evaluate, "_score", fail)
     with pytest.raises(SystemExit, match="75"):
         evaluate.run(parse_flags(evaluate.define_flags, ["--workdir=runs/a", "--distributed"]))

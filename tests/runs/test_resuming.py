@@ -192,8 +192,9 @@ def test_a_log_that_was_cut_in_half_is_told(whole, cache, tmp_path, capfd):
 
 def test_a_lock_is_not_taken_through_a_link(tmp_path):
     (tmp_path / "precious").write_text("text")
-    (tmp_path / "train.lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="symbolic links"), RunDirectory(tmp_path).locked():
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"), RunDirectory(tmp_path / "run").locked():
         pass
     assert (tmp_path / "precious").read_text() == "text"
 

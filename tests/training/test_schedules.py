@@ -14,7 +14,7 @@ from transformer_jax.config import (
     TrainingConfig,
     hyperparameters_of,
 )
-from transformer_jax.config.plugins import register
+from transformer_jax.config.plugins import _REGISTERED
 from transformer_jax.training.optimizers import RULES, make_optimizer
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.schedules import SCHEDULES, Schedule, make_schedule
@@ -116,14 +116,19 @@ def test_every_rule_descends(name):
     assert float(loss(params)) < 0.5 * float(first)
 
 
-@register("optimizer", "nothing")
-def nothing(hyperparameters: Hyperparameters) -> list:
-    assert hyperparameters.weight_decay is None
-    return [optax.scale(1.0)]
+@pytest.fixture
+def plugin(monkeypatch):
+    """An optimizer of a plugin, ``nothing``."""
+
+    def nothing(hyperparameters: Hyperparameters) -> list:
+        assert hyperparameters.weight_decay is None
+        return [optax.scale(1.0)]
+
+    monkeypatch.setitem(_REGISTERED["optimizer"], "nothing", nothing)
 
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor", "nothing"])
-def test_weight_decay_is_for_kernels_and_embeddings_whatever_their_axes(name):
+def test_weight_decay_is_for_kernels_and_embeddings_whatever_their_axes(name, plugin):
     decayed = {"attention/query": (2, 3, 2), "embedding/table": (4, 2), "gates/input_kernel": (2, 4, 2)}
     left = {"attention/query_bias": (3, 2), "gates/input_bias": (4, 2), "projection/bias": (4, 1), "norm/scale": (2,)}
     params = {path: jnp.ones(shape) for path, shape in (decayed | left | {"score/sharpness": (3,)}).items()}
@@ -133,7 +138,7 @@ def test_weight_decay_is_for_kernels_and_embeddings_whatever_their_axes(name):
         np.testing.assert_allclose(found, -0.1 if path in decayed else 0.0, rtol=1e-5, err_msg=path)
 
 
-def test_weight_decay_is_refused_where_a_rule_has_none():
+def test_weight_decay_is_refused_where_a_rule_has_none(plugin):
     with pytest.raises(ConfigError, match=r"optimizer.weight_decay: sgd has none; use optimizer.name=adamw"):
         OptimizerConfig(name="sgd", weight_decay=0.1)
     assert OptimizerConfig(name="nothing", weight_decay=0.1).weight_decay == 0.1

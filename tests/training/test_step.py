@@ -20,7 +20,7 @@ from transformer_jax.config import (
     hyperparameters_of,
 )
 from transformer_jax.config.mesh_sizes import require_rows_divide
-from transformer_jax.config.plugins import register
+from transformer_jax.config.plugins import _REGISTERED
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
@@ -195,7 +195,6 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
         require_rows_divide(8, 2, make_mesh(MeshConfig()).shape)
 
 
-@register("optimizer", "muon")
 def muon(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Of kernels with two axes; its state has a leaf, ns_coeffs, that belongs to no parameter."""
     kinds = partial(jax.tree.map, lambda leaf: "muon" if leaf.ndim == 2 else "adam")
@@ -204,7 +203,8 @@ def muon(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]
     return [optax.partition(rules, kinds)]
 
 
-def test_an_optimizer_with_a_state_of_its_own_shards_and_trains():
+def test_an_optimizer_with_a_state_of_its_own_shards_and_trains(monkeypatch):
+    monkeypatch.setitem(_REGISTERED["optimizer"], "muon", muon)
     mesh_config = MeshConfig(data=2, fsdp=2, tensor=2)
     _, metrics = updated(mesh_config, 8, name="muon", weight_decay=0.1)
     assert metrics.finite

@@ -7,6 +7,7 @@ from transformer_jax.analysis.document import Document, Picture, Section, Table
 from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.analysis.run_summary import RunSummary
 from transformer_jax.config import Metric
+from transformer_jax.config.evaluation import TOKENIZER_KEY
 from transformer_jax.config.tasks import TASKS
 
 Value = float | int | None
@@ -44,7 +45,7 @@ SCORED_TEXT = frozenset(
         "data.validation_split",
         "data.validation",
         "training.validation_sentences",
-        "evaluation.bleu_tokenizer",
+        TOKENIZER_KEY,
     }
 )
 
@@ -78,11 +79,9 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         of_text=frozenset({0, 2}),
         linked=frozenset({2}),
     )
+    scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
     sections = [
-        Section(
-            "Results",
-            (results_table(runs), *not_learning(runs), *different_text(runs), *_validation_bleu(runs), MEANING),
-        ),
+        Section("Results", (results_table(runs), *not_learning(runs), *different_text(runs), *scoring, MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (shown,)),
         Section("Best checkpoints", (paths, *damage(runs))),
@@ -153,30 +152,23 @@ def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     saved_metrics = [saved.metrics for run in runs for saved in run.evaluations]
     measured = {name for metrics in saved_metrics for name, value in metrics.items() if value is not None}
     metrics = [each for each in _tasks_metrics(runs) if each.is_independent_of_tokenizer and each.name in measured]
-    has_bleu = any(saved.signature for run in runs for saved in run.evaluations)
+    has_signature = any(saved.signature for run in runs for saved in run.evaluations)
     rows = [
         (
             run.name,
             saved.split,
             saved.parameters,
             *(_text(metric, saved.metrics.get(metric.name)) for metric in metrics),
-            *([saved.signature] if has_bleu else []),
+            *([saved.signature] if has_signature else []),
             saved.file,
         )
         for run in runs
         for saved in run.evaluations
     ]
     labels = (metric.label for metric in metrics)
-    headings = ("run", "split", "checkpoint", *labels, *(["BLEU signature"] if has_bleu else []), "file")
-    of_text = {0, 1, len(headings) - 1} | ({len(headings) - 2} if has_bleu else set())
+    headings = ("run", "split", "checkpoint", *labels, *(["signature"] if has_signature else []), "file")
+    of_text = {0, 1, len(headings) - 1} | ({len(headings) - 2} if has_signature else set())
     return Table(headings, tuple(rows), of_text=frozenset(of_text))
-
-
-def _validation_bleu(runs: Sequence[RunSummary]) -> list[str]:
-    """How the BLEU of validations was tokenized."""
-    settings = [run.config for run in runs if run.config.scores_translations]
-    found = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in settings)
-    return [f"BLEU of validations is sacreBLEU's, cased, tokenized by {', '.join(found)}."] if found else []
 
 
 def _tasks_metrics(runs: Sequence[RunSummary]) -> list[Metric]:

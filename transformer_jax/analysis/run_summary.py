@@ -14,7 +14,7 @@ from transformer_jax.config.json_text import finite_or_none, is_count, parse_jso
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.tasks.saved_evaluations import saved_reports, whose_parameters
+from transformer_jax.tasks.saved_evaluations import saved_reports, signature_of, whose_parameters
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
                 split=report["split"],
                 parameters=whose_parameters(report),
                 metrics=report["metrics"],
-                signature=str(report.get("scores", {}).get("bleu_signature", "")),
+                signature=signature_of(report),
             )
             for file, report in saved_reports(folder)
         ),

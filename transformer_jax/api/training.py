@@ -19,7 +19,7 @@ from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.train import run_training
 from transformer_jax.runs.training_mirror import training_mirror
 from transformer_jax.runtime.distributed import say
-from transformer_jax.tasks.translation.run_sizing import sized
+from transformer_jax.tasks.run_sizing import sized
 
 
 def train(

@@ -71,7 +71,7 @@ def run(values: flags.FlagValues) -> int:
     if values.budget_policy is not None:
         values.config_override += [f"training.budget_policy={values.budget_policy}"]
     from transformer_jax.data.languages import with_languages
-    from transformer_jax.tasks.translation.run_sizing import sized
+    from transformer_jax.tasks.run_sizing import sized
 
     found = sized(
         required_config(values), overrides_of(values), values.workdir, values.budget, is_alone=not values.distributed

@@ -73,3 +73,7 @@ def require_scores(key: str, text: str) -> None:
     """Raises ConfigError unless ``text`` is empty or names scores, separated by commas."""
     for name in text.split(",") if text else ():
         require_choice(key, name.strip(), SCORES)
+
+
+TOKENIZER_KEY = "evaluation.bleu_tokenizer"
+"""The setting that decides the figures of one text."""

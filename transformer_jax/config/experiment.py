@@ -1,6 +1,6 @@
 """The settings of one run, whole, and the checks that involve more than one block of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transformer_jax.config.checks import require, require_choice
@@ -68,6 +68,22 @@ class ExperimentConfig:
         if self.scores_translations:
             evaluation = evaluation.resolved(self.data.target_language)
         return next((each for each in facts.metrics if each.name == evaluation.selection), facts.selection)
+
+    @property
+    def with_all_scores(self) -> "ExperimentConfig":
+        """The settings with which validations compute all that ``evaluate`` does."""
+        if not self.scores_translations:
+            return self
+        scores = ",".join(self.evaluation.scores(self.data.target_language))
+        return replace(self, training=replace(self.training, validation_metrics=scores))
+
+    @property
+    def scoring(self) -> str:
+        """A sentence on how validations are scored; empty where there is nothing to say."""
+        if not self.scores_translations:
+            return ""
+        tokenizer = self.evaluation.tokenizer(self.data.target_language)
+        return f"BLEU of validations is sacreBLEU's, cased, tokenized by {tokenizer}."
 
     @property
     def scores_translations(self) -> bool:

@@ -13,8 +13,6 @@ PIECES_PER_WORD = 1.5
 # 4 special ids and 256 bytes.
 FIXED_PIECES = 260
 LEAST_SHARED = 0.5
-CHOSEN = ("tokenizer.vocabulary_size", "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
-"""The settings that ``vocabulary_of`` may choose."""
 MOST_PIECES_A_WORD, MOST_PIECES_A_CHARACTER = 4.0, 1.5
 
 

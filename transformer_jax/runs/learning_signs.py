@@ -80,7 +80,7 @@ def _equal_outputs(newest: Record) -> str:
     if share > FEWEST_DISTINCT:
         return ""
     return (
-        f"different sources get the same output or none (distinct and not empty: {share:.1%}): look at the translations, and "
+        f"different sources get the same output or none (distinct and not empty: {share:.1%}): look at them, and "
         "whether source and target lines belong together"
     )
 

@@ -27,7 +27,6 @@ from transformer_jax.runs.prepared_run import PreparedRun, ShouldStop, prepare_r
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
 from transformer_jax.runs.record import open_record
-from transformer_jax.runs.run_evaluation import with_evaluation
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
@@ -238,7 +237,7 @@ def run_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) ->
         TASKS[config.task].require_split(config, "validation")
     if config.data.directory and config.data.source in GENERATED:
         say(f"data.directory: not read, since data.source={config.data.source} is generated", file=sys.stderr)
-    config = with_evaluation(with_absolute_directory(config), directory)
+    config = TASKS[config.task].begin(with_absolute_directory(config), directory)
     config = resolve_compute_dtype(config, partial(compute_dtype_of, directory, mesh))
     if config.optimizer.freeze:
         frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import jax
@@ -49,8 +49,8 @@ def watch(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
         settings: dict[str, object] = {"split": split, "decoding": asdict(config.decoding)}
-        if (tokenizer := config.evaluation.bleu_tokenizer) != load_run_config(run.path).evaluation.bleu_tokenizer:
-            settings["bleu_tokenizer"] = tokenizer
+        if config.scoring != load_run_config(run.path).scoring:
+            settings["scoring"] = config.scoring
         _require_same_decoding(folder / "settings.json", settings)
         if not run.has_checkpoints():
             say(f"{run.checkpoints}: no checkpoint yet; waiting")
@@ -70,11 +70,8 @@ class Watcher:
     ) -> None:
         self._run, self._split, self._log, self._say = run, split, log, say
         mesh = make_mesh(config.mesh)
-        if config.scores_translations:
-            # No device waits for these: all that ``evaluate`` computes.
-            scores = ",".join(config.evaluation.scores(config.data.target_language))
-            config = replace(config, training=replace(config.training, validation_metrics=scores))
-        self._task = build_task(config, tokenizers_of_run(run), mesh)
+        # No device waits for the scores.
+        self._task = build_task(config.with_all_scores, tokenizers_of_run(run), mesh)
         self._selection = config.selection
         self._like = placed_shapes(jax.eval_shape(self._task.init_params, jax.random.key(0)), mesh)
         self._found: dict[int, float] = {}

@@ -1,7 +1,7 @@
 """Interface of a task: all that the loop knows of translation, language modeling, or anything else that is trained."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
@@ -37,27 +37,6 @@ class Evaluation(Protocol):
 
     def examples(self, count: int) -> str:
         """The first ``count`` inputs, outputs and references as text; empty where nothing is generated."""
-
-
-class Planned(NamedTuple):
-    """Settings that follow from a text and a budget, by dotted key; the estimated seconds; a line that says both."""
-
-    settings: Mapping[str, Any]
-    seconds: float
-    sentence: str
-
-
-class Sizing(NamedTuple):
-    """How ``--budget`` sizes the runs of a task.
-
-    ``recipe`` states no sizes, ``keys`` are the settings that are chosen, ``models`` the kinds that can be. ``plan`` takes
-    settings, the seconds, the floating-point operations per second of this machine, and what is stated and stays.
-    """
-
-    recipe: str
-    keys: tuple[str, ...]
-    models: tuple[str, ...]
-    plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Planned]
 
 
 class DataReport(NamedTuple):

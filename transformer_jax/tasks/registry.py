@@ -7,18 +7,11 @@ from typing import Any, NamedTuple
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.run_directory import ChosenRun
+from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import WithRegistered
 from transformer_jax.config.tasks import TaskBlocks
-from transformer_jax.config.text_sizing import (
-    LANGUAGE_MODEL_KEYS,
-    WORD_VECTOR_KEYS,
-    plan_language_model,
-    plan_word_vectors,
-)
 from transformer_jax.config.widths import padded_width
-from transformer_jax.config.word_vectors import WORD2VEC_KINDS
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
@@ -31,13 +24,12 @@ from transformer_jax.tasks.language_model.generator import decoding_program as d
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
 from transformer_jax.tasks.language_model.trained import open_single_language_model
-from transformer_jax.tasks.protocol import Evaluation, Sizing, Task, Trained
-from transformer_jax.tasks.text_task import plans_text
+from transformer_jax.tasks.protocol import Evaluation, Task, Trained
 from transformer_jax.tasks.translation import text_evaluation
 from transformer_jax.tasks.translation.alignment import attention_of_pair
 from transformer_jax.tasks.translation.decoding_program import decoding_program as decode_sentences
 from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.sizing import SIZED_TRANSLATION, plan_translation
+from transformer_jax.tasks.translation.score_settings import with_evaluation
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
 from transformer_jax.tasks.word_vectors.objective import WordVectorObjective, block_shape
@@ -76,7 +68,7 @@ class TaskBuilder(NamedTuple):
     most positions of a row; ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation;
     ``decoding`` is the search with the model of an objective, for inputs of so many positions, on a mesh;
     ``update_rule`` is that of an objective, or a task, whose updates are not those of a dense gradient; ``texts`` is for
-    commands that give a trained run texts of their own, ``sizing`` for ``--budget``.
+    commands that give a trained run texts of their own
     """
 
     build: Callable[[ExperimentConfig, TokenizerPair, Mesh], Task]
@@ -92,7 +84,7 @@ class TaskBuilder(NamedTuple):
     decoding: Callable[[ExperimentConfig, Any, int, Mesh], DecodingProgram]
     update_rule: Callable[[Any], UpdateRule | None] = lambda objective: None
     texts: TextUse | None = None
-    sizing: Sizing | None = None
+    begin: Callable[[ExperimentConfig, RunDirectory], ExperimentConfig] = lambda config, directory: config
 
 
 class NewTask(NamedTuple):
@@ -150,9 +142,9 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         batch_shape=lambda config, rows, width: batch_shape(rows, width, width),
         longest_row=_longest_pair,
         decoding=_decode_sentences,
+        begin=with_evaluation,
         next_commands=("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt"),
         commands_of_trained=("translate --workdir={workdir}",),
-        sizing=Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_translation),
         texts=TextUse(
             True,
             text_evaluation.open_text,
@@ -177,7 +169,6 @@ OWN_TASKS: dict[str, TaskBuilder] = {
         ),
         commands_of_trained=("generate --workdir={workdir} --prompt='The '",),
         texts=TextUse(False, reading.open_text, reading.evaluate_text, reading.score_texts, reading.attention_of_text),
-        sizing=Sizing("language_model:text", LANGUAGE_MODEL_KEYS, ("decoder_only",), plans_text(plan_language_model)),
     ),
     "word_vectors": TaskBuilder(
         build=lambda config, tokenizers, mesh: WordVectorTask(config, tokenizers.source, mesh),
@@ -194,7 +185,6 @@ OWN_TASKS: dict[str, TaskBuilder] = {
             "vectors neighbors WORD --workdir={workdir}",
         ),
         commands_of_trained=("vectors neighbors WORD --workdir={workdir}",),
-        sizing=Sizing("word_vectors:text", WORD_VECTOR_KEYS, WORD2VEC_KINDS, plans_text(plan_word_vectors)),
         update_rule=lambda objective: objective.rule(),
     ),
 }

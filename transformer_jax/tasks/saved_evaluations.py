@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,11 @@ def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             raise
         except DataError:
             continue
+
+
+def signature_of(report: Mapping[str, Any]) -> str:
+    """How the first of its scores was computed; empty where it has none."""
+    return str(report.get("scores", {}).get("bleu_signature", ""))
 
 
 def whose_parameters(report: dict[str, Any]) -> str:

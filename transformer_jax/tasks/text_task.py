@@ -1,6 +1,5 @@
 """The part that tasks on plain text share: the source of documents, one tokenizer, the tokenized splits."""
 
-from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -8,22 +7,11 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
-from transformer_jax.config.text_sizing import TextPlan
 from transformer_jax.data.document_store import DocumentStore, open_document_store
-from transformer_jax.data.documents import measure_text, open_documents
+from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
-from transformer_jax.tasks.protocol import Planned
 from transformer_jax.training.losses import LossSums
-
-
-def plans_text(plan: Callable[..., TextPlan]) -> Callable[..., Planned]:
-    """The ``plan`` of a ``Sizing``, from one of ``config.text_sizing``."""
-
-    def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
-        return Planned(*plan(measure_text(config.data, config.data_seed), seconds, flops, stated))
-
-    return planned
 
 
 class TextTask:

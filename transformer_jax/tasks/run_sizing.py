@@ -15,8 +15,7 @@ from transformer_jax.config.recipes import find_recipe, with_own_text
 from transformer_jax.config.saved import is_run_directory, stated_settings
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.config.tasks import DEFAULT_TASK
-from transformer_jax.tasks.protocol import Sizing
-from transformer_jax.tasks.registry import TASKS
+from transformer_jax.tasks.sizings import SIZINGS, Sizing
 
 # Products so small that they stay on one core: those that share cores wait for one another when others use them too.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
@@ -79,9 +78,9 @@ def _open_lengths(stated: Mapping[str, Any]) -> dict[str, int]:
 
 def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> Sizing:
     """The sizing of the task; raises ConfigError where there is none, for this data and model, or the length is stated."""
-    sizing = TASKS[config.task].sizing
+    sizing = SIZINGS.get(config.task)
     if sizing is None or config.data.source != "text":
-        recipes = ", ".join(f"--config={task.sizing.recipe}" for task in TASKS.values() if task.sizing)
+        recipes = ", ".join(f"--config={each.recipe}" for each in SIZINGS.values())
         raise ConfigError(
             f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
         )

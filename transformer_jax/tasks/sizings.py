@@ -1,0 +1,94 @@
+"""How ``--budget`` sizes the runs of each task. Nothing here imports JAX: a mistake is found before that."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.config.sizing import SIZED, Corpus, plan_of
+from transformer_jax.config.text_sizing import (
+    LANGUAGE_MODEL_KEYS,
+    WORD_VECTOR_KEYS,
+    TextPlan,
+    plan_language_model,
+    plan_word_vectors,
+)
+from transformer_jax.config.word_vectors import WORD2VEC_KINDS
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpus_statistics import CorpusSample, sample_of
+from transformer_jax.data.documents import measure_text
+
+
+class Planned(NamedTuple):
+    """Settings that follow from a text and a budget, by dotted key; the estimated seconds; a line that says both."""
+
+    settings: Mapping[str, Any]
+    seconds: float
+    sentence: str
+
+
+class Sizing(NamedTuple):
+    """How ``--budget`` sizes the runs of a task.
+
+    ``recipe`` states no sizes, ``keys`` are the settings that are chosen, ``models`` the kinds that can be. ``plan`` takes
+    settings, the seconds, the floating-point operations per second of this machine, and what is stated and stays.
+    """
+
+    recipe: str
+    keys: tuple[str, ...]
+    models: tuple[str, ...]
+    plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Planned]
+
+
+SAMPLED_PAIRS = 10_000
+SIZED_TRANSLATION = (*SIZED, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
+"""The settings that are chosen."""
+
+
+def plan_translation(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
+    """The plan of ``config.sizing`` for the corpus of a run, and its vocabulary."""
+    # Tokenizers import JAX.
+    from transformer_jax.data.vocabulary_choice import vocabulary_of
+
+    corpus, sample = _measured(config), _sample(config)
+    plan = plan_of(corpus, seconds, flops, stated)
+    vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, plan.size.vocabulary, stated)
+    plan = plan_of(corpus, seconds, flops, {**vocabulary.settings, **stated})
+    return Planned(
+        {**plan.settings(), **vocabulary.settings}, plan.seconds, f"{plan.text(corpus)}\n{vocabulary.sentence}"
+    )
+
+
+def _sample(config: ExperimentConfig) -> CorpusSample:
+    corpus, split = open_corpus(config.data, config.data_seed), config.data.train_split
+    return sample_of(corpus.pairs(split), corpus.count(split))
+
+
+def _measured(config: ExperimentConfig) -> Corpus:
+    """Counted pairs, and the mean length of the first ones."""
+    source = open_corpus(config.data, config.data_seed)
+    split = config.data.train_split
+    words = [
+        max(len(pair.source.split()), len(pair.target.split()))
+        for pair in itertools.islice(source.pairs(split), SAMPLED_PAIRS)
+    ]
+    return Corpus(max(source.count(split), 1), sum(words) / max(len(words), 1))
+
+
+def _plans_text(plan: Callable[..., TextPlan]) -> Callable[..., Planned]:
+    """The ``plan`` of a ``Sizing``, from one of ``config.text_sizing``."""
+
+    def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
+        return Planned(*plan(measure_text(config.data, config.data_seed), seconds, flops, stated))
+
+    return planned
+
+
+SIZINGS = {
+    "translation": Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_translation),
+    "language_model": Sizing(
+        "language_model:text", LANGUAGE_MODEL_KEYS, ("decoder_only",), _plans_text(plan_language_model)
+    ),
+    "word_vectors": Sizing("word_vectors:text", WORD_VECTOR_KEYS, WORD2VEC_KINDS, _plans_text(plan_word_vectors)),
+}
+"""By task; a task of a plugin has none."""
