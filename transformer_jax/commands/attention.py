@@ -45,12 +45,10 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    from transformer_jax.tasks.registry import TASKS, texts_of
-
-    texts = texts_of(config, f"--workdir: {values.workdir}")
-    texts.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
-    kind = values.kind or next((each for each in KINDS if each in config.model.attention_counts), KINDS[0])
-    require_attention(config, kind, values.layer, values.head)
+    counts = getattr(config.model, "attention_counts", {})
+    kind = values.kind or next((each for each in KINDS if each in counts), KINDS[0])
+    if counts:
+        require_attention(config, kind, values.layer, values.head)
     from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 
     path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{kind}.png").expanduser()
@@ -58,6 +56,11 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(f"--output: must end in {', '.join(PICTURES)} (got {path})")
     from transformer_jax.runtime.atomic_files import require_writable, require_writable_file
 
+    # These import JAX.
+    from transformer_jax.tasks.registry import TASKS, texts_of
+
+    texts = texts_of(config, f"--workdir: {values.workdir}")
+    texts.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
     require_writable(path.parent, "--output" if values.output else "--workdir")
     require_writable_file(path, "--output")
     print("restoring the model ...", file=sys.stderr, flush=True)

@@ -85,11 +85,13 @@ def run(values: flags.FlagValues) -> int:
 def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     chosen = chosen_runs(values, config)
     from transformer_jax.data.readable_splits import require_readable
+
+    if not (values.source or values.references) and config.data.source != "tfds":
+        require_readable(config, values.split)
+    # This imports JAX.
     from transformer_jax.tasks.registry import TASKS, texts_of
 
     text = _given_text(values, config)
-    if text is None and config.data.source != "tfds":
-        require_readable(config, values.split)
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same

@@ -47,10 +47,10 @@ SIZED_TRANSLATION = (*SIZED, "tokenizer.joint", "tokenizer.character_coverage", 
 
 def plan_translation(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
     """The plan of ``config.sizing`` for the corpus of a run, and its vocabulary."""
-    # Tokenizers import JAX.
+    corpus, sample = _measured(config), _sample(config)
+    # Tokenizers import JAX, which text that cannot be read need not wait for.
     from transformer_jax.data.vocabulary_choice import vocabulary_of
 
-    corpus, sample = _measured(config), _sample(config)
     plan = plan_of(corpus, seconds, flops, stated)
     vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, plan.size.vocabulary, stated)
     plan = plan_of(corpus, seconds, flops, {**vocabulary.settings, **stated})
