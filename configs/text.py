@@ -12,7 +12,7 @@ a CPU) greedily, two to eight times, as a twentieth of the time allows. Not yet 
 from ml_collections import ConfigDict
 
 BUDGET = "1h"
-MEASURED = {"": ("2 shared CPU cores", "--budget=4m: 3.2 CPU min", "validation BLEU 14.6 from 7,500 pairs")}
+MEASURED = {"": ("2 shared CPU cores", "--budget=3m: 2.8 min", "validation BLEU 36.9, 29,000 captions En-Fr")}
 
 
 def get_config() -> ConfigDict:
