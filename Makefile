@@ -42,6 +42,7 @@ quickstart: setup
 	@$(BIN)/transformer-jax quickstart --workdir=$(QUICKSTART)
 
 test: setup
+	@echo "$(PYTHON) ($(VERSION)), $(VENV)"
 	@$(BIN)/python tests/cpu_budget.py $(BIN)/python -m pytest $(TEST_FLAGS) -m "not slow"
 
 test-all: setup

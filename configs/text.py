@@ -4,9 +4,10 @@
         --budget=20m --workdir=runs/mine
     transformer-jax train --config=text --config.data.train=corpus/all.tsv --config.data.held_out=2000 --workdir=runs/mine
 
-Files are plain or .gz, two of one language each with a sentence a line, or one .tsv. What is set by hand stays. The budget is
-an estimate for the CPU, printed before work starts; an accelerator is faster. Validations decode 96 sentences (full batches on
-a CPU) greedily, two to eight times, as a twentieth of the time allows. Not yet run on a corpus of millions of pairs.
+Files are plain or .gz, two of one language each with a sentence a line, or one .tsv. What is set by hand stays. The
+length is estimated for the CPU before work starts, and again about once a minute; an accelerator is faster. Validations decode
+96 sentences (full batches on a CPU) greedily, two to eight times, as a twentieth of the time allows. Not yet run on a corpus of
+millions of pairs.
 """
 
 from ml_collections import ConfigDict

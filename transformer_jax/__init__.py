@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from transformer_jax.config.plugins import load_plugin, register
     from transformer_jax.runs.callbacks import Callback
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Callback", "ConfigError", "DataError", "Run", "load", "load_plugin", "register", "train"]
 
 _PLACES = {

@@ -43,6 +43,14 @@ def row(
     }
 
 
+PACKED = {
+    "batching.kind": "packed",
+    "batching.count": "tokens",
+    "batching.packed_length": 64,
+    "batching.width_multiple": 8,
+    "data.max_source_tokens": 63,
+    "data.max_target_tokens": 63,
+}
 ROWS = {
     "post 2.5e-3, warm-up 50": row("post", 2.5e-3, 50),
     "post 2.5e-3, warm-up 200": row("post", 2.5e-3, 200),
@@ -54,10 +62,14 @@ ROWS = {
     "pre 5e-3": row("pre", 5e-3, 50),
     "pre 2.5e-3, 2 layers": row("pre", 2.5e-3, 50, layers=2, updates=850),
     "pre 2.5e-3, 1,024 tokens": row("pre", 2.5e-3, 100, tokens=1024, updates=1000),
-    "pre 2.5e-3, 2 layers, 1,024 tokens": row("pre", 2.5e-3, 170, layers=2, tokens=1024, updates=1700),
+    "pre 4e-3, 1,024 tokens": row("pre", 4e-3, 100, tokens=1024, updates=1000),
+    "pre 2.5e-3, 2 layers, packed": row("pre", 2.5e-3, 170, layers=2, tokens=768, updates=1700) | PACKED,
+    "the same, dropout 0.1": row("pre", 2.5e-3, 170, layers=2, tokens=768, updates=1700)
+    | PACKED
+    | {"model.dropout": 0.1},
 }
 
 
 def get_sweep() -> Sweep:
-    """One seed of each; the differences are far larger than between seeds."""
+    """One seed of each."""
     return Sweep(config="text", overrides=COMMON, rows=ROWS)

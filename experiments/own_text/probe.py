@@ -1,6 +1,6 @@
 """How much the layers of a run know of its source words, checkpoint by checkpoint.
 
-    python experiments/collapse/probe.py RUN [RUN ...]
+    python experiments/own_text/probe.py RUN [RUN ...]
 
 Of 64 validation pairs: ``token share`` is the part of the mean square of an encoder layer's output that differs between the
 positions of one sentence (0: every position holds the same vector), ``sentence share`` the part of the mean over positions

@@ -46,8 +46,10 @@ def train(arguments: argparse.Namespace, corpus: str, budget: str, seed: str) ->
     """Trains, unless that was done; the folder of the run."""
     train_stem, valid_stem, *languages = CORPORA[corpus]
     folder = Path(arguments.runs) / f"{corpus}-{budget}m-seed{seed}"
-    if (folder / "outcome.json").exists():
+    outcome = folder / "outcome.json"
+    if outcome.exists() and json.loads(outcome.read_text(encoding="utf-8"))["reason"] == "finished":
         return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
     data, scratch = Path(arguments.data), Path(arguments.runs) / "text"
     command = [
         *(sys.executable, "-m", "transformer_jax", "train", "--config=text", f"--workdir={folder}"),

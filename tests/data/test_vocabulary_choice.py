@@ -114,6 +114,7 @@ def test_text_that_is_spelled_in_letters_or_bytes_is_told():
     pairs = [SentencePair("immeasurable considerations", "\u8a9e\u5f59\u6570")] * 3
     letters = train_tokenizer(TokenizerConfig("bpe", 280), ["i m e a s u r b l c o n d t"])
     english, japanese = too_many_pieces(TokenizerPair(letters, letters), pairs, ("en", "ja"))
+    assert len(too_many_pieces(TokenizerPair(letters, letters), pairs, ("und", "und"))) == 2, "languages may be unknown"
     assert " pieces a word of en: a vocabulary of 280 spells it in letters or bytes" in english
     assert " pieces a character of ja: " in japanese
     words = train_tokenizer(TokenizerConfig("character", 300), ["ab"])

@@ -53,7 +53,7 @@ def test_the_status_says_whether_something_is_wrong(is_right, monkeypatch, capsy
     assert ("ok" if is_right else "WRONG") in capsys.readouterr().out
 
 
-def test_a_mesh_that_does_not_fit_is_refused_before_any_check(tmp_path):
+def test_a_mesh_that_does_not_fit_is_refused_once_the_installation_is_described(tmp_path):
     config = health.replace(health.small_config(), mesh=health.MeshConfig(tensor=3))
     with pytest.raises(ConfigError, match="mesh"):
-        next(health.checks(config, tmp_path))
+        list(health.checks(config, tmp_path))

@@ -39,6 +39,11 @@ def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
     assert all(words in sentence for sentence in found)
 
 
+def test_a_shortened_run_says_at_its_end_what_it_did_not_learn(cache):
+    short = {**HEALTHY, "step": 3, "validation/cross_attention_entropy": 1.0}
+    assert not signs([short], tiny_config(cache)) and signs([short], tiny_config(cache), num_updates=3)
+
+
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     config = tiny_config(cache)
     clipped = replace(config, optimizer=replace(config.optimizer, clip_norm=1.0))

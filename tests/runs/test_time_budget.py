@@ -39,6 +39,15 @@ def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp
     assert metrics_of(resumed) == records
 
 
+def test_a_run_shortened_within_its_warm_up_still_learns(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "affordable_updates", lambda *_: 5)
+    config = tiny_config(cache, budget_seconds=60.0)
+    config = replace(config, optimizer=replace(config.optimizer, schedule="cosine", warmup_updates=8))
+    assert train(config, tmp_path).step == 5
+    rates = [each["train/learning_rate"] for each in metrics_of(tmp_path) if "train/learning_rate" in each]
+    assert all(0 < rate <= 1e-2 for rate in rates[:4]) and rates[4] == 0.0
+
+
 def test_a_run_may_stretch(cache, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(record, "affordable_updates", lambda *_: 9)
     assert train(tiny_config(cache, budget_seconds=60.0, budget_policy="stretch", num_updates=10), tmp_path).step == 10

@@ -98,7 +98,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
         tokens_per_second=median(speeds) if speeds else None,
         seconds=_seconds(run.goodput),
         best_checkpoint=None if step is None else run.checkpoints / str(step),
-        signs=tuple(signs_of(run, config)),
+        signs=_signs(run, config),
         damaged=tuple(each.folder for each in stored if not each.is_sound),
         evaluations=tuple(
             SavedScores(
@@ -111,6 +111,13 @@ def summarize(folder: Path, name: str) -> RunSummary:
             for file, report in saved_reports(folder)
         ),
     )
+
+
+def _signs(run: RunDirectory, config: ExperimentConfig) -> tuple[str, ...]:
+    """As the run said at its end; before that, as its log says now."""
+    outcome = _json(run.outcome)
+    said = outcome.get("signs") if isinstance(outcome, dict) else None
+    return tuple(map(str, said)) if isinstance(said, list) else tuple(signs_of(run, config))
 
 
 def _best_validation(records: Sequence[dict[str, Any]], selection: Metric) -> dict[str, Any]:

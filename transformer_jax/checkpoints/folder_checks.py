@@ -11,6 +11,8 @@ from transformer_jax.config.saved import CONFIG_FILE
 
 # What a start may leave before it writes the settings; the last is of a file system of its own.
 BEFORE_SETTINGS = ("train.lock", "train.lease", "checkpoints", "outcome.json", "lost+found")
+# What shells and schedulers write there, and unfinished files.
+NO_RUN = (".partial", ".log", ".out", ".err")
 # Set by --trust_config, also for the processes that a command starts.
 TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 
@@ -18,7 +20,7 @@ TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 def require_own(folder: Path) -> None:
     """Raises ConfigError where the folder holds files, hidden ones apart, and neither settings nor checkpoints of a run."""
     entries = sorted(entry.name for entry in folder.glob("[!.]*"))
-    foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(".partial")]
+    foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and not _has_begun(folder):
         raise ConfigError(
             f"--workdir: {folder} holds other files than those of a run ({', '.join(foreign[:8])}); give a new or empty "

@@ -44,8 +44,8 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
         # A run that resumes no longer looks at the other: that may be gone, or lie elsewhere now.
         return bool(saved.init.run) and (not config.init.run or key == "init.run")
     if key == "training.num_updates":
-        # The cosine ends at the last update, so with it every rate depends on how many there are.
-        return config.optimizer.schedule != "cosine"
+        # These end at the last update, so that every rate depends on how many there are.
+        return config.optimizer.schedule not in ("cosine", "linear")
     if key == "model.compute_dtype":
         # The dtype resolved when the run began stays, on any hardware.
         return config.model.compute_dtype == "auto"

@@ -109,7 +109,7 @@ MEANINGS = {
     "optimizer.warmup_updates": "Updates until the peak.",
     "optimizer.b1": "Adam: decay of the first moment; of sgd the momentum.",
     "optimizer.b2": "Adam: decay of the second moment.",
-    "optimizer.epsilon": "Adam: what is added to the root of the second moment.",
+    "optimizer.epsilon": "Adam: added to the root of the second moment; adagrad: its square is added below the root.",
     "optimizer.weight_decay": "Decay of the weights in each update, times the rate; 0 turns it off.",
     "optimizer.clip_norm": "Largest norm of the gradient; 0 turns clipping off.",
     "optimizer.freeze": "Regular expression: parameters that are not trained.",

@@ -172,6 +172,9 @@ def _planned(listed: Size, stated: Mapping[str, Any], corpus: Corpus, budget_sec
     """A size with the largest of its batches, halved some times, that leaves ``ENOUGH_UPDATES``."""
     smallest = ROWS_OF_SMALLEST_BATCH * _row_length(corpus)
     tokens = max(listed.tokens_per_update, smallest)
+    if "batching.tokens_per_update" in stated:
+        # At most the rate of the size: a larger batch is not known to bear more.
+        smallest = tokens = min(stated["batching.tokens_per_update"], listed.tokens_per_update)
     while True:
         rate = listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5
         size = listed._replace(tokens_per_update=tokens, learning_rate=round(rate, 5))

@@ -70,8 +70,8 @@ def vocabulary_of(
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
     """A warning for each side that subwords cut into more than four pieces a word, or 1.5 a character without spaces."""
     found = []
-    texts = {languages[0]: [pair.source for pair in pairs], languages[1]: [pair.target for pair in pairs]}
-    for (language, sentences), tokenizer in zip(texts.items(), tokenizers, strict=True):
+    texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    for language, sentences, tokenizer in zip(languages, texts, tokenizers, strict=True):
         if tokenizer.kind not in SUBWORD_KINDS:
             continue
         side = side_text(sentences)

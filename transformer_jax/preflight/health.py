@@ -64,7 +64,6 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
 
     Raises ConfigError where the mesh does not fit the devices.
     """
-    update = UpdateChecks(config)
     rows: dict[str, Callable[[], str]] = {
         "versions": versions,
         "published faults": faults_of_this_release,
@@ -73,6 +72,7 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
     }
     for name, describe in rows.items():
         yield checked(name, describe)
+    update = UpdateChecks(config)
     found = reproduced()
     for fault in FAULTS:
         if fault.issue in found:

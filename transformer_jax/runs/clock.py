@@ -25,7 +25,7 @@ class Clock:
         """Starts with ``start_up``, shared by ``runs`` runs."""
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self.seconds_of_a_run = dict.fromkeys(KINDS, 0.0)
-        self._runs = runs
+        self.runs = runs
         self.kind, self.turned = "start_up", time.perf_counter()
         self._update_began: float | None = None
         self._updates: deque[float] = deque(maxlen=101)
@@ -44,7 +44,7 @@ class Clock:
         now = time.perf_counter()
         elapsed, self.turned = now - self.turned, now
         self.seconds[self.kind] += elapsed
-        self.seconds_of_a_run[self.kind] += elapsed / self._runs
+        self.seconds_of_a_run[self.kind] += elapsed / self.runs
         if kind == "data_wait" != self.kind:
             # Every update begins with it.
             if self._update_began is not None:
@@ -60,7 +60,7 @@ class Clock:
     def divide_among(self, runs: int) -> None:
         """Divides the time among ``runs`` runs from now on."""
         self.settle()
-        self._runs = max(runs, 1)
+        self.runs = max(runs, 1)
 
     def settle(self) -> None:
         """Counts the time until now."""

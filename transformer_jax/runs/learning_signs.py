@@ -18,13 +18,20 @@ ZERO, ZEROS = 0.005, 3
 EXPLODED, GROWN, NORMS = 20.0, 5.0, 10
 
 
-def signs(records: Sequence[Record], config: ExperimentConfig, unigram_entropy: float | None = None) -> list[str]:
+def signs(
+    records: Sequence[Record],
+    config: ExperimentConfig,
+    unigram_entropy: float | None = None,
+    num_updates: int | None = None,
+) -> list[str]:
     """The signs that hold after the newest of ``records`` (``metrics.jsonl``); none before the model can have learned.
 
-    ``unigram_entropy``: the loss of guessing tokens by their frequency, nats per token.
+    ``unigram_entropy``: the loss of guessing tokens by their frequency, nats per token; ``num_updates``: the length of the run
+    where that is not as configured. At the end of a run the signs hold however short it was.
     """
     step = max((record["step"] for record in records), default=0)
-    if step < max(2 * config.optimizer.warmup_updates, SHARE_OF_UPDATES * config.training.num_updates):
+    length = num_updates or config.training.num_updates
+    if step < min(max(2 * config.optimizer.warmup_updates, SHARE_OF_UPDATES * length), length):
         return []
     newest = {name: value for record in records for name, value in record.items() if value is not None}
     found = (
@@ -37,13 +44,16 @@ def signs(records: Sequence[Record], config: ExperimentConfig, unigram_entropy: 
     return [sentence for sentence in found if sentence]
 
 
-def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
-    """The signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged."""
+def signs_of(run: RunDirectory, config: ExperimentConfig, num_updates: int | None = None) -> list[str]:
+    """The signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged.
+
+    ``num_updates``: its length where that is not as configured.
+    """
     try:
         entropy = parse_json(run.data_report.read_bytes()).get("unigram_entropy") if run.data_report.is_file() else None
     except (ValueError, AttributeError):
         raise DataError(f"{run.data_report}: not the report on data that a run keeps") from None
-    return signs(read_metrics(run.metrics), config, entropy)
+    return signs(read_metrics(run.metrics), config, entropy, num_updates)
 
 
 def _slower(config: ExperimentConfig) -> str:
@@ -92,7 +102,8 @@ def _zero_metric(records: Sequence[Record], config: ExperimentConfig) -> str:
         return ""
     return (
         f"validation {selection.label} is {selection.text(values[-1])} for {ZEROS} validations, and selects checkpoints: where "
-        "the loss falls, the metric may not fit the language of the target (data.target_language)"
+        "the loss falls, the metric may not fit the target: resume with evaluation.bleu_tokenizer=char, or start a new run "
+        "with evaluation.selection=chrf"
     )
 
 

@@ -29,6 +29,8 @@ from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import StepMetrics
 
+# A run that stretches says so again when its estimate has changed by more than this.
+SAID_AGAIN = 0.1
 # A batch of CPUs: its programs are those of validations too.
 DRY_RUN_EXAMPLES = 32
 
@@ -73,8 +75,13 @@ class RunRecord:
         self._schedule = run.update.schedule(self.hyperparameters)
         self._interruption = interruption
         self.is_interrupted = self._is_stopped = False
-        self._saved_at = -1
+        self._saved_at, self._said_minutes = -1, 0.0
         self._tokens, self._logged_at = 0.0, 0.0
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a budget of time moves the end: of a run that is alone in one process."""
+        return jax.process_count() == 1 and self._clock.runs == 1
 
     @property
     def num_updates(self) -> int:
@@ -84,7 +91,12 @@ class RunRecord:
     @property
     def hyperparameters(self) -> Hyperparameters:
         """The hyperparameters of the updates to come."""
-        return hyperparameters_of(self.config)._replace(num_updates=float(self.num_updates))
+        found = hyperparameters_of(self.config)
+        if self.num_updates == self.config.training.num_updates:
+            return found
+        # A shortened run may end within its warm-up.
+        warmup = min(found.warmup_updates, max(self.num_updates - 1.0, 1.0))
+        return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
 
     def seconds_per_update(self, number: int) -> float:
         """Mean time of this process for an update, with validations and checkpoints, without start-up and compilation."""
@@ -242,7 +254,7 @@ class RunRecord:
     def _keep_to_budget(self, number: int, say: Say) -> None:
         """Estimates when the run will end; says so where that misses the budget, and moves the end if it may."""
         budget, policy = self.config.training.budget_seconds, self.config.training.budget_policy
-        if not budget or number >= self.num_updates or jax.process_count() > 1:
+        if not budget or number >= self.num_updates or not self.is_watched:
             return
         spent, each = sum(self._goodput.seconds().values()), self.seconds_per_update(number)
         planned = self.config.training.num_updates
@@ -254,7 +266,9 @@ class RunRecord:
             f"update {number}: {self.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
         )
         if policy == "stretch":
-            say(f"{problem} (training.budget_policy=stretch)")
+            if abs(expected - self._said_minutes) > SAID_AGAIN * expected:
+                self._said_minutes = expected
+                say(f"{problem} (training.budget_policy=stretch)")
             return
         say(f"{problem}; the run now ends at update {length:,}, and its learning rate decays until then")
         self._counters.num_updates = length
@@ -262,7 +276,7 @@ class RunRecord:
 
     def _signs(self) -> list[str]:
         """Signs that the model does not learn."""
-        return signs_of(self.directory, self.config)
+        return signs_of(self.directory, self.config, self.num_updates)
 
     def _save(self, state: TrainState, score: float | None) -> None:
         """Starts to write a checkpoint, unless there is one of this update."""

@@ -94,7 +94,7 @@ FAULTS = (
 
 
 def known_faults(jaxlib: str, platform: str) -> list[Fault]:
-    """The faults published of this release; the CPU's concern every platform, which it feeds."""
+    """The faults published of this release; CPU faults are listed on every platform, since the host computes too."""
     return [fault for fault in FAULTS if jaxlib in fault.releases and fault.platform in (platform, "cpu")]
 
 

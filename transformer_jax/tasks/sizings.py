@@ -41,6 +41,7 @@ class Sizing(NamedTuple):
 
 
 SAMPLED_PAIRS = 10_000
+OF_PACKED_ROWS = ("batching.count", "batching.packed_length")
 SIZED_TRANSLATION = (*SIZED, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
 """The settings that are chosen."""
 
