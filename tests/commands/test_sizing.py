@@ -6,6 +6,7 @@ import pytest
 
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.config.overrides import joined_files
+from transformer_jax.config.sizing import SIZES
 from transformer_jax.tasks import run_sizing as sizing
 from transformer_jax.tasks.run_sizing import sized as sized_config
 
@@ -37,6 +38,12 @@ def test_what_is_stated_stays_and_counts(sized):
     config, said, _ = sized("model.d_model=64", "training.num_updates=77", "optimizer.warmup_updates=7")
     assert (config.model.d_model, config.training.num_updates, config.optimizer.warmup_updates) == (64, 77, 7)
     assert "0.2 million parameters, 77 updates" in said
+
+
+def test_stated_buckets_count_positions_and_a_stated_batch_keeps_the_rate(sized):
+    config = sized("batching.kind=buckets", "batching.tokens_per_update=2048", budget="2m").config
+    assert (config.batching.kind, config.batching.count) == ("buckets", "positions")
+    assert config.optimizer.learning_rate == SIZES[0].learning_rate
 
 
 def test_a_run_that_has_begun_keeps_its_size_and_nothing_else(sized, tmp_path):

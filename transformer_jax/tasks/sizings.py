@@ -55,9 +55,10 @@ def plan_translation(config: ExperimentConfig, seconds: float, flops: float, sta
     plan = plan_of(corpus, seconds, flops, stated)
     vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, plan.size.vocabulary, stated)
     plan = plan_of(corpus, seconds, flops, {**vocabulary.settings, **stated})
-    return Planned(
-        {**plan.settings(), **vocabulary.settings}, plan.seconds, f"{plan.text(corpus)}\n{vocabulary.sentence}"
-    )
+    settings = {**plan.settings(), **vocabulary.settings}
+    if stated.get("batching.kind", "packed") != "packed":
+        settings = {key: value for key, value in settings.items() if key not in OF_PACKED_ROWS}
+    return Planned(settings, plan.seconds, f"{plan.text(corpus)}\n{vocabulary.sentence}")
 
 
 def _sample(config: ExperimentConfig) -> CorpusSample:
