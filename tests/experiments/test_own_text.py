@@ -19,7 +19,7 @@ def test_four_post_norm_layers_lose_the_source_at_a_high_rate(normalization, is_
             "batching": {"kind": "packed", "count": "tokens", "packed_length": 64, "tokens_per_update": 2048},
             "model": {**layers, "normalization": normalization, "dropout": 0.1},
             "optimizer": {"schedule": "cosine", "learning_rate": 2.5e-3, "warmup_updates": 50},
-            "training": {"num_updates": 120, "evaluate_every": 120, "validation_sentences": 32},
+            "training": {"num_updates": 220, "evaluate_every": 220, "validation_sentences": 32},
             "decoding": {"beam_width": 1},
             "mesh": {"data": 1},
         }
