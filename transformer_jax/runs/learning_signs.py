@@ -102,8 +102,7 @@ def _zero_metric(records: Sequence[Record], config: ExperimentConfig) -> str:
         return ""
     return (
         f"validation {selection.label} is {selection.text(values[-1])} for {ZEROS} validations, and selects checkpoints: where "
-        "the loss falls, the metric may not fit the target: resume with evaluation.bleu_tokenizer=char, or start a new run "
-        "with evaluation.selection=chrf"
+        "the loss falls, the metric may not fit the target: choose another by the settings evaluation.*"
     )
 
 
