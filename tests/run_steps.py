@@ -15,13 +15,13 @@ from process_environment import process_environment
 from run_settings import UPDATES
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.runs import train as train_module
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.outcome import Outcome
 from transformer_jax.runs.prepared_run import PreparedRun, prepare_run
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.training.sharding import make_mesh
 

@@ -7,8 +7,16 @@ from pathlib import Path
 
 from test_architecture import FILES, ROOT, imported, module_name, parse
 
-# `analysis` also compares translations, sentence by sentence.
-OF_EVERY_TASK = ("runs", "training", "checkpoints", "sweeps", "preflight", "launching", "analysis.run_")
+# `reports` also compares translations, sentence by sentence.
+OF_EVERY_TASK = (
+    "runs",
+    "training",
+    "checkpoints",
+    "tools.sweeps",
+    "tools.preflight",
+    "tools.launching",
+    "tools.reports.run_",
+)
 NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|bleu|chrf|bits_per_byte)", re.IGNORECASE)
 # The counters of version 0.1 called the best value so.
 KNOWN = {"training.counters": {"best_bleu"}}

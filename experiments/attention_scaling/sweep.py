@@ -5,7 +5,7 @@
 The trials of a row differ in their seed alone, so three train as one program.
 """
 
-from transformer_jax.sweeps.definition import Sweep
+from transformer_jax.tools.sweeps.definition import Sweep
 
 BUDGET = {
     "data.seed": 0,

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from step_cost import recipe_here
 
-from transformer_jax.preflight.calibration import load_calibration
-from transformer_jax.preflight.memory_traffic import memory_traffic
 from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tools.preflight.calibration import load_calibration
+from transformer_jax.tools.preflight.memory_traffic import memory_traffic
 from transformer_jax.training.sharding import make_mesh
 
 

@@ -20,13 +20,13 @@ import jax
 import numpy as np
 
 from transformer_jax.config import TransformerConfig
-from transformer_jax.explorer.attention_readings import attention_readings
-from transformer_jax.explorer.page import Page, RunName
-from transformer_jax.explorer.reading import AttentionReading, NamedArray, Reading
-from transformer_jax.explorer.teacher_forcing import TeacherForcing
-from transformer_jax.explorer.translation_reader import with_rollout
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
+from transformer_jax.tools.explorer.attention_readings import attention_readings
+from transformer_jax.tools.explorer.page import Page, RunName
+from transformer_jax.tools.explorer.reading import AttentionReading, NamedArray, Reading
+from transformer_jax.tools.explorer.teacher_forcing import TeacherForcing
+from transformer_jax.tools.explorer.translation_reader import with_rollout
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from headless_chromium import Browser, headless_chromium

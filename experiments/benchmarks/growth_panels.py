@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from transformer_jax.visualization import canvas
+from transformer_jax.tools.pictures import canvas
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 2.5, 2.0, 0.75, 0.75
 

@@ -50,9 +50,9 @@ def step_cost(
     import jax
 
     from transformer_jax.config import hyperparameters_of
-    from transformer_jax.preflight.chips import Topology
-    from transformer_jax.preflight.memory_traffic import memory_traffic
-    from transformer_jax.preflight.program import model_flops
+    from transformer_jax.tools.preflight.chips import Topology
+    from transformer_jax.tools.preflight.memory_traffic import memory_traffic
+    from transformer_jax.tools.preflight.program import model_flops
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 
     mesh = make_mesh(config.mesh)

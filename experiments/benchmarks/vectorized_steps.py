@@ -13,7 +13,7 @@ import time
 from step_cost import random_batch, recipe_here, update_of
 
 from transformer_jax.config import hyperparameters_of
-from transformer_jax.preflight.program import batch_size
+from transformer_jax.tools.preflight.program import batch_size
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.vectorized import vectorized
 

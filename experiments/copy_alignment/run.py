@@ -21,7 +21,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.synthetic.symbols import SYMBOLS
 from transformer_jax.tasks.translation.soft_alignment import SoftAlignment, soft_alignments
 from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
-from transformer_jax.visualization.attention_maps import draw_attention
+from transformer_jax.tools.pictures.attention_maps import draw_attention
 
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE.parents[1] / "configs" / "seq2seq.py"

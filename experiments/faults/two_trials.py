@@ -20,7 +20,7 @@ from undisturbed import bound, case_beside, fresh, note_seconds, require_success
 
 ROWS = ("base", "slow")
 SWEEP = """
-from transformer_jax.sweeps.definition import Sweep
+from transformer_jax.tools.sweeps.definition import Sweep
 
 def get_sweep():
     rows = {{"base": {{}}, "slow": {{"optimizer.learning_rate": 1e-3}}}}

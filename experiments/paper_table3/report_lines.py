@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from effects import Effect, Spread
 from row_results import RowResult
 
-from transformer_jax.analysis.document import Table
-from transformer_jax.analysis.report_files import to_csv
 from transformer_jax.evaluation.significance import Estimate
+from transformer_jax.tools.reports.document import Table
+from transformer_jax.tools.reports.report_files import to_csv
 
 
 @dataclass(frozen=True)

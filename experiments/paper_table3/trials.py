@@ -10,21 +10,21 @@ from typing import NamedTuple
 
 import jax
 
-from transformer_jax.analysis.translated_split import (
+from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, difference, load_run_config
+from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.sequence_types import batch_shape
+from transformer_jax.tools.preflight.chips import Topology
+from transformer_jax.tools.preflight.program import model_flops
+from transformer_jax.tools.reports.translated_split import (
     TranslatedSplit,
     choose_run,
     require_saved_score,
     saved_translations,
     translate_now,
 )
-from transformer_jax.checkpoints.run_directory import RunDirectory
-from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, difference, load_run_config
-from transformer_jax.evaluation.scores import score_translations
-from transformer_jax.preflight.chips import Topology
-from transformer_jax.preflight.program import model_flops
-from transformer_jax.sequence_types import batch_shape
-from transformer_jax.sweeps.definition import ROW, Sweep
-from transformer_jax.sweeps.trial_folder import folder_of
+from transformer_jax.tools.sweeps.definition import ROW, Sweep
+from transformer_jax.tools.sweeps.trial_folder import folder_of
 
 # Where the data lie and what devices compute changes nothing of what a trial is.
 OF_THE_MACHINE = "data.directory", "data.cache_directory", "evaluation.", "mesh."

@@ -6,8 +6,8 @@
         --config.data.directory=multi30k
 """
 
-from transformer_jax.sweeps.definition import Sweep
-from transformer_jax.sweeps.ranges import Integers, LogUniform, Uniform
+from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.sweeps.ranges import Integers, LogUniform, Uniform
 
 VARIANTS = ("search", "confirm")
 

@@ -43,7 +43,7 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
     from transformer_jax.data.tensorflow_runtime import start_tensorflow
     from transformer_jax.runs.shared_programs import TrainingProgram
     from transformer_jax.tasks.registry import build_task, new_tokenizers
-    from transformer_jax.tasks.word_vectors.vector_tables import vectors_of
+    from transformer_jax.tools.word_vectors.task.vector_tables import vectors_of
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 
     config = settings(name, data, 10, others)
@@ -97,7 +97,7 @@ def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
     """The same of gensim with as many workers as cores, on the same words of the same split."""
     from gensim.models import Word2Vec
 
-    from transformer_jax.word_vectors.vectors import WordVectors
+    from transformer_jax.tools.word_vectors.vectors import WordVectors
 
     text, config = written_text(name, data, folder), settings(name, data, 10)
     model, is_tree = config.model, config.model.output == "hierarchical_softmax"
@@ -128,7 +128,7 @@ def program(name: str, data: str, epochs: int, folder: Path, sources: str) -> di
     """The same of the program of GloVe's authors, on the same words."""
     import glove_program
 
-    from transformer_jax.word_vectors.formats import read_vectors
+    from transformer_jax.tools.word_vectors.formats import read_vectors
 
     text, config = written_text(name, data, folder), settings(name, data, 10)
     words = len(text.read_bytes().split())
@@ -175,8 +175,8 @@ def one(arguments: argparse.Namespace) -> None:
         found = gensim(name, arguments.data, arguments.epochs, folder, arguments.seed)
     vectors = found.pop("vectors")
     if arguments.test_sets:
-        from transformer_jax.word_vectors.evaluation import evaluate_vectors
-        from transformer_jax.word_vectors.test_sets import read_test_sets
+        from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors
+        from transformer_jax.tools.word_vectors.test_sets import read_test_sets
 
         found |= evaluate_vectors(vectors, read_test_sets(arguments.test_sets.split(","))).headline()
     print(json.dumps(found))

@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.analysis.run_summary import summarize
-from transformer_jax.analysis.translated_split import choose_run
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, InitConfig, Metric, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -16,6 +13,9 @@ from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 from transformer_jax.runs.checkpoint_tools.averaging import chosen_steps
 from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table
 from transformer_jax.runs.initial_parameters import find_initial_parameters
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tools.reports.run_summary import summarize
+from transformer_jax.tools.reports.translated_split import choose_run
 
 WATCHED = {100: 10.0, 150: 99.0, 200: 30.0, 300: 30.0, 400: 20.0}
 

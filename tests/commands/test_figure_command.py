@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.commands import figure
 from transformer_jax.commands.flag_parsing import parse_flags
 from transformer_jax.config import ConfigError
-from transformer_jax.figures.registry import FIGURES, FigureModule
+from transformer_jax.tools.pictures.registry import FIGURES, FigureModule
 
 
 def draw(*arguments):

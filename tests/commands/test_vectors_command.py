@@ -7,7 +7,7 @@ import pytest
 from libraries import library
 
 from transformer_jax.__main__ import main
-from transformer_jax.word_vectors.formats import read_vectors
+from transformer_jax.tools.word_vectors.formats import read_vectors
 
 library("sklearn", "vectors")
 

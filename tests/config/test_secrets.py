@@ -4,7 +4,7 @@ import pytest
 
 from transformer_jax.config import ConfigError
 from transformer_jax.config.secrets import masked, require_address, secrets_in
-from transformer_jax.sweeps.storage import storage_url
+from transformer_jax.tools.sweeps.storage import storage_url
 
 SECRET = "hunter2"
 

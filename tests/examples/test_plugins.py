@@ -15,7 +15,6 @@ from jitted_model import JittedModel
 
 import transformer_jax
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.flag_parsing import parse_flags, resolve_config
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import (
@@ -39,6 +38,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
 from transformer_jax.runs.outcome import Outcome, summary
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.registry import build_task, new_tokenizers

@@ -2,9 +2,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.explorer.attention_readings import attention_readings
 from transformer_jax.models.attention_kinds import layers_by_kind
 from transformer_jax.models.inspection import AttentionRecord
+from transformer_jax.tools.explorer.attention_readings import attention_readings
 
 LAYERS = 11
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import RnnConfig, TransformerConfig
-from transformer_jax.explorer.attention_readings import attention_readings
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import attention_records, gradients_times_inputs, target_log_probs
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tools.explorer.attention_readings import attention_readings
 
 MODELS = {
     "transformer": TransformerConfig(

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, Metric
 from transformer_jax.runs.checkpoint_tools.difference import compare_parameters, difference_table
 from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table, marks_of
 from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text, parameter_count, parameter_table
 from transformer_jax.runs.checkpoint_tools.pruning import to_remove
+from transformer_jax.runs.run_directory import RunDirectory
 
 BLEU = Metric("bleu", "maximize")
 

@@ -14,13 +14,13 @@ from run_steps import (
 )
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.store_check import StoreCheck
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.outcome import TrainingDiverged
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask

@@ -12,12 +12,12 @@ from faulty_store import faulty_store
 from run_settings import tiny_config, tiny_settings
 from run_steps import prepared, program_of, session, train
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
 from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.record import _describe_run, _progress
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.runtime.object_stores import Store
 from transformer_jax.tasks.registry import new_tokenizers

@@ -15,9 +15,9 @@ from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.runs.initial_embeddings import find_initial_embeddings, row_of_each_piece
 from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.record import _describe_run, _progress
+from transformer_jax.tools.word_vectors.formats import write_vectors
+from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.parameter_names import named_leaves
-from transformer_jax.word_vectors.formats import write_vectors
-from transformer_jax.word_vectors.vectors import WordVectors
 
 
 def table(*words, dimension=16):

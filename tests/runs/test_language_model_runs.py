@@ -10,12 +10,12 @@ from run_steps import assert_same_run, copy_until, metrics_of, on_devices, prepa
 from tasks.language_model_settings import language_model_config
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
 from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError
 from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.record import _describe_run, _progress
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.runs.train import train_vectorized, with_absolute_directory
 

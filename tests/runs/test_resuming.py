@@ -28,11 +28,11 @@ from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.read_mirror import open_read_mirror
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.record import RunRecord
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.training_mirror import training_mirror
 from transformer_jax.runs.uploads import Uploads
 from transformer_jax.runtime.object_stores import MIRRORS, Store

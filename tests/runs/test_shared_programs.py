@@ -10,20 +10,20 @@ import pytest
 from run_settings import tiny_settings
 from run_steps import parameters_of
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ExperimentConfig, from_dict, to_json
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.runs import train as train_module
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.shared_programs import KEPT, SharedPrograms
-from transformer_jax.sweeps.definition import Sweep
-from transformer_jax.sweeps.overview import rows
-from transformer_jax.sweeps.storage import open_storage
-from transformer_jax.sweeps.study import SharedStudy
-from transformer_jax.sweeps.worker import Worker
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.sweeps.overview import rows
+from transformer_jax.tools.sweeps.storage import open_storage
+from transformer_jax.tools.sweeps.study import SharedStudy
+from transformer_jax.tools.sweeps.worker import Worker
 from transformer_jax.training.sharding import make_mesh
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"

@@ -8,10 +8,10 @@ import pytest
 from faulty_store import Killed
 from stored_runs import AT_END, LEASE_SECONDS, RUN, elsewhere, save, steps, training
 
-from transformer_jax.checkpoints.run_directory import RunIsBusy
 from transformer_jax.config import ConfigError
 from transformer_jax.runs import training_mirror as module
 from transformer_jax.runs import uploads
+from transformer_jax.runs.run_directory import RunIsBusy
 from transformer_jax.runs.training_mirror import UploadFailed, training_mirror
 from transformer_jax.runtime.file_digests import changed_files
 from transformer_jax.runtime.object_stores import Store

@@ -16,7 +16,7 @@ from process_environment import process_environment
 from run_settings import UPDATES, tiny_settings
 
 SWEEP = """
-from transformer_jax.sweeps.definition import Sweep
+from transformer_jax.tools.sweeps.definition import Sweep
 
 def get_sweep():
     rows = {"base": {}, "slow": {"optimizer.learning_rate": 1e-3}}

@@ -13,11 +13,11 @@ import pytest
 from run_settings import tiny_settings
 from run_steps import metrics_of, train
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, hyperparameters_of
 from transformer_jax.runs.checkpoint_tools.difference import read_parameters
 from transformer_jax.runs.outcome import TrainingDiverged
 from transformer_jax.runs.record import RunRecord
+from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.runs.train import train_vectorized
 from transformer_jax.sequence_types import batch_shape

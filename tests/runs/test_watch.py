@@ -11,11 +11,11 @@ from run_steps import copy_until, train
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ConfigError, DataError, MeshConfig
 from transformer_jax.evaluation.report import EvaluationReport
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.watch import LOOKS, watch
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from run_steps import assert_same_run, copy_until, metrics_of, on_devices, train
-from tasks.word_vectors_settings import word_vectors_config
+from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.__main__ import main
 from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.runs.train import train_vectorized
-from transformer_jax.tasks.word_vectors.trained import vectors_of_run
+from transformer_jax.tools.word_vectors.task.trained import vectors_of_run
 
 
 @pytest.fixture(scope="module")

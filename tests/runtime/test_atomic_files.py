@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import (
     appearing_file,
     read_records,

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pytest
 from run_settings import tiny_config, tiny_settings
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, to_json
 from transformer_jax.runs import train as train_module
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime import hardware
 from transformer_jax.runtime.hardware import resolve_compute_dtype
 from transformer_jax.training.sharding import make_mesh

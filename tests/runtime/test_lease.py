@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from transformer_jax.checkpoints.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.config import ConfigError
+from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runtime import lease
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.lease import _LocalFile, held, leased

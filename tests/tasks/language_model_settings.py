@@ -7,9 +7,9 @@ from pathlib import Path
 import jax
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, from_dict, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.task import new_text_tokenizer
 from transformer_jax.training.sharding import make_mesh

@@ -9,9 +9,9 @@ import pytest
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict
 from transformer_jax.config.saved import resolve
-from transformer_jax.preflight.health import after_one_update, random_batch, require_equal
 from transformer_jax.tasks.registry import TASKS, objective_of
-from transformer_jax.tasks.word_vectors.word2vec import TextBlock
+from transformer_jax.tools.preflight.health import after_one_update, random_batch, require_equal
+from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 from transformer_jax.training.sharding import make_mesh
 
 EXACT = {"dropout": 0.0, "embedding_dropout": 0.0, "compute_dtype": "float32_exact"}

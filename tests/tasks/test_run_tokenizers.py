@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from run_settings import tiny_settings
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, from_dict
 from transformer_jax.data.tokenizers import load_tokenizers
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.train import train
 from transformer_jax.tasks import run_tokenizers
 from transformer_jax.tasks.registry import new_tokenizers

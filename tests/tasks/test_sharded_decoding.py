@@ -9,10 +9,10 @@ from run_settings import tiny_settings
 
 from transformer_jax.config import DecodingConfig, MeshConfig, from_dict
 from transformer_jax.models.interface import call
-from transformer_jax.preflight.collectives import collectives_of
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.translator import init_cache
+from transformer_jax.tools.preflight.collectives import collectives_of
 from transformer_jax.training.gathered_parameters import gather_over_fsdp, operands_rounded, whole_over_fsdp
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.sharding import batch_sharding, make_mesh, placed_shapes, put_rows, state_shardings

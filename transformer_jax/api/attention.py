@@ -60,7 +60,7 @@ class Attention(Sequence[AttentionLayer]):
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
         """A picture of every layer and head of one kind, by default the first there is; returns its path."""
-        from transformer_jax.visualization.attention_maps import draw_attention
+        from transformer_jax.tools.pictures.attention_maps import draw_attention
 
         layers = self.of(kind or self.layers[0].kind).layers
         weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}

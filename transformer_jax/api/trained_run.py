@@ -10,7 +10,6 @@ from transformer_jax.api.attention import Attention, AttentionLayer
 from transformer_jax.api.python_errors import python_errors
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.read_mirror import open_run
-from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import (
     ConfigError,
@@ -19,6 +18,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.evaluation.token_scores import TokenScores
 from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.tasks.protocol import Evaluation
 from transformer_jax.tasks.registry import TASKS, TextUse, texts_of

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.stored_run import (
     checkpoint_of,
     described_files,
@@ -21,6 +20,7 @@ from transformer_jax.checkpoints.stored_run import (
 from transformer_jax.config import DataError
 from transformer_jax.config.addresses import is_address, is_unasked, without_mark
 from transformer_jax.config.secrets import masked
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.mirrored_files import MirroredFiles
 from transformer_jax.runtime.object_stores import Store, StoredObject, StoreError, mirror_folder, name_mirror

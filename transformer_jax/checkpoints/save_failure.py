@@ -13,8 +13,8 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import stored_checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the system's text in a message.

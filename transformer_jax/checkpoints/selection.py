@@ -3,8 +3,8 @@
 from typing import Any
 
 from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, is_step, stored_checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, Metric, load_run_config
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import read_records
 
 

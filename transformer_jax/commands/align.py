@@ -48,9 +48,9 @@ def run(values: flags.FlagValues) -> int:
 
     import numpy as np
 
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.word_alignment import best_links, read_gold, require_words, to_pharaoh
+    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
 
     require_task(values.workdir, "translation")

@@ -49,7 +49,7 @@ def run(values: flags.FlagValues) -> int:
     kind = values.kind or next((each for each in KINDS if each in counts), KINDS[0])
     if counts:
         require_attention(config, kind, values.layer, values.head)
-    from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
+    from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 
     path = Path(values.output or RunDirectory(values.workdir).path / f"attention-{kind}.png").expanduser()
     if path.suffix not in PICTURES:
@@ -66,7 +66,7 @@ def run(values: flags.FlagValues) -> int:
     print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.attention_weights import chosen_heads
-    from transformer_jax.visualization.attention_maps import draw_attention
+    from transformer_jax.tools.pictures.attention_maps import draw_attention
 
     start_jax(config.data.cache_directory)
     trained = TASKS[config.task].open_trained([ChosenRun(values.workdir, config, values.checkpoint)], values.average)

@@ -78,8 +78,8 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _ls(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table
+    from transformer_jax.runs.run_directory import RunDirectory
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
@@ -87,8 +87,8 @@ def _ls(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _info(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.runs.checkpoint_tools.description import describe_checkpoint
+    from transformer_jax.runs.run_directory import RunDirectory
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
@@ -96,13 +96,13 @@ def _info(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _diff(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.runs.checkpoint_tools.difference import (
         compare_parameters,
         difference_table,
         read_parameters,
         require_same_kind,
     )
+    from transformer_jax.runs.run_directory import RunDirectory
 
     (left, of_left), (right, of_right) = (split_checkpoint(run, "RUN") for run in runs)
     folders = RunDirectory(left), RunDirectory(right)
@@ -118,7 +118,7 @@ def _diff(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _average(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory
 
     source = RunDirectory(runs[0])
     source.require_run("RUN")
@@ -136,11 +136,11 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
 
 def _prune(values: flags.FlagValues, runs: list[str]) -> None:
     from transformer_jax.checkpoints.format import bytes_in, remove
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
     from transformer_jax.runs.checkpoint_tools.listing import count_text
     from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text
     from transformer_jax.runs.checkpoint_tools.pruning import to_remove
+    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runtime.object_stores import with_addresses
 
     run_directory = RunDirectory(runs[0])

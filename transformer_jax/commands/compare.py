@@ -26,7 +26,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.languages import require_tokenizer
 
 if TYPE_CHECKING:
-    from transformer_jax.analysis.translated_split import ChosenSplit, TranslatedSplit
+    from transformer_jax.tools.reports.translated_split import ChosenSplit, TranslatedSplit
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -49,8 +49,8 @@ def define_flags(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Compares; 0."""
     first, second = _two_paths(values)
-    from transformer_jax.analysis.run_folders import run_of, short_names
     from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.tools.reports.run_folders import run_of, short_names
 
     configs = [run_config(values, str(run_of(path))) for path in (first, second)]
     for path, config in zip((first, second), configs, strict=True):
@@ -58,18 +58,18 @@ def run(values: flags.FlagValues) -> int:
             raise ConfigError(f"A B: {path} is of a run of task={config.task}, which has no translations; see report")
     tokenizer = _one_tokenizer(configs)
     output = require_writable(values.output, "--output")
-    from transformer_jax.analysis.comparison import compare_sides
-    from transformer_jax.analysis.comparison_report import (
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.reports.comparison import compare_sides
+    from transformer_jax.tools.reports.comparison_report import (
         comparison_report,
         examples_sections,
         scores_csv,
         scores_section,
         sentences_csv,
     )
-    from transformer_jax.analysis.plain_text import section_text
-    from transformer_jax.analysis.report_files import write_report
-    from transformer_jax.analysis.translated_split import choose_file, choose_run, require_same_references
-    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.reports.plain_text import section_text
+    from transformer_jax.tools.reports.report_files import write_report
+    from transformer_jax.tools.reports.translated_split import choose_file, choose_run, require_same_references
 
     start_jax(configs[0].data.cache_directory)
     chosen = [
@@ -101,7 +101,7 @@ def _one_tokenizer(configs: Sequence[ExperimentConfig]) -> str:
 
 def _translated(chosen: "ChosenSplit") -> "TranslatedSplit":
     """Saved translations, or new ones where none were saved."""
-    from transformer_jax.analysis.translated_split import saved_translations, translate_now
+    from transformer_jax.tools.reports.translated_split import saved_translations, translate_now
 
     saved = saved_translations(chosen)
     if saved is None:

@@ -8,7 +8,7 @@ from absl import flags
 from transformer_jax.config import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from transformer_jax.interop.opened_model import OpenedModel
+    from transformer_jax.tools.interop.opened_model import OpenedModel
 
 
 def define_text_flags(values: flags.FlagValues) -> None:

@@ -24,8 +24,8 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Prints a row as soon as it is known; 1 where one of them is wrong."""
-    from transformer_jax.preflight.health import checks, small_config
     from transformer_jax.runtime.atomic_files import require_local
+    from transformer_jax.tools.preflight.health import checks, small_config
 
     require_local(values.workdir, "--workdir")
     config = resolve_config(values, small_config())

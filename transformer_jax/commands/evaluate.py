@@ -161,7 +161,7 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
                 f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             )
     from transformer_jax.checkpoints.read_mirror import refresh_mirrors
-    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.watch import seconds, watch
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from socket import socket
 
     from transformer_jax.evaluation.word_alignment import GoldAlignment
-    from transformer_jax.explorer.head_statistics import HeadStatistics
-    from transformer_jax.explorer.page import Page
-    from transformer_jax.explorer.readers import OpenedReader, Reader
-    from transformer_jax.explorer.search_tree import Forced
+    from transformer_jax.tools.explorer.head_statistics import HeadStatistics
+    from transformer_jax.tools.explorer.page import Page
+    from transformer_jax.tools.explorer.readers import OpenedReader, Reader
+    from transformer_jax.tools.explorer.search_tree import Forced
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
@@ -68,7 +68,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Writes the page, or serves it; 0."""
-    from transformer_jax.checkpoints.run_directory import ChosenRun
+    from transformer_jax.runs.run_directory import ChosenRun
 
     chosen = [ChosenRun(values.workdir, run_config(values), values.checkpoint)]
     for text in values.against:
@@ -83,9 +83,9 @@ def run(values: flags.FlagValues) -> int:
     listener = _listener(values) if values.serve else None
     path = None if values.serve else _output(values)
 
-    from transformer_jax.explorer.readers import open_reader
     from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.explorer.readers import open_reader
 
     start_jax(chosen[0].config.data.cache_directory)
     opened = [open_reader(each, values.average) for each in chosen]
@@ -101,7 +101,7 @@ def run(values: flags.FlagValues) -> int:
 
 def _output(values: flags.FlagValues) -> Path:
     """The file to write; raises ConfigError where it is no page or its folder cannot be written."""
-    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runtime.atomic_files import require_writable
 
     path = Path(values.output or RunDirectory(values.workdir).path / "explore.html").expanduser()
@@ -112,14 +112,14 @@ def _output(values: flags.FlagValues) -> Path:
 
 
 def _listener(values: flags.FlagValues) -> "socket":
-    from transformer_jax.explorer.server import listen_locally
+    from transformer_jax.tools.explorer.server import listen_locally
 
     return listen_locally(values.port)
 
 
 def _tables(values: flags.FlagValues, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
     """The averages of the heads of a run over --split, and their alignment error rates; none where none is asked for."""
-    from transformer_jax.explorer.head_statistics import HeadStatistics
+    from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
     source = f"averages over the first {values.sentences} of {values.split}"
     of_split = reader.statistics(values.split, values.sentences) if values.split else []
@@ -138,7 +138,7 @@ def _page(
     texts: list[tuple[str, str | None]],
 ) -> "Page":
     """The page of some texts, with the tables of each run."""
-    from transformer_jax.explorer.page import Page
+    from transformer_jax.tools.explorer.page import Page
 
     names = [each.name for each in opened]
     page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
@@ -159,7 +159,7 @@ def _serve(
     listener: "socket",
 ) -> int:
     """Serves the page, and pages of other texts, until it is interrupted; 0."""
-    from transformer_jax.explorer.server import HOST, make_app, make_local_server
+    from transformer_jax.tools.explorer.server import HOST, make_app, make_local_server
 
     def render(text: str | None) -> str:
         return first.html() if text is None else _page(values, opened, tables, [(text, None)]).html()

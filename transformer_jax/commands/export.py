@@ -18,7 +18,7 @@ from absl import flags
 from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
-from transformer_jax.interop.formats import EXPORTED, FORMATS, module, open_counterpart
+from transformer_jax.tools.interop.formats import EXPORTED, FORMATS, module, open_counterpart
 
 OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
 QUANTIZATIONS = ("float32", "float16", "int8")
@@ -49,10 +49,10 @@ def run(values: flags.FlagValues) -> int:
         if values[name].present and name not in options:
             raise ConfigError(f"--{name}: not an option of --format={values.format}; leave it out")
     from transformer_jax.evaluation.text_table import text_table
-    from transformer_jax.interop.opened_model import open_model
-    from transformer_jax.interop.parity import compare
     from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.interop.opened_model import open_model
+    from transformer_jax.tools.interop.parity import compare
 
     require_writable(output.parent, "--output")
     start_jax(config.data.cache_directory)

@@ -28,10 +28,10 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_arguments, define_config_flag, resolve_config
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.figures.registry import FIGURES, find_figure
+from transformer_jax.tools.pictures.registry import FIGURES, find_figure
 
 if TYPE_CHECKING:
-    from transformer_jax.figures.subject import Subject
+    from transformer_jax.tools.pictures.subject import Subject
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -68,7 +68,7 @@ def run(values: flags.FlagValues) -> int:
 
 def subject_of(values: flags.FlagValues, recipe: str) -> "Subject":
     """The run of --workdir, or the recipe of --config, by default ``recipe``."""
-    from transformer_jax.figures.subject import Subject
+    from transformer_jax.tools.pictures.subject import Subject
 
     if values.workdir and values.config:
         raise ConfigError("--workdir: a run has its own settings; give it or --config, not both")
@@ -91,7 +91,7 @@ def _run(values: flags.FlagValues, workdir: str) -> "tuple[ExperimentConfig, Cal
     config = run_config(values, workdir)
 
     def restored() -> Any:
-        from transformer_jax.checkpoints.run_directory import ChosenRun
+        from transformer_jax.runs.run_directory import ChosenRun
         from transformer_jax.tasks.registry import TASKS
 
         return TASKS[config.task].open_trained([ChosenRun(workdir, config, values.checkpoint)], 1)

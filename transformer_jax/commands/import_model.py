@@ -19,7 +19,7 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
 from transformer_jax.config import ConfigError, difference
-from transformer_jax.interop.formats import FORMATS, IMPORTED, module
+from transformer_jax.tools.interop.formats import FORMATS, IMPORTED, module
 
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")

@@ -31,13 +31,13 @@ from absl import flags
 from transformer_jax.commands import sweep, train
 from transformer_jax.commands.flag_parsing import define_arguments, overrides_of, parse_flags, resolve_config
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.launching.field_formats import name_of_workdir
-from transformer_jax.launching.kubernetes import KubernetesSettings, kubernetes_manifest
-from transformer_jax.launching.skypilot import SkyPilotSettings, sky_task
-from transformer_jax.launching.slurm import SlurmSettings, sbatch_script
-from transformer_jax.launching.workload import STORAGE_VARIABLE, Sweep, Training, shared_cache
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
+from transformer_jax.tools.launching.field_formats import name_of_workdir
+from transformer_jax.tools.launching.kubernetes import KubernetesSettings, kubernetes_manifest
+from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
+from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script
+from transformer_jax.tools.launching.workload import STORAGE_VARIABLE, Sweep, Training, shared_cache
+from transformer_jax.tools.sweeps.definition import load_sweep, require_vectorizable
 
 # Flags of sweep that are passed on to its workers.
 SWEEP_FLAGS = "study", "grace_seconds", "vectorize"

@@ -29,7 +29,7 @@ from transformer_jax.commands.flag_parsing import define_config_flag, resolve_co
 from transformer_jax.config import ConfigError, ExperimentConfig
 
 if TYPE_CHECKING:
-    from transformer_jax.preflight.chips import Topology
+    from transformer_jax.tools.preflight.chips import Topology
 
 BEST = 3
 PROGRAMS = "train_step", "decode_step", "search"
@@ -65,7 +65,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Compiles and prints; 1 when nothing fits."""
-    from transformer_jax.preflight.gpus import missing_wheels_named
+    from transformer_jax.tools.preflight.gpus import missing_wheels_named
 
     config = resolve_config(values)
     with missing_wheels_named():
@@ -73,17 +73,17 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _open(values: flags.FlagValues) -> "Topology":
-    from transformer_jax.preflight.calibration import calibrated, load_calibration
-    from transformer_jax.preflight.chips import open_topology
+    from transformer_jax.tools.preflight.calibration import calibrated, load_calibration
+    from transformer_jax.tools.preflight.chips import open_topology
 
     topology = open_topology(values.topology)
     return calibrated(topology, load_calibration(Path(values.calibration))) if values.calibration else topology
 
 
 def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
-    from transformer_jax.preflight.decoding import compile_decoding
-    from transformer_jax.preflight.program import compile_program
-    from transformer_jax.preflight.report import report, to_json
+    from transformer_jax.tools.preflight.decoding import compile_decoding
+    from transformer_jax.tools.preflight.program import compile_program
+    from transformer_jax.tools.preflight.report import report, to_json
 
     topology = _open(values)
     if values.program == "train_step":
@@ -95,10 +95,10 @@ def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
 
 
 def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
-    from transformer_jax.preflight.program import Program
-    from transformer_jax.preflight.report import SUMMARY_HEAD, report, summary
-    from transformer_jax.preflight.roofline import positions_per_second
-    from transformer_jax.preflight.search import flags_of, search
+    from transformer_jax.tools.preflight.program import Program
+    from transformer_jax.tools.preflight.report import SUMMARY_HEAD, report, summary
+    from transformer_jax.tools.preflight.roofline import positions_per_second
+    from transformer_jax.tools.preflight.search import flags_of, search
 
     if values.json:
         raise ConfigError("--json: a search prints a table; leave out --json or --search")

@@ -18,7 +18,7 @@ from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.config import ConfigError
 
 if TYPE_CHECKING:
-    from transformer_jax.analysis.run_summary import RunSummary
+    from transformer_jax.tools.reports.run_summary import RunSummary
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -34,16 +34,16 @@ def run(values: flags.FlagValues) -> int:
     """Writes the report; 0."""
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
-    from transformer_jax.analysis.run_folders import find_runs, short_names
     from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.tools.reports.run_folders import find_runs, short_names
 
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
-    from transformer_jax.analysis.plain_text import to_text
-    from transformer_jax.analysis.report_files import write_report
-    from transformer_jax.analysis.run_curves import draw_run_curves
-    from transformer_jax.analysis.run_report import damage, different_text, report_csv, results_table, run_report
-    from transformer_jax.analysis.run_summary import summarize
+    from transformer_jax.tools.reports.plain_text import to_text
+    from transformer_jax.tools.reports.report_files import write_report
+    from transformer_jax.tools.reports.run_curves import draw_run_curves
+    from transformer_jax.tools.reports.run_report import damage, different_text, report_csv, results_table, run_report
+    from transformer_jax.tools.reports.run_summary import summarize
 
     runs = [summarize(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
     runs.sort(key=_from_best)

@@ -16,7 +16,7 @@ from transformer_jax.config import (
 )
 
 if TYPE_CHECKING:
-    from transformer_jax.checkpoints.run_directory import ChosenRun
+    from transformer_jax.runs.run_directory import ChosenRun
 
 CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split), last, or the number of an update"
 
@@ -47,8 +47,8 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
 
     Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
     """
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.checkpoints.selection import chosen_step
+    from transformer_jax.runs.run_directory import RunDirectory
 
     is_only_run = workdir is None
     workdir = values.workdir if workdir is None else workdir
@@ -66,7 +66,7 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
 
     Raises ConfigError when one of them is not a run, or cannot be decoded like the first.
     """
-    from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
+    from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
     for text in values.ensemble:
@@ -98,7 +98,7 @@ def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int
 
 def require_task(workdir: str, task: str) -> None:
     """Raises ConfigError unless ``workdir`` is a run of this task."""
-    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory
 
     RunDirectory(workdir).require_run()
     found = load_run_config(workdir).task

@@ -32,9 +32,9 @@ def run(values: flags.FlagValues) -> int:
     """Writes it; 0."""
     require_task(values.workdir, "translation")
     config = run_config(values)
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.readable_splits import require_readable
     from transformer_jax.decoding.shortlist import save_shortlist
+    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runtime.atomic_files import require_writable_file
     from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
     from transformer_jax.tasks.translation.lexical_shortlist import shortlist_of

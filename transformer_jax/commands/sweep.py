@@ -6,8 +6,8 @@ Examples:
 
 A sweep file is Python with a function get_sweep() that returns a Sweep:
 
-    from transformer_jax.sweeps.definition import Sweep
-    from transformer_jax.sweeps.ranges import Choice, Integers, LogUniform, Uniform
+    from transformer_jax.tools.sweeps.definition import Sweep
+    from transformer_jax.tools.sweeps.ranges import Choice, Integers, LogUniform, Uniform
 
     def get_sweep():
         space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
@@ -43,7 +43,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
 from transformer_jax.config import ConfigError
 from transformer_jax.config.secrets import secrets_in
-from transformer_jax.launching.workload import STORAGE_VARIABLE
+from transformer_jax.tools.launching.workload import STORAGE_VARIABLE
 
 # Exit statuses of a command that SIGINT or SIGTERM stopped.
 INTERRUPTED = 130, 143
@@ -51,8 +51,8 @@ INTERRUPTED = 130, 143
 WORKER, STORAGE = "TRANSFORMER_JAX_SWEEP_WORKER", STORAGE_VARIABLE
 
 if TYPE_CHECKING:
-    from transformer_jax.sweeps.devices import Environment
-    from transformer_jax.sweeps.study import SharedStudy
+    from transformer_jax.tools.sweeps.devices import Environment
+    from transformer_jax.tools.sweeps.study import SharedStudy
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -99,10 +99,10 @@ def run(values: flags.FlagValues) -> int:
     """Trains all trials; 0 when all have ended and not all failed, 1 when not, 130 when it was stopped."""
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
-    from transformer_jax.sweeps.definition import load_sweep, require_vectorizable
-    from transformer_jax.sweeps.devices import default_workers, environments, gpus, has_tpu
-    from transformer_jax.sweeps.storage import open_storage, storage_url
-    from transformer_jax.sweeps.study import SharedStudy
+    from transformer_jax.tools.sweeps.definition import load_sweep, require_vectorizable
+    from transformer_jax.tools.sweeps.devices import default_workers, environments, gpus, has_tpu
+    from transformer_jax.tools.sweeps.storage import open_storage, storage_url
+    from transformer_jax.tools.sweeps.study import SharedStudy
 
     number = os.environ.get(WORKER)
     sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
@@ -133,9 +133,9 @@ def _run_worker(number: int, workers: int, study: "SharedStudy", workdir: Path, 
     from transformer_jax.runs.shared_programs import SharedPrograms
     from transformer_jax.runs.train import train_vectorized
     from transformer_jax.runtime.preemption import ending_at_once
-    from transformer_jax.sweeps.coordinator import die_with_parent
-    from transformer_jax.sweeps.devices import cores_of
-    from transformer_jax.sweeps.worker import Worker
+    from transformer_jax.tools.sweeps.coordinator import die_with_parent
+    from transformer_jax.tools.sweeps.devices import cores_of
+    from transformer_jax.tools.sweeps.worker import Worker
 
     die_with_parent()
     if hasattr(os, "sched_setaffinity"):
@@ -152,14 +152,14 @@ def _coordinate(
     values: flags.FlagValues, study: "SharedStudy", workdir: Path, worker_environments: "list[Environment]"
 ) -> int:
     """Starts the workers, shows their progress, and writes the leaderboard."""
-    from transformer_jax.analysis.plain_text import section_text
     from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.sweeps.coordinator import log_file, run_workers
-    from transformer_jax.sweeps.leaderboard import tables, trial_table, write_leaderboard
-    from transformer_jax.sweeps.overview import rows
-    from transformer_jax.sweeps.pictures import draw_study
-    from transformer_jax.sweeps.progress import SweepProgress
-    from transformer_jax.sweeps.storage import UNREACHABLE, reaching
+    from transformer_jax.tools.reports.plain_text import section_text
+    from transformer_jax.tools.sweeps.coordinator import log_file, run_workers
+    from transformer_jax.tools.sweeps.leaderboard import tables, trial_table, write_leaderboard
+    from transformer_jax.tools.sweeps.overview import rows
+    from transformer_jax.tools.sweeps.pictures import draw_study
+    from transformer_jax.tools.sweeps.progress import SweepProgress
+    from transformer_jax.tools.sweeps.storage import UNREACHABLE, reaching
 
     logs = require_writable(workdir, "--workdir") / "workers"
     command = [

@@ -98,8 +98,8 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     ``is_alone``, only the first locks the folder, and later.
     """
     from transformer_jax.checkpoints.folder_checks import require_own
-    from transformer_jax.checkpoints.run_directory import RunDirectory
     from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.trackers import require_libraries
     from transformer_jax.runtime.atomic_files import require_writable
 
@@ -126,7 +126,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     from transformer_jax.checkpoints.folder_checks import require_settings
     from transformer_jax.checkpoints.format import stored_checkpoints
     from transformer_jax.checkpoints.read_mirror import open_run
-    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory
 
     run_directory = RunDirectory(workdir)
     checkpoints = stored_checkpoints(run_directory.checkpoints)
@@ -159,7 +159,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
 
 def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
     """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
-    from transformer_jax.checkpoints.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory
 
     has_begun = RunDirectory(workdir).has_checkpoints()
     return replace(config, init=load_run_config(workdir).init) if has_begun else config

@@ -26,7 +26,7 @@ from pathlib import Path
 from absl import flags
 
 from transformer_jax.config import ConfigError
-from transformer_jax.word_vectors.vectorizers import KINDS, CountingConfig
+from transformer_jax.tools.word_vectors.vectorizers import KINDS, CountingConfig
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -62,7 +62,7 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'counts'}")
     from transformer_jax.evaluation.text_table import aligned_table
     from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.word_vectors.counted_corpus import count_corpus
+    from transformer_jax.tools.word_vectors.counted_corpus import count_corpus
 
     require_writable(stem.parent, "--output")
     if values.picture and config.hashing_columns:
@@ -115,10 +115,10 @@ def _counting_config(values: flags.FlagValues) -> CountingConfig:
 def _draw(values: flags.FlagValues, path: Path, config: CountingConfig, stem: Path) -> list[str]:
     """The pictures, of few and short documents; their paths."""
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.visualization.heat_map import draw_heat_map, require_drawable
-    from transformer_jax.word_vectors.cooccurrence_table import cooccurrence_table
-    from transformer_jax.word_vectors.sparse_files import read_sparse, vocabulary_file
-    from transformer_jax.word_vectors.vectorizers import analyzer
+    from transformer_jax.tools.pictures.heat_map import draw_heat_map, require_drawable
+    from transformer_jax.tools.word_vectors.cooccurrence_table import cooccurrence_table
+    from transformer_jax.tools.word_vectors.sparse_files import read_sparse, vocabulary_file
+    from transformer_jax.tools.word_vectors.vectorizers import analyzer
 
     drawn = []
     if values.picture:

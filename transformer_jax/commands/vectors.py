@@ -35,8 +35,8 @@ from transformer_jax.config import ConfigError, DataError, load_run_config
 from transformer_jax.config.names import nearest
 
 if TYPE_CHECKING:
-    from transformer_jax.word_vectors.neighbors import Neighbor
-    from transformer_jax.word_vectors.vectors import WordVectors
+    from transformer_jax.tools.word_vectors.neighbors import Neighbor
+    from transformer_jax.tools.word_vectors.vectors import WordVectors
 
 SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
 
@@ -97,7 +97,7 @@ def run(values: flags.FlagValues) -> int:
 
 def vectors_of_run(workdir: str, checkpoint: str) -> "WordVectors":
     """The vectors that a run of the task word_vectors has learned; raises ConfigError where it is not such a run."""
-    from transformer_jax.tasks.word_vectors.trained import vectors_of_run as restored_vectors
+    from transformer_jax.tools.word_vectors.task.trained import vectors_of_run as restored_vectors
 
     return restored_vectors(workdir, checkpoint)
 
@@ -126,7 +126,7 @@ def _load(values: flags.FlagValues) -> "WordVectors":
         return vectors_of_run(values.workdir, values.checkpoint).first(values.limit)
     if values["checkpoint"].present:
         raise ConfigError("--checkpoint: is for --workdir; a file has one table")
-    from transformer_jax.word_vectors.formats import read_vectors
+    from transformer_jax.tools.word_vectors.formats import read_vectors
 
     return read_vectors(values.vectors, values.format).first(values.limit)
 
@@ -136,8 +136,8 @@ def _evaluate(values: flags.FlagValues, words: list[str]) -> None:
     if not (names := _chosen_sets(values)):
         raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.word_vectors.evaluation import evaluate_vectors
-    from transformer_jax.word_vectors.test_sets import read_test_sets
+    from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors
+    from transformer_jax.tools.word_vectors.test_sets import read_test_sets
 
     report = evaluate_vectors(_load(values), read_test_sets(names))
     print(report.table())
@@ -147,7 +147,7 @@ def _evaluate(values: flags.FlagValues, words: list[str]) -> None:
 
 
 def _neighbors(values: flags.FlagValues, words: list[str]) -> None:
-    from transformer_jax.word_vectors.neighbors import nearest_words
+    from transformer_jax.tools.word_vectors.neighbors import nearest_words
 
     vectors = _load(values)
     known, unknown = [word for word in words if vectors.find(word) is not None], vectors.lookup(words).unknown
@@ -161,7 +161,7 @@ def _neighbors(values: flags.FlagValues, words: list[str]) -> None:
 
 
 def _analogy(values: flags.FlagValues, words: list[str]) -> None:
-    from transformer_jax.word_vectors.neighbors import analogy
+    from transformer_jax.tools.word_vectors.neighbors import analogy
 
     plus, minus, also = words
     print(f"{plus} - {minus} + {also}")
@@ -170,7 +170,7 @@ def _analogy(values: flags.FlagValues, words: list[str]) -> None:
 
 def _convert(values: flags.FlagValues, words: list[str]) -> None:
     del words
-    from transformer_jax.word_vectors.formats import require_format, write_vectors
+    from transformer_jax.tools.word_vectors.formats import require_format, write_vectors
 
     require_format(values.output, values.output_format)
     vectors = _load(values)
@@ -182,10 +182,10 @@ def _convert(values: flags.FlagValues, words: list[str]) -> None:
 def _map(values: flags.FlagValues, words: list[str]) -> None:
     del words
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.visualization.word_map import draw_word_map
-    from transformer_jax.visualization.word_map_page import word_map_page
-    from transformer_jax.word_vectors.neighbors import neighbors_of_rows
-    from transformer_jax.word_vectors.projection import project
+    from transformer_jax.tools.pictures.word_map import draw_word_map
+    from transformer_jax.tools.pictures.word_map_page import word_map_page
+    from transformer_jax.tools.word_vectors.neighbors import neighbors_of_rows
+    from transformer_jax.tools.word_vectors.projection import project
 
     vectors = _load(values)
     found, unknown = vectors.lookup(values.words or vectors.words[: values.top])
@@ -204,9 +204,9 @@ def _map(values: flags.FlagValues, words: list[str]) -> None:
 
 
 def _picture(values: flags.FlagValues, words: list[str]) -> None:
-    from transformer_jax.visualization.analogy_picture import draw_analogy
-    from transformer_jax.word_vectors.neighbors import analogy
-    from transformer_jax.word_vectors.projection import analogy_plane
+    from transformer_jax.tools.pictures.analogy_picture import draw_analogy
+    from transformer_jax.tools.word_vectors.neighbors import analogy
+    from transformer_jax.tools.word_vectors.projection import analogy_plane
 
     vectors = _load(values)
     plus, minus, also, *answer = words

@@ -16,7 +16,7 @@ from absl import flags
 
 from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
-from transformer_jax.interop.formats import open_counterpart
+from transformer_jax.tools.interop.formats import open_counterpart
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -30,9 +30,9 @@ def run(values: flags.FlagValues) -> int:
     """Compares; 0, or 1 when they differ."""
     config = run_config(values)
     from transformer_jax.evaluation.text_table import text_table
-    from transformer_jax.interop.opened_model import open_model
-    from transformer_jax.interop.parity import compare
     from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.interop.opened_model import open_model
+    from transformer_jax.tools.interop.parity import compare
 
     start_jax(config.data.cache_directory)
     model = open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)

@@ -12,10 +12,10 @@ import numpy as np
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, Float, Int, PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.tools.word_vectors.formats import read_vectors
+from transformer_jax.tools.word_vectors.vectors import WORD_START, WordVectors
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.sharding import path_of
-from transformer_jax.word_vectors.formats import read_vectors
-from transformer_jax.word_vectors.vectors import WORD_START, WordVectors
 
 EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")
 WORD_STARTS = (WORD_START, " ")

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.run_directory import RunDirectory
 
 Record = Mapping[str, Any]
 

@@ -4,9 +4,9 @@ import shlex
 import sys
 from typing import NamedTuple
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.object_stores import with_addresses
 from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.registry import TASKS

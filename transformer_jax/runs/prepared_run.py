@@ -9,12 +9,12 @@ from typing import Any
 import jax
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.save_failure import require_room
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import LogContents
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.hardware import require_memory
 from transformer_jax.tasks.protocol import Task
 from transformer_jax.training.counters import Counters

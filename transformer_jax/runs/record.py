@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.checkpoints.manager import Progress
-from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import Hyperparameters, hyperparameters_of, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.clock import REPEATED, Clock
@@ -18,6 +17,7 @@ from transformer_jax.runs.metrics_log import LogContents, MetricsLog
 from transformer_jax.runs.nonfinite import find_nonfinite
 from transformer_jax.runs.outcome import Outcome, TrainingDiverged
 from transformer_jax.runs.prepared_run import PreparedRun, reason_to_end_of
+from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runs.time_budget import affordable_updates
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.runtime.distributed import first_goes_first, is_first

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ExperimentConfig, structure_of
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.protocol import Task, TrainingData
 from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers, tokenizer_inputs
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training

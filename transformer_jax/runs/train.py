@@ -14,7 +14,6 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.mesh_sizes import require_rows_divide
@@ -27,6 +26,7 @@ from transformer_jax.runs.prepared_run import PreparedRun, ShouldStop, prepare_r
 from transformer_jax.runs.profiler import ProfiledSteps, Profiler
 from transformer_jax.runs.progress import TrainingProgress
 from transformer_jax.runs.record import open_record
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
 from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.runs.vectorized_runs import End, OnEnd, require_together, vectorized_runs
@@ -47,11 +47,11 @@ from transformer_jax.runtime.hardware import fastest_compute_dtype, require_memo
 from transformer_jax.runtime.preemption import ending_at_once, interruption
 from transformer_jax.tasks.protocol import TrainingData
 from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tools.pictures.curves import draw_curves, present_keys
 from transformer_jax.training.compiled_step import CompiledStep
 from transformer_jax.training.freezing import frozen_mask
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.step import compiler_options
-from transformer_jax.visualization.curves import draw_curves, present_keys
 
 GENERATED = ("grammar", "copy", "reverse")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from transformer_jax.checkpoints.run_directory import RunIsBusy, locked
 from transformer_jax.checkpoints.stored_run import LEASE
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.local_copy import bring_here
+from transformer_jax.runs.run_directory import RunIsBusy, locked
 from transformer_jax.runs.uploads import Uploads
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import in_background

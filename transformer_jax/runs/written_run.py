@@ -7,9 +7,9 @@ from typing import Any
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory, write_json
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.training.state import count_parameters
 
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import WithRegistered
 from transformer_jax.config.tasks import TaskBlocks
@@ -16,6 +15,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
 from transformer_jax.evaluation.token_scores import TokenScores
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.attention_weights import TextAttention
 from transformer_jax.tasks.decoding_program import DecodingProgram
@@ -32,9 +32,9 @@ from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.score_settings import with_evaluation
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
-from transformer_jax.tasks.word_vectors.objective import WordVectorObjective, block_shape
-from transformer_jax.tasks.word_vectors.task import WordVectorTask, new_word_tokenizer
-from transformer_jax.tasks.word_vectors.trained import open_word_vectors
+from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, block_shape
+from transformer_jax.tools.word_vectors.task.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tools.word_vectors.task.trained import open_word_vectors
 from transformer_jax.training.step import UpdateRule
 
 

@@ -8,8 +8,8 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import steps_to_average
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.training.sharding import placed_shapes
 

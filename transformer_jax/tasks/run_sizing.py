@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
 from transformer_jax.config.python_files import names_in_file
 from transformer_jax.config.recipes import find_recipe, with_own_text
 from transformer_jax.config.saved import is_run_directory, stated_settings
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.config.tasks import DEFAULT_TASK
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.sizings import SIZINGS, Sizing
 
 # Products so small that they stay on one core: those that share cores wait for one another when others use them too.

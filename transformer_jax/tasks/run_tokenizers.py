@@ -11,7 +11,6 @@ import jax
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.read_mirror import open_run
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.tokenizers import (
     TOKENIZER_FILES,
@@ -19,6 +18,7 @@ from transformer_jax.data.tokenizers import (
     load_tokenizers,
     tokenizer_files,
 )
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import from_first
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.checkpoints.run_directory import write_json
 from transformer_jax.config import DataError, ExperimentConfig, difference
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tasks.protocol import Evaluation
 

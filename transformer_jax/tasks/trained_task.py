@@ -7,9 +7,9 @@ from functools import partial
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.protocol import Evaluation, Task, Trained
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run

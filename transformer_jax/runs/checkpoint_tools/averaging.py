@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step, steps_to_average
 from transformer_jax.config import ConfigError, load_run_config
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.written_run import write_run_directory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run

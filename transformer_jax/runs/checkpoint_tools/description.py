@@ -6,12 +6,12 @@ from contextlib import closing
 
 from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints, selection_of
 from transformer_jax.config import from_json, load_run_config, to_json
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.runs.checkpoint_tools.listing import marks_of, time_text
 from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text, parameter_count, parameter_table
+from transformer_jax.runs.run_directory import RunDirectory
 
 
 def describe_checkpoint(run: RunDirectory, which: str) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 
 from transformer_jax.array_types import AnyArray
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, load_run_config
 from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.training.parameter_names import named_leaves
 
 Arrays = Mapping[str, AnyArray]

@@ -3,11 +3,11 @@
 import time
 
 from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, were_set_aside
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, selection_of
 from transformer_jax.config import Metric
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text
+from transformer_jax.runs.run_directory import RunDirectory
 
 HEAD = ("update", "validation {metric}", "size", "written", "")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
 from transformer_jax.tasks.language_model.generator import Generator
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective

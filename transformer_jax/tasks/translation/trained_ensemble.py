@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from transformer_jax.checkpoints.run_directory import ChosenRun, RunDirectory
 from transformer_jax.config import ConfigError
 from transformer_jax.models.ensemble import joined_params
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translation.ensemble_objective import EnsembleObjective
 from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run

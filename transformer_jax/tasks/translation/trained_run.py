@@ -7,10 +7,10 @@ from pathlib import Path
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.run_directory import RunDirectory
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translation.evaluator import Evaluator, Scored, TranslationEvaluation

@@ -1,0 +1,102 @@
+"""The served page: on this machine only, and no path from other pages to the run."""
+
+import json
+import socket
+import threading
+import urllib.request
+
+import pytest
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.explorer.search_tree import Forced
+from transformer_jax.tools.explorer.server import listen_locally, make_app, make_local_server
+
+
+def force(run, text, prefix):
+    if run:
+        raise ConfigError("run: 1 is not one of 1 runs")
+    return Forced(tuple(prefix), f"{text}!", -1.0, -2.0)
+
+
+@pytest.fixture
+def client():
+    return make_app(lambda text: f"page of {text}", force).test_client()
+
+
+def test_pages_and_forced_decoding(client):
+    assert client.get("/", base_url="http://127.0.0.1:8000").text == "page of None"
+    assert client.get("/?text=a+b", base_url="http://localhost").text == "page of a b"
+    answer = client.post("/forced", json={"run": 0, "text": "a", "prefix": [5]}, base_url="http://127.0.0.1")
+    assert answer.json == {"text": "a!", "score": -1.0, "logProb": -2.0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "message"),
+    [
+        ({"run": 1, "text": "a", "prefix": [5]}, 400, "not one of 1 runs"),
+        ({"run": 0, "text": "a", "prefix": ["x"]}, 400, "expected run"),
+        ({"run": 0, "text": "a", "prefix": [1e300]}, 400, "expected run"),
+        ({"run": 0, "text": "a", "prefix": [True]}, 400, "expected run"),
+        ({"run": 0, "text": "a", "prefix": "12"}, 400, "expected run"),
+        ({"run": 1e300, "text": "a", "prefix": []}, 400, "expected run"),
+        ({"run": 0, "text": "\ud800", "prefix": []}, 400, "expected run"),
+        ({"run": 0, "text": " ", "prefix": []}, 400, "expected run"),
+        ({"text": "a"}, 400, "expected run"),
+        ([], 400, "expected run"),
+    ],
+)
+def test_what_cannot_be_answered(client, asked, status, message):
+    answer = client.post("/forced", json=asked, base_url="http://127.0.0.1")
+    assert (answer.status_code, message in answer.json["error"]) == (status, True)
+
+
+def test_other_names_and_other_origins_are_refused(client):
+    assert client.get("/", base_url="http://example.com").status_code == 400
+    plain = client.post(
+        "/forced", data='{"run": 0}', headers={"content-type": "text/plain"}, base_url="http://127.0.0.1"
+    )
+    assert plain.status_code == 415
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        asked = client.get("/?text=a", base_url="http://127.0.0.1", headers={"sec-fetch-site": site})
+        assert asked.status_code == status
+
+
+def test_an_origin_that_is_not_ours_is_refused_and_no_page_may_frame_ours(client):
+    for origin, status in (("http://evil.example", 403), ("null", 403), ("http://127.0.0.1", 200)):
+        asked = client.get("/?text=a", base_url="http://127.0.0.1", headers={"origin": origin})
+        assert asked.status_code == status
+        assert asked.headers["x-frame-options"] == "DENY"
+        assert asked.headers["content-security-policy"] == "frame-ancestors 'none'"
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"[" * 100_000, 400), (b'"%s"' % (b"a" * (1 << 20)), 413)])
+def test_a_body_is_neither_deep_nor_large(client, body, status):
+    asked = client.post("/forced", data=body, content_type="application/json", base_url="http://127.0.0.1")
+    assert asked.status_code == status
+
+
+def test_a_port_is_this_machines_own_and_taken_at_once():
+    with listen_locally(0) as listener:
+        host, port = listener.getsockname()
+        assert host == "127.0.0.1"
+        with pytest.raises(ConfigError, match="--port"):
+            listen_locally(port)
+
+
+def test_an_idle_connection_blocks_no_other():
+    with listen_locally(0) as listener:
+        server = make_local_server(make_app(lambda text: "page", force), listener)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        body = json.dumps({"run": 0, "text": "a", "prefix": [5]}).encode()
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{server.port}/forced", body, {"content-type": "application/json"}
+        )
+        with socket.create_connection(listener.getsockname()), urllib.request.urlopen(asked, timeout=10) as answer:
+            assert json.load(answer)["text"] == "a!"
+        with socket.create_connection(listener.getsockname()) as nameless:
+            nameless.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert b" 400 " in nameless.makefile("rb").readline()
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,78 @@
+"""The commands export and verify, from flags to exit status."""
+
+import json
+
+import pytest
+from libraries import library
+from tools.interop.small_models import TEXTS, small_model
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.interop.formats import open_counterpart
+
+library("ctranslate2", "export")
+library("safetensors", "export")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    folder.mkdir()
+    small_model(norm_epsilon=0.1).write(folder)
+    (folder.parent / "in.txt").write_text("\n".join(TEXTS))
+    return folder
+
+
+def test_what_cannot_be_asked_for_is_named_before_anything_is_read(run, tmp_path, capsys, monkeypatch):
+    export = ["export", f"--workdir={run}", "--format=ctranslate2"]
+    (tmp_path / "there").write_text("")
+    assert main([*export, f"--output={tmp_path}"]) == 2
+    assert "is there already; give a new folder" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert main([*export, "--output=."]) == 2
+    assert f"--output: {tmp_path} is there already" in capsys.readouterr().err
+    assert main([*export, f"--output={tmp_path}/out", "--batch_size=3"]) == 2
+    assert "--batch_size: not an option of --format=ctranslate2" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["there"]
+
+
+@pytest.mark.slow
+def test_an_export_that_fails_leaves_nothing(run, tmp_path, capsys, monkeypatch):
+    export = ["export", f"--workdir={run}", f"--output={tmp_path}/out", f"--text={run.parent}/in.txt"]
+    assert main([*export, "--format=huggingface"]) == 2
+    assert "model.norm_epsilon: 0.1 is not supported by Marian models" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+    def fail(*arguments):
+        raise OSError("No space left on device")
+
+    # The weights are written by then.
+    monkeypatch.setattr("transformer_jax.tools.interop.ctranslate2_export.write_whole", fail)
+    with pytest.raises(OSError, match="No space left"):
+        main([*export, "--format=ctranslate2"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_no_model_is_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(ConfigError, match=r"has no model of a known format \(ctranslate2, .*\); found notes.txt"):
+        open_counterpart(tmp_path, None)
+    with pytest.raises(ConfigError, match="notes.txt is not a folder"):
+        open_counterpart(tmp_path / "notes.txt", None)
+
+
+@pytest.mark.slow
+def test_what_was_exported_is_compared_and_a_wrong_model_is_found(run, tmp_path, capsys):
+    output, text = tmp_path / "out", f"--text={run.parent}/in.txt"
+    assert main(["export", f"--workdir={run}", "--format=ctranslate2", f"--output={output}", text]) == 0
+    assert "largest difference" in capsys.readouterr().out
+    verify = ["verify", f"--workdir={run}", f"--against={output}", text, "--sentences=2"]
+    assert main(verify) == 0
+    described = json.loads((output / "config.json").read_text())
+    (output / "config.json").write_text(json.dumps(described | {"add_source_eos": False}))
+    capsys.readouterr()
+    assert main(verify) == 1
+    assert "largest difference" in capsys.readouterr().out
+    flags = ["--format=ctranslate2", f"--output={tmp_path}/unseen", "--no_verify"]
+    assert main(["export", f"--workdir={run}", *flags]) == 0
+    assert "largest difference" not in capsys.readouterr().out

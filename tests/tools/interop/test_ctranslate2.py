@@ -1,0 +1,113 @@
+"""Models run by CTranslate2."""
+
+import json
+
+import numpy as np
+import pytest
+from libraries import library
+from tools.interop.small_models import TEXTS, opened, small_model
+
+from transformer_jax.array_types import BOS_ID
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
+from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.tools.interop import ctranslate2_export
+from transformer_jax.tools.interop.ctranslate2_counterpart import TOLERANCES
+from transformer_jax.tools.interop.formats import open_counterpart
+from transformer_jax.tools.interop.opened_model import Example
+from transformer_jax.tools.interop.parity import compare, token_log_probabilities
+
+library("ctranslate2", "export")
+
+VARIANTS = {
+    "published": {},
+    "pre-norm, gated, learned positions, untied": {
+        "normalization": "pre",
+        "feed_forward": "gated_silu",
+        "positions": "learned",
+        "max_positions": 80,
+        "tying": "none",
+    },
+    "as in public checkpoints": {
+        "attention": "biased",
+        "feed_forward": "silu",
+        "logits_bias": True,
+        "norm_epsilon": 1e-3,
+        "positions": "fairseq",
+        "tying": "output",
+        "embedding": "unscaled",
+    },
+}
+
+
+# The others differ in what is set, not in how.
+FAST = "as in public checkpoints"
+
+
+@pytest.mark.parametrize(
+    "variant", [name if name == FAST else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
+)
+def test_outputs_and_greedy_translations_are_the_same(variant, tmp_path):
+    made = small_model(**VARIANTS[variant])
+    if (bias := made.named.get("projection/logits_bias")) is not None:
+        # By far the most probable, and never chosen.
+        bias[BOS_ID] += 20
+    model = opened(made)
+    (tmp_path / "out").mkdir()
+    ctranslate2_export.export(model, tmp_path / "out")
+    found = compare(model, open_counterpart(tmp_path / "out", model), TEXTS)
+    assert found.holds, found.rows()
+    assert found.largest < 1e-5
+    assert not found.divergences
+    assert found.sentences == 3
+
+
+@pytest.mark.parametrize("quantization", ["float16", "int8"])
+def test_quantized_weights_are_near_and_the_run_is_left_alone(quantization, tmp_path):
+    model = opened(small_model())
+    ctranslate2_export.export(model, tmp_path, quantization=quantization)
+    example = Example([*model.tokenizers.source.encode(TEXTS[0]), 2], [20, 30, 40, 2])
+    (expected,) = token_log_probabilities(model.logits([example]), [example])
+    (found,) = open_counterpart(tmp_path, model).outputs([example])
+    bound = TOLERANCES[quantization].largest
+    assert 1e-6 < np.abs(found - expected).max() < bound
+    assert all(np.array_equal(leaf, model.named[name]) for name, leaf in small_model().named.items())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attention": "rectified"},
+        {"embedding": "zero_padding"},
+        {"d_key": 4},
+        {"d_value": 4},
+        {"positions": "none"},
+        {"attention": "unscaled"},
+    ],
+)
+def test_a_setting_that_the_specification_lacks_is_named(settings, tmp_path):
+    model = opened(small_model(**settings))
+    with pytest.raises(ConfigError, match=rf"model.{next(iter(settings))}: .* CTranslate2"):
+        ctranslate2_export.export(model, tmp_path)
+
+
+def test_a_folder_of_another_model_is_refused_when_it_is_opened(tmp_path):
+    model = opened(small_model())
+    ctranslate2_export.export(model, tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(described | {"quantization": "int4"}))
+    with pytest.raises(DataError, match="quantization='int4' is none that export writes: float32, float16, int8"):
+        open_counterpart(tmp_path, model)
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    weights = (tmp_path / "model.bin").read_bytes()
+    (tmp_path / "model.bin").write_bytes(weights[:-100])
+    with pytest.raises(DataError, match="not a whole model that export wrote for CTranslate2"):
+        open_counterpart(tmp_path, model)
+    (tmp_path / "model.bin").write_bytes(weights)
+    pieces = json.loads((tmp_path / "shared_vocabulary.json").read_text())
+    (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces[::-1]))
+    with pytest.raises(DataError, match="shared_vocabulary.json: not the vocabulary of the source tokenizer"):
+        open_counterpart(tmp_path, model)
+    save_tokenizers(TokenizerPair(ByteTokenizer(), ByteTokenizer()), tmp_path)
+    with pytest.raises(DataError, match="source tokenizer is not that of the run .260 pieces there, 400 here"):
+        open_counterpart(tmp_path, model)

@@ -1,0 +1,164 @@
+"""Checkpoints of fairseq, against FSMT of transformers, which computes what fairseq does."""
+
+from argparse import Namespace
+
+import numpy as np
+import pytest
+from libraries import library
+from tools.interop.small_models import opened
+
+from transformer_jax.__main__ import main
+from transformer_jax.array_types import UNK_ID
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.tools.interop import fairseq_reader
+from transformer_jax.tools.interop.opened_model import Example
+from transformer_jax.tools.interop.vocabulary_order import vocabulary_order
+
+torch, transformers = library("torch", "export"), library("transformers", "export")
+
+WORDS = [f"w{n}" for n in range(30)]
+SETTINGS = {
+    "source_lang": "en",
+    "target_lang": "de",
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 24,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_normalize_before": False,
+    "decoder_embed_dim": 16,
+    "decoder_ffn_embed_dim": 24,
+    "decoder_layers": 1,
+    "decoder_attention_heads": 2,
+    "decoder_normalize_before": False,
+}
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    torch.manual_seed(0)
+    config = transformers.FSMTConfig(
+        src_vocab_size=34,
+        tgt_vocab_size=34,
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        tie_word_embeddings=True,
+    )
+    model = transformers.FSMTForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, each in model.named_parameters():
+            if "embed_positions" not in name:
+                each.add_(torch.randn(each.shape) * 0.2)
+    return model
+
+
+def write_checkpoint(folder, theirs, *, is_old=False, settings=(), **content):
+    state = {name.removeprefix("model."): leaf.clone() for name, leaf in theirs.state_dict().items()}
+    state = {name: leaf for name, leaf in state.items() if "embed_positions" not in name}
+    state |= {f"{side}.embed_positions._float_tensor": torch.ones(1) for side in ("encoder", "decoder")}
+    if is_old:
+        for name in [name for name in state if "self_attn.q_proj" in name]:
+            parts = [state.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+            state[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+        for name in [name for name in state if name.startswith("encoder") and "final_layer_norm" in name]:
+            state[name.replace("final_layer_norm", "layer_norms.1")] = state.pop(name)
+    torch.save({"args": Namespace(**(SETTINGS | dict(settings))), "model": state} | content, folder / "model.pt")
+    for language in ("en", "de"):
+        (folder / f"dict.{language}.txt").write_text("".join(f"{word} {9 - n % 9}\n" for n, word in enumerate(WORDS)))
+    (folder / "bpecodes").write_text("#version: 0.2\n" + "".join(f"w {digit}</w>\n" for digit in range(10)))
+
+
+@pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_logits_are_theirs(is_old, theirs, tmp_path):
+    write_checkpoint(tmp_path, theirs, is_old=is_old)
+    model = opened(fairseq_reader.read(tmp_path))
+    examples = [Example([9, 8, 7, 6, 2], [20, 12, 2]), Example([5, 2], [7, 8, 9, 10, 11, 12, 2])]
+    order = vocabulary_order(34, **fairseq_reader.SPECIAL_IDS)
+    for example, ours in zip(examples, model.logits(examples), strict=True):
+        source, target = (order.to_theirs(ids) for ids in (example.source, [1, *example.target[:-1]]))
+        assert target[0] == 2
+        with torch.inference_mode():
+            found = theirs(torch.tensor([source]), decoder_input_ids=torch.tensor([target]), use_cache=False)
+        expected = order.logits(found.logits[0].numpy())
+        # PAD is never chosen, nor BOS, which is their EOS a second time.
+        np.testing.assert_allclose(ours[:, 2:], expected[:, 2:], atol=1e-5)
+        assert ours[:, 1].max() < -1e8
+
+
+@pytest.mark.slow
+def test_an_imported_run_translates_tokenized_text(theirs, tmp_path):
+    write_checkpoint(tmp_path, theirs)
+    (tmp_path / "in.txt").write_text("w1 w2\nw3\n")
+    run = tmp_path / "run"
+    assert main(["import", "--format=fairseq", f"--input={tmp_path / 'model.pt'}", f"--workdir={run}"]) == 0
+    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out.txt", "--config.decoding.beam_width=1"]
+    assert main(["translate", f"--workdir={run}", *flags]) == 0
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 2
+
+
+def test_settings_of_newer_checkpoints_are_found(theirs, tmp_path):
+    write_checkpoint(tmp_path, theirs)
+    expected = fairseq_reader.read(tmp_path)
+    languages = {name: SETTINGS[name] for name in ("source_lang", "target_lang")}
+    model = Namespace(**SETTINGS | dict.fromkeys(languages))
+    write_checkpoint(tmp_path, theirs, args=None, cfg={"model": model, "task": languages})
+    assert fairseq_reader.read(tmp_path).config == expected.config
+
+
+def test_words_are_found_in_the_dictionary(theirs, tmp_path):
+    write_checkpoint(tmp_path, theirs)
+    tokenizer = fairseq_reader.read(tmp_path).tokenizers.source
+    assert tokenizer.decode(tokenizer.encode("w1 w7")) == "w1 w7"
+    assert UNK_ID not in tokenizer.encode("w1 w7")
+
+
+def test_what_cannot_be_read_is_named(theirs, tmp_path):
+    with pytest.raises(DataError, match="expected one checkpoint, .* found none"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, settings={"encoder_learned_pos": True})
+    with pytest.raises(ConfigError, match="encoder_learned_pos: True is not supported"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, settings={"decoder_layers": 2})
+    with pytest.raises(DataError, match="tensors are missing: decoder.layers.1"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, cfg=tmp_path)
+    with pytest.raises(DataError, match="more than tensors, which is never run"):
+        fairseq_reader.read(tmp_path)
+    (tmp_path / "model.pt").write_bytes((tmp_path / "model.pt").read_bytes()[:-100])
+    with pytest.raises(DataError, match="model.pt: damaged"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, args=None)
+    with pytest.raises(DataError, match="no settings"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, args=None, cfg={"model": None})
+    with pytest.raises(DataError, match="no settings"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, settings={"encoder_embed_dim": 32, "decoder_embed_dim": 32})
+    with pytest.raises(DataError, match=r"table has shape \(34, 16\), but the model has width 32"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, settings={"source_lang": None})
+    with pytest.raises(DataError, match=r"model.pt: settings: source_lang=None is not of type str"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, model={"encoder.embed_tokens.weight": 3})
+    with pytest.raises(DataError, match=r"'encoder.embed_tokens.weight' is no dense tensor but a int"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs, model={"encoder.layers.0.self_attn.in_proj_weight": torch.ones(4, 2)})
+    with pytest.raises(DataError, match=r"in_proj_weight: 4 rows are no queries, keys and values"):
+        fairseq_reader.read(tmp_path)
+    write_checkpoint(tmp_path, theirs)
+    codes = (tmp_path / "bpecodes").read_text()
+    (tmp_path / "bpecodes").write_text(codes.replace("0.2", "0.1"))
+    with pytest.raises(DataError, match=r"bpecodes, line 1: '#version: 0.1'"):
+        fairseq_reader.read(tmp_path)
+    (tmp_path / "bpecodes").write_text(codes)
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in WORDS[:9]))
+    with pytest.raises(DataError, match="the source table has 34 rows for a vocabulary of 13 pieces"):
+        fairseq_reader.read(tmp_path)
+    (tmp_path / "dict.de.txt").write_text("a b c\n")
+    with pytest.raises(DataError, match=r"dict.de.txt, line 1: expected a token and its count"):
+        fairseq_reader.read(tmp_path)

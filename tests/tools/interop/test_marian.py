@@ -1,0 +1,163 @@
+"""Marian models of the library transformers, both ways."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from libraries import library
+from tools.interop.marian_models import save_marian
+from tools.interop.small_models import TEXTS, opened, small_model
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.tools.interop import marian_export, marian_reader
+from transformer_jax.tools.interop.formats import open_counterpart
+from transformer_jax.tools.interop.parity import compare
+from transformer_jax.tools.interop.safetensors_file import write_tensors
+from transformer_jax.tools.interop.torch_weights import load_tensors_only
+from transformer_jax.tools.interop.weight_files import read_weights
+
+torch = library("torch", "export")
+
+
+@pytest.fixture(scope="module")
+def opus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("opus")
+    save_marian(folder, dropout=0.3, activation_dropout=0.2)
+    return folder
+
+
+def assert_same(model, folder, bound=2e-5):
+    found = compare(model, open_counterpart(folder, model), TEXTS)
+    assert found.holds, found.rows()
+    assert found.largest < bound
+    assert ("tokenized alike", len(TEXTS), len(TEXTS)) in found.checks
+
+
+def test_a_random_model_of_theirs_computes_the_same_here(opus):
+    found = marian_reader.read(opus)
+    assert found.config.model.attention == "biased"
+    assert found.config.model.logits_bias
+    assert (found.config.data.source_language, found.config.data.target_language) == ("eng", "deu")
+    assert (found.config.model.dropout, found.config.model.activation_dropout) == (0.3, 0.2)
+    assert_same(opened(found), opus)
+
+
+@pytest.mark.slow
+def test_a_trained_model_without_tied_output_computes_the_same_here(tmp_path):
+    save_marian(tmp_path, updates=20, tie_word_embeddings=False, scale_embedding=False, activation_function="relu")
+    found = marian_reader.read(tmp_path)
+    assert found.config.model.tying == "none"
+    assert_same(opened(found), tmp_path)
+
+
+@pytest.mark.parametrize("tying", ["all", "output"])
+def test_a_model_comes_back_from_theirs_bit_for_bit(tying, tmp_path):
+    model = small_model(attention="biased", tying=tying, logits_bias=True, norm_epsilon=1e-5, feed_forward="gelu")
+    marian_export.export(opened(model), tmp_path)
+    found = marian_reader.read(tmp_path)
+    assert found.config.model == model.config.model
+    assert set(found.named) == set(model.named)
+    assert all(found.named[name].tobytes() == leaf.tobytes() for name, leaf in model.named.items())
+    assert found.tokenizers.source.encode_batch(TEXTS) == model.tokenizers.source.encode_batch(TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"tying": "output", "attention": "biased", "logits_bias": True}])
+def test_their_library_computes_the_same(settings, tmp_path):
+    model = opened(small_model(norm_epsilon=1e-5, feed_forward="gelu", **settings))
+    marian_export.export(model, tmp_path)
+    assert_same(model, tmp_path)
+
+
+def test_an_absent_bias_comes_back_as_absent(tmp_path):
+    model = small_model(norm_epsilon=1e-5)
+    marian_export.export(opened(model), tmp_path)
+    assert set(marian_reader.read(tmp_path).named) == set(model.named)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"normalization": "pre"},
+        {"feed_forward": "gated_silu"},
+        {"positions": "learned"},
+        {"d_key": 4},
+        {"norm_epsilon": 0.1},
+    ],
+)
+def test_a_setting_that_marian_lacks_is_named(settings, tmp_path):
+    with pytest.raises(ConfigError, match=f"model.{next(iter(settings))}: .* Marian"):
+        marian_export.export(opened(small_model(**settings)), tmp_path)
+
+
+def changed_config(folder, opus, **settings):
+    for name in ("vocab.json", "source.spm", "target.spm", "model.safetensors"):
+        (folder / name).symlink_to(opus / name)
+    (folder / "config.json").write_text(json.dumps(json.loads((opus / "config.json").read_text()) | settings))
+
+
+def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, capsys):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    command = ["import", "--format=huggingface", f"--input={folder}", f"--workdir={tmp_path}/run"]
+
+    def problem():
+        assert main(command) == 2
+        assert [entry.name for entry in tmp_path.iterdir()] == ["theirs"]
+        return capsys.readouterr().err
+
+    assert "config.json: No such file" in problem()
+    changed_config(folder, opus, model_type="bart")
+    assert "model_type='bart' is not one of marian, gpt2, m2m_100" in problem()
+    changed = json.loads((opus / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(changed | {"activation_function": "tanh"}))
+    assert "activation_function='tanh'" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"normalize_before": True}))
+    assert "config.json: normalize_before=True is not supported; expected False" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 3}))
+    assert "tensors are missing: encoder.layers.2" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"encoder_layers": 1}))
+    assert "unexpected tensors: encoder.layers.1" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}))
+    assert "model: decoder.layers.0.fc2.weight has shape (16, 24), expected (16, 32)" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"d_model": 32}))
+    assert "the source table has shape (399, 16), but the model has width 32" in problem()
+    del changed["d_model"]
+    (folder / "config.json").write_text(json.dumps(changed))
+    assert "config.json: has no d_model" in problem()
+    changed = json.loads((opus / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(changed | {"eos_token_id": [0]}))
+    assert "eos_token_id=[0] is not of type int" in problem()
+    (folder / "config.json").write_text(json.dumps(changed | {"vocab_size": 390}))
+    assert "vocab.json: 399 pieces; config.json says 390" in problem()
+    (folder / "config.json").write_text(json.dumps(changed))
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").write_bytes((opus / "model.safetensors").read_bytes()[:-100])
+    assert "model.safetensors: damaged or cut short" in problem()
+    (folder / "model.safetensors").unlink()
+    assert "neither model.safetensors nor pytorch_model.bin" in problem()
+
+
+def test_weights_in_parts_are_those_of_the_index(tmp_path):
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    for name in ("1", "2", "old"):
+        write_tensors(tmp_path / f"model-{name}.safetensors", {f"from {name}": np.ones(1, np.float32)})
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert set(read_weights(tmp_path)) == {"from 1", "from 2"}
+    (tmp_path / "model.safetensors.index.json").unlink()
+    torch.save([torch.ones(2)], tmp_path / "pytorch_model.bin")
+    with pytest.raises(DataError, match="pytorch_model.bin: expected tensors by name, found a list"):
+        read_weights(tmp_path)
+
+
+def test_a_pickle_that_could_run_code_is_refused(tmp_path):
+    torch.save({"model": Path}, tmp_path / "strange.pt")
+    with pytest.raises(DataError, match=r"strange.pt: damaged, or more than tensors, which is never run"):
+        load_tensors_only(tmp_path / "strange.pt")
+    torch.save({"weight": torch.ones(2)}, tmp_path / "plain.pt")
+    np.testing.assert_array_equal(load_tensors_only(tmp_path / "plain.pt")["weight"], np.ones(2))
+    (tmp_path / "plain.pt").write_bytes((tmp_path / "plain.pt").read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"plain.pt: damaged"):
+        load_tensors_only(tmp_path / "plain.pt")

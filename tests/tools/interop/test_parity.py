@@ -1,0 +1,70 @@
+"""When a comparison holds, and when it does not."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataError
+from transformer_jax.tools.interop.counterpart import Check, Tolerance
+from transformer_jax.tools.interop.opened_model import Example
+from transformer_jax.tools.interop.parity import Comparison, Divergence, compare, differences
+
+NEVER = -1e9
+
+
+def comparison(**changed):
+    equal = Comparison("it", True, Tolerance(1e-4, 1e-5), 10, 50, 9, 5e-5, 5e-6, (), (Check("tokenized alike", 9, 9),))
+    return equal._replace(**changed)
+
+
+def test_what_is_no_number_is_infinitely_far_off():
+    mine = np.array([1.0, 1.0, 1.0, -np.inf, NEVER, NEVER, 2.0])
+    theirs = np.array([np.nan, -np.inf, np.inf, -np.inf, 2 * NEVER, 1.0, 1.5])
+    found = differences(mine, theirs)
+    assert found.tolist() == [np.inf, np.inf, np.inf, np.inf, 1.0 - NEVER, 0.5]
+    with pytest.raises(DataError, match="another vocabulary"):
+        differences(mine, theirs[:3])
+
+
+@pytest.mark.parametrize("filler", [np.nan, -np.inf, np.inf, 0.0])
+def test_a_model_that_answers_with_no_numbers_does_not_hold(filler):
+    logits = [np.arange(12, dtype=np.float32).reshape(2, 6)]
+    run = SimpleNamespace(
+        examples=lambda texts: [Example([5, 2], [4, 2])], logits=lambda rows: logits, translates=False
+    )
+    theirs = SimpleNamespace(
+        name="it",
+        compares_logits=True,
+        longest_source=None,
+        longest_target=None,
+        tolerance=Tolerance(1e-4, 1e-4),
+        outputs=lambda rows: [np.full((2, 6), filler, np.float32)],
+        checks=lambda *arguments: [],
+    )
+    assert not compare(run, theirs, ["a text"]).holds
+    theirs.outputs = lambda rows: logits
+    found = compare(run, theirs, ["a text"])
+    assert found.holds
+    assert not any("greedy" in name for name, _, _ in found.rows())
+
+
+def test_a_near_tie_is_one_from_either_side():
+    assert [Divergence(1, 1, gap).is_near_tie for gap in (0.0005, -0.0005, 0.5, -20.0, np.nan)] == [
+        True,
+        True,
+        *[False] * 3,
+    ]
+
+
+def test_each_bound_can_fail():
+    far, near = Divergence(1, 2, 0.3), Divergence(2, 3, 1e-4)
+    assert comparison().holds
+    assert comparison(divergences=(near,)).holds
+    assert not comparison(divergences=(near, far)).holds
+    assert comparison(divergences=(near, far), tolerance=Tolerance(1e-4, 1e-5, greedy=0.9)).holds
+    assert not comparison(divergences=(far, far), tolerance=Tolerance(1e-4, 1e-5, greedy=0.9)).holds
+    assert not comparison(largest=2e-4).holds
+    assert not comparison(mean=2e-5).holds
+    assert not comparison(mean=np.nan).holds
+    assert not comparison(checks=(Check("tokenized alike", 8, 9),)).holds

@@ -1,0 +1,102 @@
+"""StableHLO programs, here and in a process that has jax alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import jaxtyping
+import numpy as np
+import pytest
+from tools.interop.small_models import TEXTS, opened, small_model
+from tools.interop.test_documents import code_of
+
+from transformer_jax.config import DataError
+from transformer_jax.tools.interop import stablehlo_export
+from transformer_jax.tools.interop.formats import open_counterpart
+from transformer_jax.tools.interop.parity import compare
+from transformer_jax.tools.interop.stablehlo_counterpart import Counterpart
+
+FIRST_LOGITS = """
+import sys, numpy as np
+from jax import export
+folder = sys.argv[1]
+start, step = (export.deserialize(bytearray(open(f"{folder}/{name}.bin", "rb").read())) for name in ("start", "step"))
+named = dict(np.load(f"{folder}/parameters.npz"))
+logits, _ = step.call(named, np.ones((2, 4), np.int32), start.call(named, np.load(f"{folder}/sources.npy")))
+np.save(f"{folder}/logits.npy", logits[:, 0])
+assert "transformer_jax" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def model():
+    return opened(small_model())
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    # Annotations have no symbolic numbers of rows.
+    jaxtyping.config.update("jaxtyping_disable", True)
+    stablehlo_export.export(model, folder, batch_size=2, source_length=48)
+    return folder
+
+
+def run_alone(program, folder, lines=""):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-I", "-c", program, str(folder)]
+    found = subprocess.run(command, input=lines, capture_output=True, text=True, env=environment, cwd=folder)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def test_steps_compute_the_same(model, folder):
+    found = compare(model, open_counterpart(folder, model), [*TEXTS, "the dog " * 40])
+    assert found.holds, found.rows()
+    # The text that is too long was left out.
+    assert (found.sentences, found.left_out) == (3, 1)
+    assert found.checks == (("hidden states", 3, 3), ("beam search", 3, 3))
+
+
+def test_steps_take_any_number_of_rows(model, folder):
+    (example,) = model.examples(TEXTS[:1])
+    alone = Counterpart(folder, model)
+    alone._rows = 1
+    (found,) = alone.outputs([example])
+    np.testing.assert_allclose(found, model.logits([example])[0], atol=1e-5)
+
+
+def test_every_program_is_loaded_and_another_model_is_refused(model, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    other = opened(small_model(d_ff=32))
+    with pytest.raises(DataError, match=r"parameters.npz: \S+ has shape .*, expected"):
+        open_counterpart(copy, other)
+    (copy / "encode.bin").write_bytes((folder / "encode.bin").read_bytes()[:-100])
+    with pytest.raises(DataError, match="not whole programs"):
+        open_counterpart(copy, model)
+    (copy / "stablehlo.json").write_text("{}")
+    with pytest.raises(DataError, match="stablehlo.json: has no batch_size"):
+        open_counterpart(copy, model)
+
+
+@pytest.mark.slow
+def test_logits_in_a_process_without_this_package(model, folder):
+    examples = model.examples(TEXTS[:2])
+    sources = np.zeros((2, 48), np.int32)
+    for row, example in enumerate(examples):
+        sources[row, : len(example.source)] = example.source
+    np.save(folder / "sources.npy", sources)
+    run_alone(FIRST_LOGITS, folder)
+    expected = np.stack([logits[0] for logits in model.logits(examples)])
+    np.testing.assert_allclose(np.load(folder / "logits.npy"), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_documented_script_translates(model, folder):
+    examples = model.examples(TEXTS)
+    lines = "".join(" ".join(map(str, example.source)) + "\n" for example in examples)
+    found = run_alone(code_of("StableHLO with jax alone"), folder, lines)
+    ids = [[int(token) for token in line.split()] for line in found.splitlines()]
+    assert len(ids) == len(TEXTS)
+    assert all(row[-1] == 2 and 0 not in row and 1 not in row for row in ids)

@@ -1,0 +1,275 @@
+"""Manifests are read back and held against the fields of the public APIs; their shell is run."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import yaml
+from jax._src.clusters import GkeTpuCluster, cloud_tpu_cluster
+from tools.launching.workloads import AWKWARD, sweep, training
+
+from transformer_jax.config import ConfigError
+from transformer_jax.runtime import distributed
+from transformer_jax.tools.launching.kubernetes import INTERRUPTED, STARTED, KubernetesSettings, kubernetes_manifest
+
+# The fields in use, from the JobSet API reference (jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2) and that of Kubernetes
+# 1.29 (batch/v1 Job, v1 Pod): a type, a list of one form, the forms by field, or any field of a type under "*".
+PROBE = {"exec": {"command": [str]}, "periodSeconds": int, "timeoutSeconds": int, "failureThreshold": int}
+POD = {
+    "spec": {
+        "restartPolicy": str,
+        "terminationGracePeriodSeconds": int,
+        "nodeSelector": {"*": str},
+        "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str}}],
+        "containers": [
+            {
+                "name": str,
+                "image": str,
+                "command": [str],
+                "ports": [{"containerPort": int}],
+                "env": [{"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}],
+                "resources": {"limits": {"google.com/tpu": int, "nvidia.com/gpu": int, "cpu": int, "memory": str}},
+                "volumeMounts": [{"name": str, "mountPath": str}],
+                "startupProbe": PROBE,
+                "readinessProbe": PROBE,
+                "livenessProbe": PROBE,
+            }
+        ],
+    }
+}
+JOB_SPEC = {
+    "completionMode": str,
+    "completions": int,
+    "parallelism": int,
+    "backoffLimit": int,
+    "backoffLimitPerIndex": int,
+    "template": POD,
+}
+METADATA = {"name": str, "namespace": str, "annotations": {"*": str}}
+FORMS = {
+    ("batch/v1", "Job"): {"apiVersion": str, "kind": str, "metadata": METADATA, "spec": JOB_SPEC},
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): {
+        "apiVersion": str,
+        "kind": str,
+        "metadata": METADATA,
+        "spec": {
+            "network": {"enableDNSHostnames": bool, "publishNotReadyAddresses": bool},
+            "failurePolicy": {"maxRestarts": int},
+            "replicatedJobs": [{"name": str, "replicas": int, "template": {"spec": JOB_SPEC}}],
+        },
+    },
+}
+
+
+def assert_has_form(value, form, place=""):
+    if isinstance(form, dict):
+        assert isinstance(value, dict), place
+        for field, inner in value.items():
+            assert field in form or "*" in form, f"{place}.{field} is no field"
+            assert_has_form(inner, form.get(field, form.get("*")), f"{place}.{field}")
+    elif isinstance(form, list):
+        assert isinstance(value, list), place
+        for item in value:
+            assert_has_form(item, form[0], f"{place}[]")
+    else:
+        assert type(value) is form, f"{place} is {value!r}"
+
+
+def settings(**changes: object) -> KubernetesSettings:
+    defaults = dict.fromkeys(("namespace", "tpu", "gpus_per_node", "gpu_type", "cpus", "memory"))
+    defaults |= {
+        "name": "base",
+        "image": "registry/image:1",
+        "volume_claim": "runs",
+        "mount_path": "/shared",
+        "nodes": 1,
+    }
+    defaults |= {"spot": False, "max_restarts": 10, "seconds_to_save": 120, "minutes_without_progress": 0}
+    return KubernetesSettings(**(defaults | changes))
+
+
+def read(asked: KubernetesSettings, workload) -> tuple[dict, dict, dict]:
+    """The manifest, the specification of its jobs and that of their pods."""
+    content = yaml.safe_load(kubernetes_manifest(asked, workload))
+    assert_has_form(content, FORMS[content["apiVersion"], content["kind"]])
+    job = content["spec"] if content["kind"] == "Job" else content["spec"]["replicatedJobs"][0]["template"]["spec"]
+    return content, job, job["template"]["spec"]
+
+
+def variables(pod: dict, index: int) -> dict[str, str]:
+    """The environment of pod ``index`` as Kubernetes fills it in."""
+    annotations = {"metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index)}
+    return {
+        item["name"]: item["value"] if "value" in item else annotations[item["valueFrom"]["fieldRef"]["fieldPath"]]
+        for item in pod["containers"][0].get("env", [])
+    }
+
+
+def test_probes_follow_the_progress_of_the_run(tmp_path, monkeypatch):
+    run = training(workdir=f"{tmp_path}/a b")
+    assert "livenessProbe" not in read(settings(gpus_per_node=0, mount_path=str(tmp_path)), run)[2]["containers"][0]
+    asked = settings(gpus_per_node=0, mount_path=str(tmp_path), minutes_without_progress=30)
+    (container,) = read(asked, run)[2]["containers"]
+    assert container["startupProbe"]["failureThreshold"] == 30
+
+    def holds(name: str) -> bool:
+        script = (
+            container[f"{name}Probe"]["exec"]["command"][2]
+            .replace("$$", "$")
+            .replace(STARTED, str(tmp_path / "started"))
+        )
+        return subprocess.run(["/bin/sh", "-c", script], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    assert f"touch {STARTED}" in container["command"][2]
+    (tmp_path / "started").touch()
+    assert not holds("startup")
+    (tmp_path / "a b").mkdir()
+    goodput = tmp_path / "a b" / "goodput.json"
+    for age, begun, alive in ((-5, True, True), (20 * 60, False, True), (40 * 60, False, False)):
+        goodput.touch()
+        os.utime(goodput, (time.time() - age,) * 2)
+        assert (holds("startup"), holds("readiness"), holds("liveness")) == (begun, begun, alive)
+
+
+def test_pods_with_gpus_are_told_who_is_who(monkeypatch):
+    content, job, pod = read(settings(gpus_per_node=8, nodes=4, gpu_type="nvidia-h100-80gb"), training())
+    assert job["completions"] == job["parallelism"] == 4
+    assert job["completionMode"] == "Indexed"
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    network, [workers] = content["spec"]["network"], content["spec"]["replicatedJobs"]
+    assert network == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+    # <jobSet.name>-<replicatedJob.name>-<job-index>-<pod-index>.<subdomain>, and the subdomain is the JobSet's name.
+    first = f"{content['metadata']['name']}-{workers['name']}-0-0.{content['metadata']['name']}"
+    for index in range(4):
+        for name, value in variables(pod, index).items():
+            monkeypatch.setenv(name, value)
+        told = distributed._by_hand()
+        assert (told["num_processes"], told["process_id"]) == (4, index)
+        host, port = told["coordinator_address"].split(":")
+        assert host == first
+        assert {"containerPort": int(port)} in pod["containers"][0]["ports"]
+
+
+def test_pods_with_tpus_leave_it_to_gke(monkeypatch):
+    content, job, pod = read(settings(tpu="v5e:4x4", spot=True), training())
+    assert job["completions"] == job["parallelism"] == 4
+    assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": 4}
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+        "cloud.google.com/gke-spot": "true",
+    }
+    topology = content["metadata"]["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"]
+    assert topology == "cloud.google.com/gke-nodepool"
+    # What GKE sets in the pods of a JobSet must not meet anything of ours: JAX's own three would come first.
+    assert variables(pod, 3) == {}
+    monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
+    assert not GkeTpuCluster.is_env_present()
+    hosts = ",".join(f"base-workers-0-{index}.base" for index in range(job["completions"]))
+    given = {
+        "TPU_WORKER_HOSTNAMES": hosts,
+        "TPU_WORKER_ID": "3",
+        "MEGASCALE_NUM_SLICES": "1",
+        "MEGASCALE_SLICE_ID": "0",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert GkeTpuCluster.is_env_present()
+    assert (GkeTpuCluster.get_process_count(), GkeTpuCluster.get_process_id()) == (4, 3)
+    assert distributed._by_hand() == {}
+    assert " train --distributed " in pod["containers"][0]["command"][2]
+
+
+def test_one_host_needs_nobody_else():
+    for asked in (settings(tpu="v6e:2x4"), settings(gpus_per_node=8), settings(gpus_per_node=0)):
+        _, job, pod = read(asked, training())
+        assert job["completions"] == 1
+        assert "env" not in pod["containers"][0]
+        assert "--distributed" not in pod["containers"][0]["command"][2]
+
+
+def test_a_training_that_fails_starts_again_as_a_whole():
+    content, job, pod = read(settings(tpu="v5e:4x4", max_restarts=7, seconds_to_save=300), training())
+    assert content["spec"]["failurePolicy"] == {"maxRestarts": 7}
+    assert job["backoffLimit"] == 0
+    assert (pod["restartPolicy"], pod["terminationGracePeriodSeconds"]) == ("Never", 300)
+
+
+def test_the_run_lies_on_the_volume():
+    _, _, pod = read(settings(gpus_per_node=1, mount_path="/mnt/disk"), training(workdir="/mnt/disk/runs/base"))
+    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "runs"}
+    assert pod["containers"][0]["volumeMounts"] == [{"name": pod["volumes"][0]["name"], "mountPath": "/mnt/disk"}]
+    for workdir in ("/mnt/disks/base", "runs/base", "/mnt/disk/../base", "~/base"):
+        with pytest.raises(ConfigError, match=r"--workdir: .* is not on the volume, .* /mnt/disk/; use /mnt/disk/NAME"):
+            read(settings(gpus_per_node=1, mount_path="/mnt/disk"), training(workdir=workdir))
+    with pytest.raises(ConfigError, match="--storage: /elsewhere/a is not on the volume"):
+        read(settings(gpus_per_node=1), sweep(storage="/elsewhere/a"))
+    read(settings(gpus_per_node=1), sweep(storage="postgresql://host/name"))
+
+
+def test_workers_of_a_sweep_are_pods_of_their_own():
+    content, job, pod = read(settings(tpu="v5e:2x4", namespace="lab", memory="64Gi", cpus=8), sweep(5))
+    assert (content["apiVersion"], content["kind"]) == ("batch/v1", "Job")
+    assert content["metadata"] == {"name": "base", "namespace": "lab"}
+    assert (job["completions"], job["parallelism"], job["completionMode"]) == (5, 5, "Indexed")
+    assert job["backoffLimitPerIndex"] == 10
+    assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": 8, "cpu": 8, "memory": "64Gi"}
+    assert " --workers=1 &" in pod["containers"][0]["command"][2]
+    for asked, flag in ((settings(tpu="v5e:4x4"), "--tpu=v5e:4x4"), (settings(gpus_per_node=1, nodes=2), "--nodes=2")):
+        with pytest.raises(ConfigError, match=f"{flag}: each worker of a sweep has one host"):
+            read(asked, sweep())
+
+
+def as_a_container_runs_it(pod: dict) -> list[str]:
+    """The command after Kubernetes' own expansion of variables: ``$$`` is a dollar; none that are named here are set."""
+    command = pod["containers"][0]["command"]
+    assert "$(" not in command[2].replace("$$", "")
+    return [word.replace("$$", "$") for word in command]
+
+
+@pytest.mark.parametrize(("behavior", "status"), [("", 0), ("fails", 1)])
+def test_the_status_of_the_training_is_that_of_the_pod(program, notes, behavior, status):
+    _, _, pod = read(settings(gpus_per_node=1), training(f"--config.data.directory={AWKWARD}"))
+    environment = {**os.environ, "BEHAVIOR": behavior}
+    assert subprocess.run(as_a_container_runs_it(pod), env=environment, timeout=20).returncode == status
+    assert (notes / "arguments-0").read_text().splitlines()[-1] == f"--config.data.directory={AWKWARD}"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_training_that_is_asked_to_end_saves_and_is_not_taken_for_finished(program, notes, shell):
+    _, _, pod = read(settings(gpus_per_node=1), training())
+    command = [shell, *as_a_container_runs_it(pod)[1:]]
+    process = subprocess.Popen(command, env={**os.environ, "BEHAVIOR": "forever"})
+    deadline = time.monotonic() + 20
+    while not (notes / "ready-0").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == INTERRUPTED
+    assert (notes / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, "--tpu, --gpus_per_node: give one of them"),
+        ({"tpu": "v5e:4x4", "gpus_per_node": 1}, "--tpu, --gpus_per_node: give one of them"),
+        ({"tpu": "v5e:4x4", "nodes": 2}, "--nodes: 2: the topology of --tpu says how many hosts"),
+        ({"gpus_per_node": 1, "image": None}, "--image: is missing"),
+        ({"gpus_per_node": 1, "volume_claim": None}, "--volume_claim: is missing"),
+        ({"gpus_per_node": 1, "mount_path": "shared"}, "--mount_path: shared must begin with /"),
+        ({"gpus_per_node": 1, "memory": "64GB"}, "--memory: '64GB'"),
+        ({"gpus_per_node": 1, "name": "Base"}, "--name: 'Base'"),
+    ],
+)
+def test_what_kubernetes_would_refuse(changes, problem):
+    with pytest.raises(ConfigError, match=problem):
+        settings(**changes)
+
+
+def test_the_mesh_must_fit_the_slice():
+    with pytest.raises(ConfigError, match="data=8, fsdp=1, context=1, tensor=1 does not use the 16 devices"):
+        read(settings(tpu="v5e:4x4"), training(data=8))

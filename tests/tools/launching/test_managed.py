@@ -1,0 +1,72 @@
+"""Tasks for SkyPilot have the fields of its public schema, and find each other by JAX's variables."""
+
+import os
+import subprocess
+
+import pytest
+import yaml
+from tools.launching.workloads import sweep, training
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
+
+SKY = {
+    "name": "base",
+    "gpu_type": "H100",
+    "gpus_per_node": 8,
+    "nodes": 2,
+    "cpus": 16,
+    "spot": True,
+    "setup": None,
+    "image": "i",
+    "volume_claim": "runs",
+    "mount_path": "/shared",
+}
+
+
+def test_a_task_of_skypilot():
+    task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
+    assert set(task) == {"name", "num_nodes", "resources", "volumes", "run"}
+    assert task["volumes"] == {"/shared": "runs"}
+    assert task["resources"] == {"accelerators": "H100:8", "cpus": "16+", "image_id": "docker:i", "use_spot": True}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
+    schemas, jsonschema = pytest.importorskip("sky.utils.schemas"), pytest.importorskip("jsonschema")
+    for workload in (training(), sweep()):
+        task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), workload))
+        jsonschema.validate(task, schemas.get_task_schema())
+        jsonschema.validate(task["resources"], schemas.get_resources_schema())
+
+
+def test_its_shell_says_who_is_who():
+    task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
+    script = task["run"].replace("transformer-jax", "echo $JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID")
+    node = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
+    told = subprocess.run(
+        ["sh", "-c", script], env=os.environ | node, capture_output=True, text=True, check=True
+    ).stdout
+    assert told.startswith("10.0.0.1:8476 2 1 train --distributed ")
+
+
+def test_workers_of_a_sweep_are_nodes():
+    task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), sweep(workers=3)))
+    assert task["num_nodes"] == 3
+    assert task["run"].strip().endswith("--workers=1")
+
+
+def test_what_does_not_fit_is_refused():
+    for make, message in (
+        (
+            lambda: sky_task(SkyPilotSettings(**SKY | {"gpu_type": None}), training()),
+            "--gpu_type, --gpus_per_node: belong",
+        ),
+        (lambda: sky_task(SkyPilotSettings(**SKY | {"volume_claim": None}), training()), "--volume_claim: is missing"),
+        (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="/a/b")), "--workdir: /a/b is not on the volume"),
+        (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="runs/a")), "--workdir: runs/a is not absolute"),
+        (lambda: sky_task(SkyPilotSettings(**SKY), training(rows=8)), "batching.row_multiple: 8 rows"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make()

@@ -1,0 +1,180 @@
+"""The scripts are run, with stand-ins for the programs of SLURM that do to them what the manuals say."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from jax._src.clusters import SlurmCluster
+from tools.launching.workloads import AWKWARD, sweep, training
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script
+
+# srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and waits for all.
+SRUN = """
+echo "$@" > "$NOTES/srun"
+while [[ $1 == --* ]]; do shift; done
+for ((task = 0; task < SLURM_NTASKS; task++)); do
+    SLURM_PROCID=$task SLURM_LOCALID=$((task % TASKS_PER_NODE)) SLURM_STEP_NODELIST='node[007-008]' "$@" & pids+=($!)
+done
+worst=0
+for pid in "${pids[@]}"; do wait "$pid" || worst=$?; done
+exit $worst
+"""
+
+
+def settings(**changes: object) -> SlurmSettings:
+    names = ("time", "cpus", "memory", "partition", "account", "qos", "constraint", "setup")
+    defaults = dict.fromkeys(names) | {"name": "base", "gpus_per_node": 2, "nodes": 2, "seconds_to_save": 120}
+    return SlurmSettings(**(defaults | changes))
+
+
+def directives(script: str) -> dict[str, str]:
+    lines = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
+    return {flag: value for flag, _, value in (line.partition("=") for line in lines)}
+
+
+@pytest.fixture
+def started(program, notes, tmp_path):
+    """Runs a script as a job; the process ends when the job does."""
+    program("srun", SRUN)
+    program("scancel", 'echo "$@" >> "$NOTES/scancel"; xargs kill -TERM < "$NOTES/pids"')
+    program("scontrol", 'echo "$@" >> "$NOTES/scontrol"')
+
+    def start(script: str, behavior: str = "", **variables: str) -> subprocess.Popen:
+        file = tmp_path / "run.sbatch"
+        file.write_text(script)
+        subprocess.run(["bash", "-n", file], check=True)
+        asked = directives(script)
+        num_tasks = int(asked["nodes"]) * int(asked["ntasks-per-node"])
+        environment = {**os.environ, "BEHAVIOR": behavior, "SLURM_JOB_ID": "5000", "SLURM_NTASKS": str(num_tasks)}
+        environment |= {"TASKS_PER_NODE": asked["ntasks-per-node"], **variables}
+        return subprocess.Popen(["bash", file], env=environment, cwd=tmp_path)
+
+    return start
+
+
+def until_ready(notes: Path, number: int) -> None:
+    deadline = time.monotonic() + 20
+    while len(list(notes.glob("ready-*"))) < number:
+        assert time.monotonic() < deadline, "the tasks did not start"
+        time.sleep(0.02)
+
+
+def test_jax_finds_all_tasks_of_a_training(started, notes, monkeypatch):
+    script = sbatch_script(settings(), training(f"--config.data.directory={AWKWARD}"))
+    assert started(script).wait(20) == 0
+    ids, shown = set(), set()
+    for file in notes.glob("environment-*"):
+        with monkeypatch.context() as task:
+            for line in file.read_text().splitlines():
+                name, _, value = line.partition("=")
+                if name.startswith("SLURM"):
+                    task.setenv(name, value)
+            assert SlurmCluster.is_env_present()
+            assert SlurmCluster.get_process_count() == 4
+            assert SlurmCluster.get_coordinator_address(None, None).startswith("node007:")
+            ids.add(SlurmCluster.get_process_id())
+            shown.add(SlurmCluster.get_local_process_id())
+    assert ids == {0, 1, 2, 3}
+    # JAX lets a task see the GPU of its local number: there must be as many, and all must be shown to each.
+    assert shown == set(range(int(directives(script)["gpus-per-node"])))
+    assert "--gpu-bind=none" in (notes / "srun").read_text()
+    assert (notes / "arguments-3").read_text().splitlines() == [
+        *[
+            "train",
+            "--distributed",
+            "--config=a.py",
+            "--workdir=/shared/runs/base",
+            f"--config.data.directory={AWKWARD}",
+        ]
+    ]
+
+
+def test_before_the_time_limit_all_save_and_the_job_queues_again(started, notes):
+    script = sbatch_script(settings(time="24:00:00"), training())
+    assert directives(script)["signal"] == "B:USR1@120"
+    assert "requeue" in directives(script)
+    job = started(script, "forever")
+    until_ready(notes, 4)
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(20) == 0
+    # Queued again only when the slowest has saved.
+    assert (notes / "saved").read_text().count("saved") == 4
+    assert (notes / "scancel").read_text() == "--signal=TERM 5000\n"
+    assert (notes / "scontrol").read_text() == "requeue 5000\n"
+
+
+def test_a_worker_of_a_sweep_queues_itself_again_and_not_the_array(started, notes):
+    script = sbatch_script(settings(nodes=1, time="1:00:00"), sweep(3))
+    assert directives(script)["array"] == "0-2"
+    assert directives(script)["output"] == "base-%A_%a.log"
+    # SLURM gives one element of an array the number of the array itself.
+    job = started(script, "forever", SLURM_ARRAY_JOB_ID="5000", SLURM_ARRAY_TASK_ID="2")
+    until_ready(notes, 1)
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(20) == 0
+    assert (notes / "scancel").read_text() == "--signal=TERM 5000_2\n"
+    assert (notes / "scontrol").read_text() == "requeue 5000_2\n"
+    assert (notes / "arguments-0").read_text().splitlines()[-1] == "--workers=1"
+
+
+@pytest.mark.parametrize(("behavior", "status"), [("", 0), ("fails", 1)])
+def test_what_ends_by_itself_does_not_queue_again(started, notes, behavior, status):
+    assert started(sbatch_script(settings(time="24:00:00"), training()), behavior).wait(20) == status
+    assert not (notes / "scontrol").exists()
+
+
+def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
+    job = started(sbatch_script(settings(nodes=1, gpus_per_node=0, time="24:00:00"), training()), "forever")
+    until_ready(notes, 1)
+    job.terminate()
+    assert job.wait(20) == -signal.SIGTERM
+    os.kill(int((notes / "pids").read_text()), signal.SIGTERM)
+    assert not (notes / "scontrol").exists()
+
+
+def test_commands_of_set_up_come_first_and_must_succeed(started, notes):
+    script = sbatch_script(settings(setup="export FROM_SETUP=yes"), training())
+    assert started(script).wait(20) == 0
+    assert "FROM_SETUP=yes" in (notes / "environment-0").read_text().splitlines()
+    (notes / "environment-0").unlink()
+    assert started(sbatch_script(settings(setup="false"), training())).wait(20) == 1
+    assert not (notes / "environment-0").exists()
+
+
+def test_what_is_asked_of_slurm():
+    asked = settings(
+        gpus_per_node=0, nodes=3, cpus=8, memory="64G", partition="long", account="me", qos="q", constraint="a|b"
+    )
+    script = sbatch_script(asked, training(rows=3))
+    expected = {"nodes": "3", "ntasks-per-node": "1", "cpus-per-task": "8", "mem": "64G", "partition": "long"}
+    expected |= {"account": "me", "qos": "q", "constraint": "a|b", "job-name": "base", "output": "base-%j.log"}
+    assert expected.items() <= directives(script).items()
+    assert "gpus-per-node" not in directives(script)
+    assert "signal" not in directives(script)
+    # srun does not take it from the job.
+    assert "srun --kill-on-bad-exit=1 --cpus-per-task=8 " in script
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"gpus_per_node": None}, "--gpus_per_node: is missing"),
+        ({"partition": "a b"}, "--partition: 'a b' must be one word"),
+        ({"constraint": "a\n#SBATCH --x"}, "--constraint: .* must be one word"),
+        ({"time": "2:00"}, "--time: 2:00 is no longer than the 120 s of --seconds_to_save"),
+        ({"memory": "64GB"}, "--memory: '64GB' is not"),
+    ],
+)
+def test_what_slurm_would_refuse_or_misread(changes, problem):
+    with pytest.raises(ConfigError, match=problem):
+        settings(**changes)
+
+
+def test_a_worker_of_a_sweep_has_one_node():
+    with pytest.raises(ConfigError, match="--nodes: 2: each worker of a sweep has one node"):
+        sbatch_script(settings(), sweep())

@@ -1,0 +1,17 @@
+"""What the tests of the launchers launch."""
+
+from transformer_jax.config import ExperimentConfig, from_dict
+from transformer_jax.tools.launching.workload import Sweep, Training
+
+AWKWARD = "it's $(here) $$"
+
+
+def training(*flags: str, rows: int = 64, workdir: str = "/shared/runs/base", **mesh: int) -> Training:
+    config: ExperimentConfig = from_dict(
+        {"batching": {"row_multiple": rows, "tokens_per_update": rows * 256}, "mesh": mesh}
+    )
+    return Training(("train", "--config=a.py", f"--workdir={workdir}", *flags), workdir, config)
+
+
+def sweep(workers: int = 3, storage: str = "/shared/study.journal", workdir: str = "/shared/sweep") -> Sweep:
+    return Sweep("sweep.py", workdir, storage, workers)

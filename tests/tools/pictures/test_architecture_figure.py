@@ -1,0 +1,56 @@
+"""The drawing of a model has every parameter once, and the shapes of what its modules return."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from transformer_jax.config import resolve
+from transformer_jax.tools.pictures.architecture import architecture
+from transformer_jax.tools.pictures.block_diagram import Block, draw_block_diagram
+
+
+def counted(blocks):
+    """Parameters of boxes and frames at the top, stacks counted whole; shared ones have no number."""
+    numbers = [(block.repeats, block.count.partition(" ")[0].replace(",", "")) for block in blocks]
+    return sum(repeats * int(number) for repeats, number in numbers if number.isdecimal())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "titles"),
+    [
+        (
+            "configs/quickstart.py",
+            ["embedding", "+ source positions", "encoder layers", "embedding", "+ target positions", "decoder layers"],
+        ),
+        ("configs/seq2seq.py:bahdanau", ["embedding", "encoder", "bridge", "embedding", "decoder"]),
+        ("configs/language_model.py:quick", ["embedding", "+ positions", "decoder layers", "decoder norm"]),
+    ],
+)
+def test_every_parameter_is_drawn_once(recipe, titles):
+    drawn = architecture(resolve(recipe, []))
+    blocks = [*drawn.source, *drawn.target]
+    assert [block.title for block in blocks] == [*titles, "output projection"]
+    assert counted(blocks) == drawn.parameters
+
+
+def test_shapes_stacks_and_residual_connections_of_the_base_model():
+    drawn = architecture(resolve("configs/transformer_base.py", []))
+    encoder, decoder = drawn.source[-1], drawn.target[-2]
+    assert (encoder.repeats, decoder.repeats) == (6, 6)
+    assert drawn.parameters == 63_045_632
+    attention = next(block for block in decoder.walk() if block.title == "cross attention")
+    assert attention.details == "MultiHeadAttention  [B × T × 512]"
+    assert attention.count == f"{4 * 512 * 512:,} parameters"
+    # Post-norm: the sum comes before the norm.
+    inner = [[each.title for each in block.inner] for block in encoder.inner]
+    assert inner == [["self attention", "norm"], ["feed forward", "norm"]]
+    assert [block.sum_before for block in decoder.inner] == [1, 1, 1]
+    assert drawn.links == ((encoder.key, attention.key),)
+
+
+def test_the_drawing_is_xml_with_its_text_escaped(tmp_path):
+    inner = (Block("c", "c", ""),)
+    blocks = [Block("a", "<a>", "x & y", "1"), Block("b", "b", "", "2", inner=inner, sum_before=1, repeats=3)]
+    path = draw_block_diagram([blocks, [Block("d", "d", "")]], [("b", "d")], tmp_path / "a.svg", title="<t>")
+    texts = [element.text or "" for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == ["<t>", "<a>", "1", "x & y", "3 × b", "2", "c", "", "", "+", "d", "", ""]

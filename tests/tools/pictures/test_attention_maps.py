@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from transformer_jax.tools.pictures import canvas, draw_attention
+from transformer_jax.tools.pictures.attention_maps import _letters, visible_piece
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were made, for looking at their texts."""
+    figures: list[Figure] = []
+    write = canvas.write_png
+
+    def write_and_keep(figure, path):
+        figures.append(figure)
+        return write(figure, path)
+
+    monkeypatch.setattr(canvas, "write_png", write_and_keep)
+    return figures
+
+
+def uniform(heads: int, rows: int, columns: int) -> np.ndarray:
+    return np.full((heads, rows, columns), 1 / columns, np.float32)
+
+
+def x_labels(axes: Axes) -> list[str]:
+    return [label.get_text() for label in axes.get_xticklabels()]
+
+
+def y_labels(axes: Axes) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def panels_of(figure: Figure) -> list[Axes]:
+    return figure.axes[:-1]  # the last is the color scale
+
+
+def test_grid_of_layers_and_heads(tmp_path, drawn):
+    source, target = ["▁a", "▁girl", "</s>"], ["▁ein", "▁Mäd", "chen", "</s>"]
+    weights = {"layer 1": uniform(2, 4, 3), "layer 2": uniform(2, 4, 3)}
+    weights["layer 2"][1, 3] = [0, 0, 1]
+    path = draw_attention(weights, target, source, tmp_path / "new" / "attention.png", title="costs $5 or $6")
+    assert path == tmp_path / "new" / "attention.png"
+    (figure,) = drawn
+    panels = panels_of(figure)
+    assert [panel.get_title() for panel in panels] == ["head 1", "head 2", "mean of heads", "", "", ""]
+    assert [y_labels(panel) for panel in panels] == [["␣ein", "␣Mäd", "chen", "</s>"], [], []] * 2
+    assert [x_labels(panel) for panel in panels] == [[]] * 3 + [["␣a", "␣girl", "</s>"]] * 3
+    assert {panel.images[0].get_clim() for panel in figure.axes} == {(0.0, 1.0)}
+    np.testing.assert_allclose(panels[5].images[0].get_array()[3], [1 / 6, 1 / 6, 2 / 3], rtol=1e-6)
+    assert [text.get_text() for text in figure.texts] == ["layer 1", "layer 2", "costs $5 or $6"]
+    pixels = imread(path)
+    width, height = figure.get_size_inches() * figure.dpi
+    assert abs(pixels.shape[1] - width) <= 1 and abs(pixels.shape[0] - height) <= 1
+    assert pixels[:, :, :3].min() < 0.2 and (pixels[0, :, :3] == 1).all()
+
+
+def test_the_same_figure_is_the_same_file(tmp_path):
+    weights = np.eye(3, 4, dtype=np.float32)
+    first, second = (draw_attention(weights, "abc", "wxyz", tmp_path / name) for name in ("1.png", "2.png"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_layers_with_their_own_pieces(tmp_path, drawn):
+    weights = {"encoder": uniform(1, 2, 2), "cross": uniform(1, 3, 2)}
+    rows, columns = {"encoder": ["a", "b"], "cross": ["x", "y", "z"]}, {"encoder": ["a", "b"], "cross": ["b", "c"]}
+    draw_attention(weights, rows, columns, tmp_path / "attention.png")
+    encoder, cross = panels_of(drawn[0])
+    assert (y_labels(encoder), x_labels(encoder)) == (["a", "b"], ["a", "b"])
+    assert (y_labels(cross), x_labels(cross)) == (["x", "y", "z"], ["b", "c"])
+
+
+def test_a_single_matrix_is_one_panel(tmp_path, drawn):
+    draw_attention(np.eye(2, dtype=np.float32), ["a", "b"], ["c", "d"], tmp_path / "attention.png")
+    assert len(panels_of(drawn[0])) == 1
+    assert drawn[0].texts[0].get_text() == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*no font here has")
+def test_unusual_pieces_are_drawn(tmp_path, drawn):
+    pieces = ["$x$", "漢字", "\t", "\N{ZERO WIDTH SPACE}", "▁"]
+    draw_attention(np.eye(5, dtype=np.float32), pieces, pieces, tmp_path / "attention.png")
+    assert x_labels(panels_of(drawn[0])[0]) == ["$x$", "漢字", "\\t", "\\u200b", "␣"]
+    assert visible_piece("▁größ") == "␣größ"
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    path = tmp_path / "attention.png"
+    with pytest.raises(ValueError, match=r"3 row_pieces do not fit weights 'one' of shape \(2, 4, 3\); .* 1 has 4"):
+        draw_attention({"one": uniform(2, 4, 3)}, "abc", "abc", path)
+    with pytest.raises(ValueError, match=r"4 column_pieces do not fit weights 'one' of shape \(2, 4, 3\); .* 2 has 3"):
+        draw_attention({"one": uniform(2, 4, 3)}, "abcd", "abcd", path)
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        draw_attention(np.ones(3, np.float32), "abc", "abc", path)
+    with pytest.raises(ValueError, match="no layer 'one', only 'two'"):
+        draw_attention({"one": uniform(2, 4, 3)}, {"two": "abcd"}, "abc", path)
+    with pytest.raises(ValueError, match="no attention weights"):
+        draw_attention({}, "abc", "abc", path)
+    assert not path.exists()
+
+
+def test_letters_without_a_font_are_named(tmp_path):
+    with pytest.warns(UserWarning, match="a.png: no font here has \U0001f9ff: drawn as boxes; install one"):
+        draw_attention(uniform(1, 1, 1), ["\U0001f9ff"], ["a"], tmp_path / "a.png")
+
+
+def test_right_to_left_words_begin_at_the_right(tmp_path):
+    """As the same letters in the other order, forced from left to right."""
+
+    def pixels(text):
+        figure = canvas.blank_figure(1, 1)
+        canvas.add_title(figure, text)
+        return imread(canvas.write_png(figure, tmp_path / "a.png"))
+
+    word, override = "\u05e9\u05dc\u05d5\u05dd", "\u202d"
+    assert (pixels(word) == pixels(override + word[::-1])).all()
+    assert (pixels(word) != pixels(override + word)).any()
+
+
+def test_wide_letters_get_their_room():
+    assert _letters("abc") == 3 and _letters("\u8ab0\u304c") > 3 and _letters("\u0e01\u0e33") == 2

@@ -1,0 +1,69 @@
+"""Pictures of words: written whole, names that markup could be made of stay names, sizes that nobody could read refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataError
+from transformer_jax.tools.pictures import canvas
+from transformer_jax.tools.pictures.analogy_picture import draw_analogy
+from transformer_jax.tools.pictures.heat_map import draw_heat_map
+from transformer_jax.tools.pictures.word_map import draw_word_map
+from transformer_jax.tools.pictures.word_map_page import word_map_page
+
+PNG = b"\x89PNG"
+WORDS = ["$x$", "</script><b>", "Käse", 'a"b']
+POINTS = np.array([[0, 0], [1, 2], [3, 1], [3, 1]], float)
+
+
+def test_pictures_are_written_the_same_bytes_for_the_same_words(tmp_path):
+    def draw(folder):
+        matrix = np.array([[0, 2], [0.5, 12]])
+        yield draw_heat_map(matrix, folder / "heat.png", rows=["$a$", "b"], columns=["c", "$"], title="counts $1$")
+        yield draw_word_map(WORDS, POINTS, folder / "map.png", title="four")
+        yield draw_analogy(WORDS, POINTS, np.array([2.0, 2.0]), folder / "analogy.png")
+
+    first, second = list(draw(tmp_path / "a")), list(draw(tmp_path / "b"))
+    assert [path.read_bytes()[:4] for path in first] == [PNG] * 3
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(canvas, "write_png", lambda figure, path: drawn.append(figure))
+    return drawn
+
+
+def test_names_are_left_out_only_where_they_would_cover_one_before(figures, tmp_path):
+    far = np.array([[x, y] for x in range(5) for y in range(6)], float)
+    draw_word_map([f"word{number}" for number in range(30)], far, tmp_path / "map.png")
+    close = np.concatenate([[[0, 0], [9, 9], [9, 0]], far[3:] * 1e-6])
+    draw_word_map([f"word{number}" for number in range(30)], close, tmp_path / "map.png")
+    spread, crowded = ([text.get_text() for text in figure.axes[0].texts] for figure in figures)
+    assert spread == [f"word{number}" for number in range(30)]
+    assert crowded[:3] == ["word0", "word1", "word2"]
+    assert 3 < len(crowded) <= 6  # of those in one place there is room for one on each side
+
+
+def test_a_heat_map_that_nobody_could_read_is_refused(tmp_path):
+    with pytest.raises(DataError, match="the matrix is 1 x 121; a picture shows 1 to 120"):
+        draw_heat_map(np.ones((1, 121)), tmp_path / "h.png", rows=["a"], columns=["b"] * 121)
+    with pytest.raises(DataError, match="the matrix is 0 x 3"):
+        draw_heat_map(np.ones((0, 3)), tmp_path / "h.png", rows=[], columns=["b"] * 3)
+    with pytest.raises(ValueError, match="do not name a matrix"):
+        draw_heat_map(np.ones((1, 2)), tmp_path / "h.png", rows=["a"], columns=["b"])
+
+
+def test_the_page_holds_every_word_as_data_and_nothing_from_elsewhere():
+    page = word_map_page(WORDS, POINTS, [[word] for word in WORDS], 'map <i> & "')
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
+    content = json.loads(data)
+    assert content["words"] == WORDS
+    assert content["near"] == [[word] for word in WORDS]
+    assert content["points"] == POINTS.tolist()
+    assert page.count("</script>") == 2
+    assert "<title>map &lt;i&gt; &amp; &quot;</title>" in page
+    assert not re.search(r"https?:|//[a-z]|src=|href=|innerHTML|@import|url\(", page)

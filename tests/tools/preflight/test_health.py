@@ -1,0 +1,59 @@
+"""The checks of ``doctor``: the compiler of this environment is right, and each check finds what is wrong."""
+
+import os
+
+import numpy as np
+import pytest
+
+from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.registry import load_command
+from transformer_jax.config import ConfigError
+from transformer_jax.runtime.compiler_faults import known_faults, relative_error, reproduced
+from transformer_jax.tools.preflight import health
+
+FOR_TESTS = {"XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR"}
+
+
+def test_this_compiler_has_none_of_the_published_faults():
+    """As it optimizes for users: jaxlib 0.10.2 fails three of these, 0.11.0 one."""
+    environment = {name: value for name, value in os.environ.items() if name not in FOR_TESTS}
+    assert reproduced(environment) == dict.fromkeys(("jax 39103", "jax 39257", "jax 40412", "jax 39264"), "")
+
+
+def test_a_program_that_hangs_or_crashes_is_named_and_the_next_one_runs():
+    found = reproduced(timeout=0.01)
+    assert len(found) == 4 and set(found.values()) == {"took more than 0 s"}
+
+
+def test_releases_with_faults_are_known():
+    assert [fault.issue for fault in known_faults("0.10.2", "cpu")] == ["jax 39103", "jax 39257", "jax 40412"]
+    assert "openxla 49143" in [fault.issue for fault in known_faults("0.11.2", "tpu")]
+    assert known_faults("0.12.0.1", "gpu") == []
+
+
+def test_a_number_that_is_off_is_named_with_its_array():
+    right = {"table": np.ones(3), "bias": np.ones(2)}
+    assert "relative error" in health.require_equal(right, right)
+    with pytest.raises(health.Unsound, match=r"5.0e-01 in bias"):
+        health.require_equal({**right, "bias": np.array([1.0, 1.5])}, right)
+    assert relative_error(np.array([np.nan]), np.ones(1)) == float("inf")
+
+
+def test_sums_and_files_are_right_here(tmp_path):
+    mesh = health.make_mesh(health.MeshConfig(fsdp=2))
+    assert health.sum_over_devices(mesh) == "8 devices"
+    assert str(tmp_path) in health.write_and_read(tmp_path / "not" / "there") and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_the_status_says_whether_something_is_wrong(is_right, monkeypatch, capsys):
+    monkeypatch.setattr(health, "checks", lambda config, folder: iter([health.Check("sum", is_right, "why")]))
+    doctor = load_command("doctor")
+    assert doctor.run(parse_flags(doctor.define_flags, [])) == (not is_right)
+    assert ("ok" if is_right else "WRONG") in capsys.readouterr().out
+
+
+def test_a_mesh_that_does_not_fit_is_refused_once_the_installation_is_described(tmp_path):
+    config = health.replace(health.small_config(), mesh=health.MeshConfig(tensor=3))
+    with pytest.raises(ConfigError, match="mesh"):
+        list(health.checks(config, tmp_path))

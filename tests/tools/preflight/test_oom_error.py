@@ -1,0 +1,73 @@
+"""What the compiler for TPUs says of programs that are too large, word for word."""
+
+import pytest
+
+from transformer_jax.tools.preflight.oom_error import oom_error_of
+
+MANY = """\
+RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (53.42G) \
+exceeds available HBM (15.75G). HLO module: jit_train_step.
+See https://openxla.org/xla/errors/error_1000 for more details.
+"""
+FEW = """\
+RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 23.81G of 15.48G hbm. \
+Exceeded hbm capacity by 8.32G.
+
+Total hbm usage >= 24.33G:
+    reserved        530.00M
+    program          17.36G
+    arguments         6.45G
+
+Output size 6.45G; shares 6.45G with arguments.
+
+Program hbm requirement 17.36G:
+    global           1.14M
+    scoped           4.56M
+    HLO temp        17.35G (100.0% utilization: Unpadded (17.20G) Padded (17.20G), 0.8% fragmentation (154.89M))
+
+  Largest program allocations in hbm:
+
+  1. Size: 3.81G
+     Operator: op_name="jit(train_step)/transpose(jvp(Model))/Model.decode/layers_5/cross_attention/dot" source_file="a.py" source_line=59
+     Shape: f32[32,4096,4096]{1,2,0:T(8,128)}
+     Unpadded size: 3.81G
+     XLA label: fusion.1265.remat3 = fusion(custom-call.224, custom-call.22), kind=kOutput, calls=fused_computation.9
+     Allocation type: HLO temp
+     ==========================
+
+  2. Size: 3.81G
+     Operator: op_name="jit(train_step)/transpose(jvp(Model))/Model.decode/layers_4/cross_attention/dot" source_file="a.py" source_line=59
+     Shape: f32[32,4096,4096]{1,2,0:T(8,128)}
+     Unpadded size: 3.81G
+     XLA label: fusion.1266.remat3 = fusion(custom-call.225, custom-call.22), kind=kOutput, calls=fused_computation.9
+     Allocation type: HLO temp
+     ==========================
+
+  3. Size: 570.00M
+     Shape: bf16[4,512,512,64]{3,0,2,1:T(4,128)(2,1)}
+     Unpadded size: 285.00M
+     Extra memory due to padding: 285.00M (2.0x expansion)
+     XLA label: fusion.20231 = (bf16[4,512,512,64]) fusion(get-tuple-element.73199), kind=kLoop, calls=fused_computation.10
+     Allocation type: HLO temp
+     ==========================
+"""  # noqa: E501
+GIB, MIB = 2**30, 2**20
+
+
+def test_a_program_whose_temporaries_alone_are_too_large():
+    error = oom_error_of(MANY, state_bytes=5 * GIB)
+    assert error == (int(53.42 * GIB), 15.75 * GIB, [])
+
+
+def test_a_program_that_is_too_large_with_its_arguments():
+    error = oom_error_of(FEW, state_bytes=6 * GIB)
+    assert error.temporaries == pytest.approx((23.81 - 6) * GIB)
+    assert error.available == 15.48 * GIB
+    assert error.largest == [
+        ("Model.decode/layers_5/cross_attention/dot (backward pass)", "f32[32,4096,4096]", int(3.81 * GIB)),
+        ("without a name", "bf16[4,512,512,64]", 570 * MIB),
+    ]
+
+
+def test_another_error_is_not_about_memory():
+    assert oom_error_of("INTERNAL: Mosaic failed to compile TPU kernel", state_bytes=0) is None

@@ -1,0 +1,104 @@
+"""``transformer-jax preflight`` with fake devices in place of a TPU slice: what it prints, and its exit status."""
+
+import json
+import re
+
+import jax
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.tools.preflight import chips
+from transformer_jax.tools.preflight.chips import CHIPS, Topology
+
+RECIPE = """
+def get_config():
+    return {
+        "data": {"max_source_tokens": 15, "max_target_tokens": 15},
+        "tokenizer": {"vocabulary_size": 64},
+        "batching": {"tokens_per_update": 256, "row_multiple": 8},
+        "model": {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 4},
+    }
+"""
+PREFLIGHT = ["preflight", "--config=small.py"]
+
+
+@pytest.fixture(autouse=True)
+def slices(tmp_path, monkeypatch):
+    """A recipe, and slices of two devices each: of v5e, of one with room for little, and of unknown speed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(RECIPE)
+    known = {"v5e:1x2": CHIPS["v5e"], "small:2": CHIPS["v5e"]._replace(memory=10_000), "cpu:2": None}
+    monkeypatch.setattr(chips, "open_topology", lambda name: Topology(name, jax.devices()[:2], known[name]))
+
+
+@pytest.mark.slow
+def test_what_fits(capsys):
+    assert main([*PREFLIGHT, "--topology=v5e:1x2"]) == 0
+    text = capsys.readouterr().out
+    assert "mesh data=2, fsdp=1, tensor=1" in text
+    assert "all-reduce" in text
+    assert "if the three overlap perfectly" in text
+
+
+def test_what_does_not_fit(capsys):
+    assert main([*PREFLIGHT, "--topology=small:2"]) == 1
+    text = capsys.readouterr().out
+    assert "DOES NOT FIT" in text
+    assert text.count(" GiB  ") == 3
+    assert "--config.model.rematerialize" in text
+
+
+def test_its_former_name_warns(capsys):
+    assert main(["help", "compile"]) == 0
+    found = capsys.readouterr()
+    assert "Usage: transformer-jax preflight" in found.out
+    assert "compile is now preflight; the next release no longer accepts the old name" in found.err
+    assert main(["compile"]) == 2
+    assert "--config: is required" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_json(capsys):
+    assert main([*PREFLIGHT, "--topology=v5e:1x2", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["fits"]
+    assert {tuple(each) for each in content["collectives"]} == {("kind", "bytes", "group", "times")}
+    assert content["collectives"][0]["group"] == 2
+    assert content["flops"] >= content["model_flops"] / 2
+    # Bytes along the one axis in which the two devices differ.
+    assert len(content["sent"]) == 1
+
+
+@pytest.mark.slow
+def test_a_search(capsys):
+    assert main([*PREFLIGHT, "--topology=v5e:1x2", "--search", "--search_limit=2"]) == 0
+    text = capsys.readouterr().out
+    assert "| 2 x 1 x 1 | 256 | none |" in text
+    assert "| 2 x 1 x 1 | 512 | none |" in text
+    promised = [
+        float(number.replace(",", "")) for number in re.findall(r"^  ([\d,]+): --config.mesh.data=2 ", text, re.M)
+    ]
+    assert len(promised) == 2
+    assert promised[0] > promised[1]
+    assert text.endswith("what the program's instructions read and write.\n")
+
+
+def test_a_search_where_nothing_fits(capsys):
+    assert main([*PREFLIGHT, "--topology=small:2", "--search", "--search_limit=1"]) == 1
+    assert "No variant that was tried fits" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topology=cpu:2", "--search"], "--search: nothing can be compared, the speed of cpu:2 is not known"),
+        (["--topology=v5e:1x2", "--search", "--json"], "--json: a search prints a table"),
+        (
+            ["--topology=v5e:1x2", "--search", "--config.model.attention_backend=cudnn"],
+            "model.attention_backend: cudnn needs an NVIDIA GPU",
+        ),
+    ],
+)
+def test_what_a_search_cannot_do(arguments, message, capsys):
+    assert main([*PREFLIGHT, *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""Decoding compiled and not run: a step, and a search as the sum of its steps."""
+
+import jax
+import pytest
+
+from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, resolve
+from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
+from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.tasks.registry import TASKS
+from transformer_jax.tools.preflight import decoding
+from transformer_jax.tools.preflight.chips import CHIPS, Topology
+from transformer_jax.tools.preflight.compiled import Compiled
+from transformer_jax.tools.preflight.decoding import compile_decoding
+from transformer_jax.tools.preflight.report import report
+
+CONFIG = ExperimentConfig(
+    data=DataConfig(max_source_tokens=15, max_target_tokens=11),
+    tokenizer=TokenizerConfig(vocabulary_size=64),
+    batching=BatchingConfig(kind="buckets", tokens_per_update=256, row_multiple=8),
+    model=TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=32, num_heads=4),
+    decoding=DecodingConfig(beam_width=3, batch_tokens=70, max_extra_tokens=134),
+)
+
+
+def test_one_step():
+    topology = Topology("v5e:1x1", jax.devices()[:1], CHIPS["v5e"])
+    program = compile_decoding(CONFIG, topology, 0, is_search=False)
+    # Four rows of 16 are 64 of 70 positions.
+    assert (program.rows, program.width, program.positions) == (4, 16, 4)
+    # Keys and values of each side, float32; of the target of every beam, at each of 16 + 134 tokens.
+    cache = 2 * 4 * 16 * 4 * (16 + 3 * 150)
+    assert cache < program.state_bytes < 1.5 * cache
+    assert program.traffic > program.parameter_bytes
+    assert {"attention", "search"} <= set(program.traffic_kinds)
+    text = report(program, topology)
+    assert "decode_step: 4 rows of 16 positions" in text
+    assert "state of the search" in text
+
+
+def test_a_search_is_its_start_and_all_its_steps(monkeypatch):
+    traffic = iter([{"attention": 7}, {"attention": 1, "search": 100}, {"search": 200}, {"search": 1000}])
+
+    def compiled(lowered, mesh, chip, argument_bytes):
+        return Compiled(argument_bytes, 1e9, True, [], next(traffic), [])
+
+    monkeypatch.setattr(decoding, "compile_for", compiled)
+    program = compile_decoding(CONFIG, Topology("cpu:1", jax.devices()[:1], None), 0, is_search=True)
+    # Room for 32 tokens, for 64, for all 150.
+    assert program.traffic_kinds == {"search": 32 * 100 + 32 * 200 + 86 * 1000, "attention": 7 + 32}
+    assert program.positions == 4 * 150
+    # That of the last room.
+    assert program.temporaries == program.parameter_bytes + program.state_bytes
+
+
+def test_what_decodes_nothing_is_refused():
+    with pytest.raises(ConfigError, match="--program: word_vectors decodes nothing"):
+        TASKS["word_vectors"].decoding(resolve("configs/word_vectors.py", []), None, 0, 1)

@@ -1,0 +1,168 @@
+"""Two saved evaluations: what is compared, what is refused, and what comes out."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import from_dict
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.tools.reports.comparison import SentenceComparison, most_different
+
+LETTERS = list("abcdefghij")
+GENERATOR = np.random.default_rng(0)
+REFERENCES = [" ".join(GENERATOR.choice(LETTERS, size=8)) for _ in range(20)]
+# Right but for the first sentence, and wrong but for the first.
+GOOD = ["x x x x", *REFERENCES[1:]]
+BAD = [REFERENCES[0], *("x " + line[2:] for line in REFERENCES[1:])]
+
+
+def write_data(folder: Path, references: list[str] = REFERENCES) -> dict:
+    """A text corpus with the split ``test``; returns the settings that name it."""
+    folder.mkdir()
+    for language, lines in (("en", [f"source {n}" for n in range(len(references))]), ("de", references)):
+        (folder / f"test.{language}").write_text("".join(f"{line}\n" for line in lines))
+    return {"data": {"source": "text", "directory": str(folder)}}
+
+
+@pytest.fixture
+def sides(make_run, save_translations, tmp_path) -> list[Path]:
+    """Two evaluations of the same split of the same data."""
+    settings = write_data(tmp_path / "data")
+    runs = [make_run("bad", settings), make_run("good", {**settings, "seed": 1})]
+    for run, lines in zip(runs, (BAD, GOOD), strict=True):
+        save_translations(run, "test", 7, lines, REFERENCES)
+    return [run / "evaluation-test-7.txt" for run in runs]
+
+
+def compare(sides: list[Path], output: Path, *flags: str) -> int:
+    return main(["compare", *map(str, sides), f"--output={output}", "--resamples=100", *flags])
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def test_the_better_one_is_found_and_the_sentences_that_say_so(sides, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert compare(sides, output, "--examples=2") == 0
+    printed = capsys.readouterr().out
+    first, second = "bad/evaluation-test-7.txt", "good/evaluation-test-7.txt"
+    assert f"BLEU: {second} is better, and chance is a poor explanation." in " ".join(printed.split())
+    bleu, chrf = read_rows(output / "compare.csv")
+    assert (bleu["metric"], chrf["metric"]) == ("BLEU", "chrF")
+    for row in (bleu, chrf):
+        assert float(row["p_value"]) < 0.05
+        assert float(row["difference lower"]) > 0
+        assert float(row[f"{second} value"]) - float(row[f"{first} value"]) == float(row["difference value"])
+    assert bleu["signature"].startswith("nrefs:1|bs:100|seed:12345|")
+    sentences = read_rows(output / "compare-sentences.csv")
+    assert [sentence["reference"] for sentence in sentences] == REFERENCES
+    assert sentences[0]["source"] == "source 0"
+    assert (sentences[0][first], sentences[0][second]) == (BAD[0], GOOD[0])
+    assert float(sentences[0]["difference"]) < 0 < float(sentences[1]["difference"])
+    markdown = (output / "compare.md").read_text()
+    assert markdown.count("| line ") == 3
+    assert f"{first} has the higher chrF on 1 of 20 sentences." in markdown
+    assert "| seed | 0 | 1 |" in markdown or "| bad/evaluation-test-7.txt | 0 |" in markdown
+    assert "<h2>Scores</h2>" in (output / "compare.html").read_text()
+
+
+def test_an_ensemble_is_described_as_one(sides, save_translations, tmp_path):
+    together = save_translations(sides[0].parent, "test", 7, GOOD, REFERENCES, ensemble=("runs/b:7", "runs/c:9"))
+    assert compare([sides[0], together.stem.with_name(f"{together.stem.name}.json")], tmp_path / "out") == 0
+    made_by = (tmp_path / "out" / "compare.md").read_text().partition("Translations")[2]
+    assert made_by.count("checkpoint 7; beam") == 1
+    assert "checkpoint 7, with runs/b:7 and runs/c:9; beam" in made_by
+
+
+def test_the_references_are_those_that_evaluate_reads(make_run, save_translations, tmp_path):
+    data = {"source": "copy", "generated_pairs": 20}
+    lines = [pair.target for pair in open_corpus(from_dict({"data": data}).data, 5).pairs("train")]
+    runs = [make_run(f"run{seed}", {"seed": seed, "data": {**data, "seed": 5}}) for seed in (1, 2)]
+    files = [save_translations(run, "train", 7, lines, lines).stem.with_suffix(".txt") for run in runs]
+    assert compare(files, tmp_path / "out") == 0
+    assert [row["reference"] for row in read_rows(tmp_path / "out" / "compare-sentences.csv")] == lines
+
+
+def test_the_same_seed_gives_the_same_files(sides, tmp_path):
+    contents = []
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        assert compare(sides, tmp_path / name, f"--seed={seed}") == 0
+        contents.append([(tmp_path / name / f"compare.{ending}").read_text() for ending in ("md", "html", "csv")])
+    assert contents[0] == contents[1]
+    assert all(one != other for one, other in zip(contents[0], contents[2], strict=True))
+
+
+def test_most_different_first_and_only_what_differs():
+    gains = [0.0, 5.0, -3.0, 9.0, 5.0]
+    sentences = [SentenceComparison(number, "", "", "", "", 10.0, 10.0 + gain) for number, gain in enumerate(gains, 1)]
+    assert [each.number for each in most_different(sentences, 10, 1)] == [4, 2, 5]
+    assert [each.number for each in most_different(sentences, 2, 1)] == [4, 2]
+    assert [each.number for each in most_different(sentences, 10, -1)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [
+        ([*REFERENCES[:4], "other", *REFERENCES[5:]], "different references in line 5, "),
+        (REFERENCES[:-1], "have 20 and 19 references"),
+    ],
+)
+def test_other_references_are_refused(sides, make_run, save_translations, tmp_path, references, message, capsys):
+    other = make_run("other", write_data(tmp_path / "others", references))
+    save_translations(other, "test", 7, GOOD[: len(references)], references)
+    assert compare([sides[0], other / "evaluation-test-7.txt"], tmp_path / "out") == 2
+    assert message in capsys.readouterr().err
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_another_split_is_refused(sides, save_translations, tmp_path, capsys):
+    for language in ("en", "de"):
+        (tmp_path / "data" / f"val.{language}").write_text("".join(f"{line}\n" for line in REFERENCES))
+    save_translations(sides[1].parent, "val", 7, GOOD, REFERENCES)
+    assert compare([sides[0], sides[1].with_name("evaluation-val-7.json")], tmp_path / "out") == 2
+    assert "are of the splits 'test' and 'val'" in capsys.readouterr().err
+
+
+def test_translations_or_data_that_changed_are_noticed(sides, tmp_path, capsys):
+    sides[1].write_text("".join(f"{line}\n" for line in BAD))
+    assert compare(sides, tmp_path / "out") == 2
+    assert "had BLEU 9" in capsys.readouterr().err
+    sides[1].write_text("a\n")
+    assert compare(sides, tmp_path / "out") == 2
+    assert "1 lines, but evaluation-test-7.json says 20 sentences" in capsys.readouterr().err
+    sides[1].unlink()
+    assert compare([sides[0], sides[1].with_suffix(".json")], tmp_path / "out") == 2
+    assert "evaluation-test-7.txt: no such file" in capsys.readouterr().err
+
+
+def test_mistakes_are_told(sides, tmp_path, capsys):
+    for arguments, message in (
+        (sides[:1], "give two runs to compare, not 1"),
+        ([sides[0], sides[0]], "A B: both are"),
+        (
+            [*sides, "--config.decoding.beam_width=1"],
+            "was translated with other settings; give its run directory instead",
+        ),
+        ([sides[0], tmp_path], "not a run directory: no config.json in it"),
+        ([sides[0], sides[1].parent / "config.json"], "config.json: not the scores that evaluate writes"),
+        ([sides[0].parent, sides[1]], "no checkpoint"),
+    ):
+        assert main(["compare", *map(str, arguments), f"--output={tmp_path / 'out'}"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_identical_translations_are_called_so(make_run, save_translations, tmp_path, capsys):
+    settings = write_data(tmp_path / "data")
+    runs = [make_run("one", settings), make_run("two", {**settings, "seed": 1})]
+    for run in runs:
+        save_translations(run, "test", 7, GOOD, REFERENCES)
+    assert compare([run / "evaluation-test-7.txt" for run in runs], tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "The translations are identical." in printed
+    assert "is better" not in printed
+    assert "chance" not in printed

@@ -1,0 +1,183 @@
+"""The report of runs: what is read from their files, what is not there, and what is written."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import DataError
+from transformer_jax.tools.reports.run_report import duration, report_csv, results_table, run_report
+from transformer_jax.tools.reports.run_summary import summarize
+
+RECORDS = [
+    {"step": 1, "train/loss": 4.0, "train/target_tokens": 100.0, "speed/target_tokens_per_second": 10.0},
+    {"step": 2, "train/loss": 3.0, "train/target_tokens": 200.0, "speed/target_tokens_per_second": 30.0},
+    {"step": 2, "validation/bleu": 20.0, "validation/chrf": 40.0, "validation/perplexity": None},
+    {"step": 3, "train/loss": 2.0, "train/target_tokens": 300.0, "speed/target_tokens_per_second": 20.0},
+    {"step": 3, "validation/bleu": 10.0, "validation/chrf": 50.0, "validation/perplexity": 8.0},
+]
+
+
+def rows_of(folder: Path) -> dict[str, dict[str, str]]:
+    with (folder / "report.csv").open(newline="") as file:
+        return {row["run"]: row for row in csv.DictReader(file)}
+
+
+def test_a_run_is_judged_at_its_best_validation(make_run):
+    run = make_run("run", records=RECORDS)
+    (run / "run.json").write_text(json.dumps([{"parameters": 1}, {"parameters": 12345}]))
+    (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 3600.5, "lost": 1.0}}))
+    summary = summarize(run, "run")
+    assert (summary.score, summary.metrics["chrf"], summary.metrics["perplexity"], summary.best_update) == (
+        20.0,
+        40.0,
+        None,
+        2,
+    )
+    assert (summary.updates, summary.target_tokens, summary.tokens_per_second) == (3, 300, 20.0)
+    assert (summary.parameters, summary.seconds, summary.best_checkpoint) == (12345, 3661.5, None)
+    (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 0.0}}))
+    assert summarize(run, "run").seconds is None
+
+
+def test_scores_of_a_split_are_those_of_the_best_checkpoint_alone(make_run, save_translations):
+    runs = [make_run("a", records=RECORDS), make_run("b")]
+    lines = ["a b c d e", "f g h i j"]
+    for step, hypotheses in ((2, lines), (3, lines[::-1])):
+        save_translations(runs[0], "test", step, hypotheses, lines)
+    save_translations(runs[0], "test", 2, lines[::-1], lines, ensemble=("runs/b:7",))
+    (runs[0] / "evaluation-notes.json").write_text("{}")
+    summaries = [summarize(run, run.name) for run in runs]
+    best = replace(summaries[0], best_checkpoint=runs[0] / "checkpoints" / "2")
+    table = results_table([best, summaries[1]])
+    named = [name for name in table.headings if name.startswith("test ")]
+    assert named == ["test BLEU", "test chrF", "test BLEU lower-case", "test TER"]
+    assert [row[table.headings.index("test BLEU")] for row in table.rows] == ["100.00", ""]
+    assert results_table(summaries).headings[-1] == "time"
+    assert report_csv([best]).split("\r\n")[1].split(",")[9:11] == ["100.00000000000004", "100.0"]
+    evaluations = run_report(summaries, None).sections[-1].blocks[0]
+    assert [row[:4] for row in evaluations.rows] == [
+        ("a", "test", "2, with runs/b:7", "0.00"),
+        ("a", "test", "2", "100.00"),
+        ("a", "test", "3", "0.00"),
+    ]
+
+
+def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
+    make_run("x/over", {"optimizer": {"learning_rate": 0.5}}, RECORDS)
+    make_run("y/over", {"model": {"kind": "rnn"}}, [{**record, "validation/bleu": 30.0} for record in RECORDS])
+    make_run("trials/going_on", records=RECORDS[:2], unfinished='{"step": 3, "tra')
+    make_run("trials/just_begun")
+    output = tmp_path / "out" / "report"
+    arguments = [str(tmp_path / name) for name in ("x/over", "y/over", "trials")]
+    assert main(["report", *arguments, f"--output={output}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:5]] == [
+        ["y/over", "30.00"],
+        ["x/over", "20.00"],
+        ["going_on", "2"],
+        ["just_begun"],
+    ]
+    rows = rows_of(output)
+    assert rows["going_on"]["updates"] == "2"
+    assert rows["going_on"]["validation_bleu"] == rows["just_begun"]["updates"] == ""
+    assert rows["x/over"]["optimizer.learning_rate"] == "0.5"
+    assert rows["y/over"]["model.d_ff"] == "" != rows["y/over"]["model.cell"]
+    assert "seed" not in rows["y/over"]
+    assert rows["x/over"]["folder"] == str(tmp_path / "x" / "over")
+    page = (output / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "y/over" in page
+    assert "](curves.png)" in (output / "report.md").read_text()
+    assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys):
+    text = {"source": "text", "directory": "/data/old"}
+    make_run("runs/a", {"data": text}, RECORDS)
+    make_run("runs/b", {"data": {**text, "seed": 3, "max_source_tokens": 99}, "seed": 5}, RECORDS)
+    report = ["report", str(tmp_path / "runs"), f"--output={tmp_path / 'out'}"]
+    assert main(report) == 0
+    assert "do not compare" not in capsys.readouterr().out
+    make_run("runs/c", {"data": {**text, "directory": "/data/new"}, "training": {"validation_sentences": 9}}, RECORDS)
+    assert main(report) == 0
+    sentence = (
+        "The runs differ in data.directory, training.validation_sentences: scores of different text do not compare"
+    )
+    assert sentence in capsys.readouterr().out
+    assert sentence in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_one_run_that_has_done_nothing_yet(make_run, tmp_path):
+    run = make_run("run")
+    assert main(["report", str(run), f"--output={tmp_path / 'out'}"]) == 0
+    assert "Nothing was measured yet." in (tmp_path / "out" / "report.md").read_text()
+    assert not (tmp_path / "out" / "curves.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "RUN: give one or several run directories"),
+        (["{run}", "--metrics=train/los"], "--metrics: no run has measured 'train/los'; did you mean 'train/loss'?"),
+        (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
+        (["{run}/nowhere"], "{run}/nowhere: not a folder"),
+        (["{broken}"], "{broken}/run.json: not JSON"),
+    ],
+)
+def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
+    names = {"run": make_run("run", records=RECORDS), "broken": make_run("broken")}
+    (names["broken"] / "run.json").write_text("[{")
+    # The flag given last counts.
+    arguments = [f"--output={tmp_path / 'out'}", *(argument.format(**names) for argument in arguments)]
+    assert main(["report", *arguments]) == 2
+    assert message.format(**names) in capsys.readouterr().err
+
+
+def test_durations():
+    assert [duration(seconds) for seconds in (0.0, 59.6, 3599.0, 90061.0)] == [
+        "0:00:00",
+        "0:01:00",
+        "0:59:59",
+        "25:01:01",
+    ]
+
+
+def test_help_shows_the_arguments_and_an_example(capsys):
+    assert main(["report", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Usage: transformer-jax report RUN ... [--flag=value ...]")
+    assert "transformer-jax report runs/small runs/large" in printed
+    assert "repeat this option" not in printed
+    assert "Arguments:\n  RUN ...\n      run directories, or folders" in printed
+    assert "Flags:\n  --metrics=VALUE\n" in printed
+
+
+FILES = {
+    "run.json": ('[{"parameters": "x"}]', "[[1]]", '{"a": 1}', '[{"parameters": 1e999}]', "[" * 50_000),
+    "goodput.json": ("[]", '{"seconds": {"step": "x"}}', "[" * 50_000),
+    "metrics.jsonl": ('{"step": 1, "train/loss": "<img src=x>"}\n', '{"step": 1, "validation/bleu": [1]}\n'),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, text) for name, texts in FILES.items() for text in texts])
+def test_a_crafted_file_of_a_run_is_told_in_a_sentence(make_run, name, content):
+    run = make_run("run", records=RECORDS)
+    (run / name).write_text(content)
+    with pytest.raises(DataError, match=name.replace(".", r"\.")):
+        summarize(run, "run")
+
+
+@pytest.mark.parametrize(
+    "change", [{"metrics": {"bleu": "<b>"}}, {"split": 5}, {"averaged_checkpoints": "x"}, {"ensemble": 3}]
+)
+def test_a_crafted_evaluation_is_passed_over(make_run, change):
+    run = make_run("run")
+    sound = {"metrics": {"bleu": 1.0}, "checkpoint_step": 3, "split": "test", "averaged_checkpoints": 1}
+    (run / "evaluation-test-3.json").write_text(json.dumps(sound | change))
+    (run / "evaluation-test-4.json").write_text(json.dumps(sound))
+    (run / "evaluation-test-5.json").write_text("[" * 50_000)
+    assert [saved.file for saved in summarize(run, "run").evaluations] == ["evaluation-test-4.json"]

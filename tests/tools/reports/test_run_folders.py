@@ -1,0 +1,59 @@
+"""Which folders are meant, and what they are called."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.reports.run_folders import find_runs, run_of, short_names
+
+
+def test_runs_and_folders_of_runs(make_run, tmp_path):
+    runs = [make_run(f"trials/trial-{number}") for number in (10, 2)]
+    other = make_run("other")
+    (tmp_path / "trials" / "notes").mkdir()
+    (tmp_path / "trials" / "list.txt").write_text("")
+    assert find_runs([str(other), str(tmp_path / "trials"), str(other)]) == [other, runs[1], runs[0]]
+
+
+def test_what_is_no_run_is_said(make_run, tmp_path):
+    (tmp_path / "some" / "thing").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"some: not a run directory, nor a folder of runs.*\(found thing\)"):
+        find_runs([str(tmp_path / "some")])
+    with pytest.raises(ConfigError, match="found nothing"):
+        find_runs([str(tmp_path / "some" / "thing")])
+    for nowhere in (str(tmp_path / "nowhere"), str(tmp_path / "file"), ""):
+        with pytest.raises(ConfigError, match="not a folder"):
+            find_runs([nowhere])
+
+
+def test_a_side_is_a_run_or_an_evaluation_in_one(make_run, tmp_path):
+    run = make_run("run")
+    for name in ("evaluation-test-1.json", "evaluation-test-1.txt"):
+        (run / name).write_text("")
+        assert run_of(run / name) == run_of(run) == run
+    (run / "metrics.jsonl").write_text("")
+    stray = tmp_path / "evaluation-test-1.txt"
+    stray.write_text("")
+    for path, problem in (
+        (stray, "no config.json beside it"),
+        (run / "metrics.jsonl", "neither a run directory nor an evaluation"),
+        (tmp_path, "not a run directory"),
+        (tmp_path / "nowhere", "does not exist"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            run_of(path)
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["/runs/a", "/runs/b"], ["a", "b"]),
+        (["/a/x/run", "/b/x/run", "/b/other"], ["a/x/run", "b/x/run", "other"]),
+        (["/run", "/a/run"], ["//run", "a/run"]),
+        (["/a/run"], ["run"]),
+    ],
+)
+def test_names_are_as_short_as_can_be(paths, names):
+    assert short_names([Path(path) for path in paths]) == names

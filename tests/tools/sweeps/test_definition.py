@@ -1,0 +1,139 @@
+"""Sweep files: what they state, and what is said about mistakes in them before any time is spent."""
+
+import pytest
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.sweeps.definition import Sweep, load_sweep
+from transformer_jax.tools.sweeps.devices import cores_of, environments
+from transformer_jax.tools.sweeps.ranges import Choice, Integers, LogUniform, Uniform
+
+HEAD = """
+from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.sweeps.ranges import Choice, Integers, LogUniform, Uniform
+
+def get_sweep():
+    return """
+
+
+def write(tmp_path, expression):
+    file = tmp_path / "sweep.py"
+    file.write_text(HEAD + expression)
+    return str(file)
+
+
+def test_rows_seeds_and_choices_are_all_combined(tmp_path):
+    sweep = load_sweep(
+        write(
+            tmp_path,
+            'Sweep(config="configs/quickstart.py", overrides={"model.d_ff": 32}, rows={"base": {},'
+            ' "wide": {"model.d_ff": 512}}, seeds=(0, 1), space={"model.dropout": Choice(0.0, 0.2)})',
+        )
+    )
+    points = sweep.points()
+    assert len(points) == 8
+    assert points[5] == {"row": "wide", "seed": 0, "model.dropout": 0.2}
+    config = sweep.settings(points[5])
+    assert (config.model.d_ff, config.seed, config.model.dropout) == (512, 0, 0.2)
+    assert sweep.settings(points[0]).model.d_ff == 32
+
+
+def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
+    rows = '{"base": {}, "wide": {"model.d_ff": 512}, "odd": {"model.num_heads": 3}}'
+    file = write(tmp_path, f'Sweep(config="configs/quickstart.py", overrides={{"seed": 5}}, rows={rows})')
+    sweep = load_sweep(file, [("seed", "7"), ("model.d_ff", "16")], ["wide", "base"])
+    assert [(sweep.settings(point).seed, sweep.settings(point).model.d_ff) for point in sweep.points()] == [
+        (7, 512),
+        (7, 16),
+    ]
+    with pytest.raises(ConfigError, match="--rows: no row 'wild'; did you mean wide"):
+        load_sweep(file, [], ["wild"])
+    with pytest.raises(ConfigError, match="model.d_f: unknown key"):
+        load_sweep(file, [("model.d_f", "1")])
+
+
+def test_a_sampler_is_left_to_choose():
+    sweep = Sweep(config="configs/quickstart.py", space={"seed": Integers(0, 9)}, sampler="random", trials=3)
+    assert sweep.points() == [{}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (
+            'Sweep(config="configs/quickstart.py", space={"model.drop": Choice(0.1)})',
+            "model.drop: unknown key; did you mean",
+        ),
+        (
+            'Sweep(config="configs/quickstart.py", space={"model.d_ff": Choice(0.5)})',
+            "model.d_ff: expected a whole number",
+        ),
+        (
+            'Sweep(config="configs/quickstart.py", space={"model.d_ff": Uniform(8, 9)}, sampler="tpe", trials=2)',
+            "model.d_ff: expected a whole number",
+        ),
+        ('Sweep(config="configs/quickstart.py", space={"model.dropout": Uniform(0, 0.5)})', "needs another sampler"),
+        (
+            'Sweep(config="configs/quickstart.py", space={"model.dropout": Uniform(0, 1)}, sampler="tpe", trials=2)',
+            r"trial \{'model.dropout': 1.0\}: model.dropout: 1.0 must be at least 0 and below 1",
+        ),
+        (
+            'Sweep(config="configs/quickstart.py", rows={"odd": {"model.num_heads": 3}})',
+            r"trial \{'row': 'odd'\}: model.num",
+        ),
+        ('Sweep(config="configs/quickstart.py", metric="bleu")', "metric: 'bleu' is not one of validation/bleu"),
+        ('Sweep(config="configs/quickstart.py", sampler="tpe")', "needs a space to choose from, and trials=N"),
+        ('Sweep(config="configs/quickstart.py", trials=3)', "a grid has as many as it has points"),
+        (
+            'Sweep(config="configs/quickstart.py", overrides={"training.evaluate_every": 0}, seeds=(0,))',
+            "training.evaluate_every: 0, so validation/bleu is never reported",
+        ),
+        ('Sweep(config="configs/quickstart.py", rows={"a,b": {}})', "'a,b' has a comma in its name"),
+        (
+            'Sweep(config="configs/quickstart.py", seeds=(0,), space={"seed": Choice(1)})',
+            "both state the seed",
+        ),
+        (
+            'Sweep(config="configs/quickstart.py", space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2)',
+            "needs two or more ranges of numbers",
+        ),
+        ('Sweep(config="configs/nowhere.py")', "no recipe 'configs/nowhere.py'"),
+        ('Sweep(config="configs/quickstart.py", space={"model.dropout": LogUniform(0, 1)})', "0 < low < high"),
+        ('{"config": "configs/quickstart.py"}', "must return a transformer_jax.tools.sweeps.definition.Sweep"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):
+    with pytest.raises(ConfigError, match=message):
+        load_sweep(write(tmp_path, expression))
+
+
+def test_a_missing_file_and_a_file_of_something_else(tmp_path):
+    with pytest.raises(ConfigError, match=r"no file .*sweep.py"):
+        load_sweep(str(tmp_path / "sweep.py"))
+    (tmp_path / "recipe.py").write_text("def get_config():\n    return {}\n")
+    with pytest.raises(ConfigError, match="not a sweep: it has no function get_sweep"):
+        load_sweep(str(tmp_path / "recipe.py"))
+
+
+@pytest.mark.parametrize("wrong", [(3, 3), (4, 2)])
+def test_a_range_goes_up(wrong):
+    for kind in (Uniform, LogUniform, Integers):
+        with pytest.raises(ConfigError, match="low < high"):
+            kind(*wrong)
+    with pytest.raises(ConfigError, match="each once"):
+        Choice(1, 1)
+    with pytest.raises(ConfigError, match="steps of 2 do not lead"):
+        Integers(1, 4, step=2)
+
+
+def test_workers_share_the_gpus_of_a_host():
+    assert environments(2, []) == [{}, {}]
+    assert environments(1, ["0", "1"]) == [{}]
+    assert environments(2, ["0", "1", "2", "3"]) == [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]
+    shared = environments(4, ["0", "7"])
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in shared] == ["0", "7", "0", "7"]
+    assert {each["XLA_PYTHON_CLIENT_MEM_FRACTION"] for each in shared} == {"0.450"}
+    for workers, devices, advice in ((3, 4, "use 2"), (3, 2, "use 2")):
+        with pytest.raises(ConfigError, match=advice):
+            environments(workers, [str(number) for number in range(devices)])
+    assert [cores_of(number, 2, [0, 1, 2, 3]) for number in range(2)] == [[0, 1], [2, 3]]
+    assert cores_of(2, 3, [5, 6]) == [5, 6]

@@ -1,0 +1,175 @@
+"""Files of word vectors: what is written is read as it was, also by gensim, and broken files are refused by line."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.tools.word_vectors.formats import FORMATS, read_vectors, write_vectors
+from transformer_jax.tools.word_vectors.vectors import WordVectors
+
+FILES = {"word2vec": "v.txt", "word2vec_binary": "v.bin", "glove": "glove.txt", "numpy": "v.npz"}
+
+
+@pytest.fixture
+def vectors():
+    words = ("the", "Käse", "日本", "▁the", "3", "-0.5", "a\u2028b")
+    matrix = np.random.default_rng(0).normal(size=(len(words), 5)).astype(np.float32)
+    matrix[0] = [0, -0.0, 1e-38, 3.4e38, 1 / 3]
+    return WordVectors(words, matrix)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_written_is_read_bit_for_bit(vectors, name, tmp_path):
+    # U+2028 is a white space to Python, and part of a word here: only ASCII white space separates.
+    path = tmp_path / "new" / FILES[name]
+    assert write_vectors(path, vectors, name) == [path]
+    for found in (read_vectors(path), read_vectors(path, name)):
+        assert tuple(found.words) == vectors.words
+        assert found.matrix.tobytes() == vectors.matrix.tobytes()
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
+    assert write_vectors(tmp_path / "v.vec", vectors)[0].read_bytes().startswith(b"7 5\nthe 0.0 -0.0 ")
+    assert (tmp_path / "v.vec").read_bytes().count(b"\n") == 8
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress((tmp_path / "v.vec").read_bytes()))
+    (tmp_path / "v.bin.gz").write_bytes(gzip.compress(write_vectors(tmp_path / "v.bin", vectors)[0].read_bytes()))
+    for name in ("v.txt.gz", "v.bin.gz"):
+        assert read_vectors(tmp_path / name).matrix.tobytes() == vectors.matrix.tobytes()
+    with pytest.raises(ConfigError, match="v.dat does not end in .npz, .bin, .txt, .vec; give one of word2vec"):
+        write_vectors(tmp_path / "v.dat", vectors)
+    with pytest.raises(ConfigError, match="'golve' is not a format"):
+        write_vectors(tmp_path / "v.txt", vectors, "golve")
+    with pytest.raises(ConfigError, match="'golve' is not one of word2vec, "):
+        read_vectors(tmp_path / "v.vec", "golve")
+    with pytest.raises(DataError, match="no such file"):
+        read_vectors(tmp_path / "missing.txt")
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*glove.txt")  # which gensim does not close
+def test_gensim_reads_what_is_written_and_writes_what_is_read(vectors, tmp_path):
+    keyed = pytest.importorskip("gensim.models").KeyedVectors
+    plain = WordVectors(vectors.words[:6], vectors.matrix[:6])  # gensim ends a line at U+2028 too
+    for name, options in (("v.txt", {}), ("v.bin", {"binary": True}), ("glove.txt", {"no_header": True})):
+        write_vectors(tmp_path / name, plain, "glove" if name == "glove.txt" else "")
+        loaded = keyed.load_word2vec_format(str(tmp_path / name), **options)
+        assert tuple(loaded.index_to_key) == plain.words
+        assert loaded.vectors.tobytes() == plain.matrix.tobytes()
+        theirs = tmp_path / f"gensim-{name}"
+        loaded.save_word2vec_format(str(theirs), binary=name == "v.bin", write_header=name != "glove.txt")
+        found = read_vectors(theirs)
+        assert set(found.words) == set(plain.words)
+        assert found.matrix[found.index["Käse"]].tobytes() == plain.matrix[1].tobytes()
+
+
+BROKEN_TEXT = [
+    ("2 2\na 1 2\nb 1\n", "line 3: 1 numbers, expected 2"),
+    ("2 2\na 1 2\nb 1 2 3\n", "line 3: 3 numbers, expected 2"),
+    ("a 1 2\nb 1 2\nc 1\n", "line 3: 1 numbers, expected 2"),
+    ("a 1 2\nb 1 x\n", "line 2: 'x' is not a number"),
+    ("a 1 2\nb 1 nan\n", "line 2: a number is not finite"),
+    ("2 1\na 1\nb 1e39\n", "line 3: a number is not finite"),
+    ("a 1 2\nb 1 2\na 3 4\n", "line 3: 'a' was on line 1 already"),
+    ("3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
+    ("1 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 1; correct line 1"),
+    ("0 2\n", "line 1: 0 words of dimension 2; both must be above 0"),
+    ("a 1 2\n\nb 1 2\n", "line 2: the line is empty"),
+    ("a\nb\n", "line 1: 'a' has no numbers"),
+    ("", "no vectors"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN_TEXT)
+def test_broken_text_is_refused_with_its_line(text, message, tmp_path):
+    (tmp_path / "v.txt").write_text(text)
+    with pytest.raises(DataError, match=f"v.txt.*{message}"):
+        read_vectors(tmp_path / "v.txt")
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "v.txt").write_bytes(b"a 1 2\n\xff 1 2\n")
+    with pytest.raises(DataError, match="line 2: invalid UTF-8"):
+        read_vectors(tmp_path / "v.txt")
+    (tmp_path / "v.txt").write_text("a 1 2\n")
+    with pytest.raises(DataError, match="line 1: 'a 1 2' is not the number of words and the dimension; --format=glove"):
+        read_vectors(tmp_path / "v.txt", "word2vec")
+
+
+def test_words_of_glove_with_spaces(tmp_path):
+    (tmp_path / "g.txt").write_text("the 1 2\n. . . 3 4\nat name@domain.com 5 6\n")
+    found = read_vectors(tmp_path / "g.txt")
+    assert found.words == ("the", ". . .", "at name@domain.com")
+    assert found.matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
+    for name in ("g.bin", "h.txt"):
+        with pytest.raises(DataError, match="word 2 is '. . .', and a word with a white space cannot be written"):
+            write_vectors(tmp_path / name, found)
+        assert not (tmp_path / name).exists()
+    assert read_vectors(*write_vectors(tmp_path / "g.npz", found)).words == found.words
+
+
+def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
+    whole = write_vectors(tmp_path / "v.bin", vectors)[0].read_bytes()
+    line = whole.index(b"3 ") - 1
+    cases = [
+        (whole[:-5], "ends or is damaged in word 7 of 7"),
+        (whole[: line + 4], "ends or is damaged in word 5 of 7"),
+        (whole + b"more", "continues after the 7 words"),
+        (whole.replace(b"7 5\n", b"8 5\n", 1), "ends or is damaged in word 8 of 8"),
+        (b"not a header", "does not begin with the number of words and the dimension"),
+        (whole.replace("日本".encode(), "Käse".encode(), 1), "word 3: 'Käse' was word 2 already"),
+        (whole[:8] + np.float32("inf").tobytes() + whole[12:], "word 1: a value is not finite"),
+    ]
+    for content, message in cases:
+        (tmp_path / "broken.bin").write_bytes(content)
+        with pytest.raises(DataError, match=f"broken.bin.*{message}"):
+            read_vectors(tmp_path / "broken.bin")
+    (tmp_path / "cut.bin.gz").write_bytes(gzip.compress(whole)[:-12])
+    with pytest.raises(DataError, match="not a whole gzip file"):
+        read_vectors(tmp_path / "cut.bin.gz")
+
+
+def test_a_long_binary_is_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer_jax.tools.word_vectors.binary_format.AT_ONCE", 50)
+    monkeypatch.setattr("transformer_jax.tools.word_vectors.binary_format.LONGEST_WORD", 20)
+    matrix = np.random.default_rng(1).normal(size=(200, 7)).astype(np.float32)
+    vectors = WordVectors([f"word{number}" for number in range(200)], matrix)
+    found = read_vectors(*write_vectors(tmp_path / "v.bin", vectors))
+    assert list(found.words) == vectors.words
+    assert found.matrix.tobytes() == matrix.tobytes()
+
+
+def test_broken_numpy_is_refused(tmp_path):
+    path = tmp_path / "v.npz"
+    objects = np.array(["a", None], object)
+    for arrays, message in [
+        ({"words": np.array(["a"])}, "not an .npz of the arrays 'words' and 'matrix'"),
+        ({"words": objects, "matrix": np.zeros((2, 2))}, "not an .npz of the arrays"),
+        ({"words": np.array([1, 2]), "matrix": np.zeros((2, 2))}, "words are int64"),
+        ({"words": np.array(["a", "a"]), "matrix": np.zeros((2, 2))}, "'a' is word 1 and word 2"),
+    ]:
+        np.savez(path, **arrays)
+        with pytest.raises(DataError, match=message):
+            read_vectors(path)
+    np.savez(path, words=np.array(["a", "b"]), matrix=np.zeros((2, 2), np.float32))
+    whole = path.read_bytes()
+    # A shape of 14 TiB, an unknown kind of compression, and no archive at all.
+    huge = whole.replace(b"'shape': (2, 2), }" + b" " * 13, b"'shape': (2000000000000, 2), } ")
+    at = whole.rindex(b"PK\x01\x02") + 10
+    for damaged in (huge, whole[:at] + b"\x55" + whole[at + 1 :], b"PK nothing"):
+        assert damaged != whole
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="not an .npz"):
+            read_vectors(path)
+
+
+def test_projector_files(tmp_path):
+    vectors = WordVectors(["a", "b c\td"], np.array([[1, 0.5], [2, -3]], np.float32))
+    table, names, config = write_vectors(tmp_path / "show", vectors, "projector")
+    assert table.read_text() == "1.0\t0.5\n2.0\t-3.0\n"
+    assert names.read_text() == "a\nb c d\n"
+    assert 'tensor_path: "vectors.tsv"' in config.read_text()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is a file; the projector takes a folder"):
+        write_vectors(tmp_path / "file", vectors, "projector")

@@ -1,0 +1,136 @@
+"""GloVe: counted pairs of a sentence by hand, spilled runs, the loss of pairs one by one, what a run fits."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tools.word_vectors.word_vectors_settings import word_vectors_config
+
+from transformer_jax.array_types import EOS_ID
+from transformer_jax.config import BlockConfig, DataError, GloveConfig, hyperparameters_of
+from transformer_jax.tools.word_vectors.task import cooccurrences
+from transformer_jax.tools.word_vectors.task.cooccurrences import count_cooccurrences
+from transformer_jax.tools.word_vectors.task.glove import Glove, PairBlock
+from transformer_jax.tools.word_vectors.task.pair_blocks import PairBlocks, open_cooccurrences
+from transformer_jax.tools.word_vectors.task.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tools.word_vectors.task.vector_tables import vectors_of
+from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
+from transformer_jax.training.update import Update
+
+V = 8
+
+
+def store_of(ids):
+    return SimpleNamespace(ids=np.array(ids, np.uint16), num_tokens=len(ids))
+
+
+def counted(ids, folder, window=2, memory_pairs=1000, counts=None):
+    counts = np.bincount(ids, minlength=V) * (np.arange(V) > 3) if counts is None else counts
+    pairs = count_cooccurrences(store_of(ids), counts, window, memory_pairs, folder)
+    return {(int(key) // V, int(key) % V): float(count) for key, count in pairs}
+
+
+def test_the_pairs_of_a_sentence_are_those_counted_by_hand(tmp_path):
+    """``4 5 6 4 | 7 4`` with windows of two: the bar ends a document."""
+    found = counted([4, 5, 6, 4, EOS_ID, 7, 4, EOS_ID], tmp_path)
+    half = {(4, 5): 1.5, (4, 6): 1.5, (5, 6): 1.0, (4, 7): 1.0}
+    assert found == half | {(b, a): count for (a, b), count in half.items()}
+
+
+def test_words_without_a_count_are_left_out_before_distances_are_taken(tmp_path):
+    counts = np.array([0, 0, 0, 0, 2, 0, 1, 0])
+    assert counted([4, 5, 6], tmp_path, window=1, counts=counts) == {(4, 6): 1.0, (6, 4): 1.0}
+
+
+def test_what_is_written_to_disk_and_merged_is_what_is_counted_in_memory(tmp_path, monkeypatch):
+    """In pieces of 50 ids, of which each counts with the last words of the one before it."""
+    ids = np.random.default_rng(0).integers(4, V, 2000)
+    ids[::37] = EOS_ID
+    (tmp_path / "whole").mkdir()
+    whole = counted(ids, tmp_path / "whole", window=3, memory_pairs=10**6)
+    monkeypatch.setattr(cooccurrences, "IDS_AT_ONCE", 50)
+    monkeypatch.setattr(cooccurrences, "MERGED_AT_ONCE", 5)
+    written = []
+    write = cooccurrences._written
+    monkeypatch.setattr(cooccurrences, "_written", lambda pairs, path: (written.append(path), write(pairs, path))[1])
+    spilled = counted(ids, tmp_path, window=3, memory_pairs=20)
+    assert len(written) > 20
+    assert list(spilled) == sorted(whole)
+    assert spilled == pytest.approx(whole, rel=1e-5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs", "whole"]
+
+
+def test_loss_and_gradient_are_those_of_equation_8_pair_by_pair():
+    glove, rng = Glove(GloveConfig(d_model=3, x_max=10.0)), np.random.default_rng(0)
+    block = PairBlock(np.array([[1, 2, 1]]), np.array([[2, 0, 3]]), np.array([[4.0, 0.0, 25.0]], np.float32))
+    tables = [rng.normal(size=shape).astype(np.float32) for shape in ((4, 3), (4, 3), (4, 1), (4, 1))]
+
+    def naive(words, contexts, word_bias, context_bias):
+        def of_pair(i, j, count, weight):
+            return 0.5 * weight * (words[i] @ contexts[j] + word_bias[i, 0] + context_bias[j, 0] - np.log(count)) ** 2
+
+        return of_pair(1, 2, 4.0, 0.4**0.75) + of_pair(1, 3, 25.0, 1.0)
+
+    def blocked(words, contexts, word_bias, context_bias):
+        params = {
+            "embedding": {"table": words, "bias": word_bias},
+            "projection": {"table": contexts, "bias": context_bias},
+        }
+        lookups = glove.lookups(jax.tree.map(jnp.asarray, block))
+        rows = {name: params[each.table[0]][each.table[1]][each.ids] for name, each in lookups.items()}
+        sums = glove.loss(rows, jax.tree.map(jnp.asarray, block))
+        assert sums.tokens.shape == ()
+        return sums.loss
+
+    arguments = tuple(map(jnp.asarray, tables))
+    expected, found = (jax.value_and_grad(each, (0, 1, 2, 3))(*arguments) for each in (naive, blocked))
+    for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
+def test_an_epoch_has_every_pair_once_in_another_order_than_the_next():
+    pairs = np.zeros(100, cooccurrences.PAIR)
+    pairs["key"], pairs["count"] = np.arange(100) + 30 * V, 1.0
+    blocks = PairBlocks(pairs, V, BlockConfig(rows=2, row_length=4, blocks_per_update=4), seed=3)
+    epochs = []
+    for epoch in range(2):
+        taken = [blocks.block(epoch * blocks.updates_per_epoch + update) for update in range(blocks.updates_per_epoch)]
+        epochs.append(np.concatenate([(b.words * V + b.contexts)[b.counts > 0] for b in taken]))
+    assert blocks.updates_per_epoch == 4
+    assert all(sorted(keys) == pairs["key"].tolist() for keys in epochs)
+    assert not np.array_equal(*epochs)
+
+
+def test_a_text_without_neighbors_is_refused(tmp_path):
+    ids = [4, EOS_ID, 5, EOS_ID]
+    with pytest.raises(DataError, match="no two words are near each other"):
+        open_cooccurrences(store_of(ids), {}, np.bincount(ids, minlength=V) * (np.arange(V) > 3), 2, 100, str(tmp_path))
+
+
+def test_the_squared_error_falls(tmp_path):
+    config = word_vectors_config(
+        tmp_path,
+        data={"subsample": 0.0},
+        model={"kind": "glove", "d_model": 8, "window": 4, "x_max": 10.0},
+        optimizer={"name": "adagrad", "schedule": "constant", "learning_rate": 0.5},
+    )
+    mesh = make_mesh(config.mesh, jax.devices()[:1])
+    task = WordVectorTask(config, new_word_tokenizer(config).source, mesh)
+    update = Update(config, task.loss, task.init_params, mesh, task.rule())
+    state, hyperparameters = update.initial_state(0), put_hyperparameters(hyperparameters_of(config), mesh)
+    before = task.evaluate(state.params, "validation").loss
+    data = task.training_data()
+    for batch, _ in zip(data.batches(0), range(2 * data.blocks.updates_per_epoch), strict=False):
+        state, metrics = update.jitted(state, put_batch(batch, mesh), hyperparameters)
+    assert metrics.finite
+    assert task.evaluate(state.params, "validation").loss < 0.5 * before
+
+
+def test_the_vectors_are_those_of_both_tables_added(tmp_path):
+    config = word_vectors_config(tmp_path, data={"subsample": 0.0}, model={"kind": "glove", "d_model": 8, "window": 4})
+    tokenizer = new_word_tokenizer(config).source
+    rows = tokenizer.vocabulary_size
+    params = {name: {"table": np.full((rows, 8), value)} for name, value in (("embedding", 1.0), ("projection", 2.0))}
+    assert np.unique(vectors_of(params, config, tokenizer).matrix).tolist() == [3.0]

@@ -1,0 +1,65 @@
+"""Exact search: as sorting all cosines, whatever the blocks; analogies leave the words of the question out."""
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataError
+from transformer_jax.tools.word_vectors import neighbors
+from transformer_jax.tools.word_vectors.neighbors import analogy, nearest_words, neighbors_of_rows, search
+from transformer_jax.tools.word_vectors.vectors import WordVectors
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+@pytest.mark.parametrize(("rows", "queries"), [(4096, 1024), (7, 3), (1, 1)])
+def test_search_is_sorting_all_cosines(count, rows, queries, monkeypatch):
+    monkeypatch.setattr(neighbors, "ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(neighbors, "QUERIES_AT_ONCE", queries)
+    random = np.random.default_rng(0)
+    matrix = random.integers(-2, 3, size=(40, 4)).astype(np.float32)  # with equal rows, and some of zeros
+    matrix[3] = matrix[11] = 0
+    asked = random.normal(size=(8, 4)).astype(np.float32)
+    excluded = random.integers(-1, 40, size=(8, 3))
+    found = search(matrix, asked, count, excluded)
+    # An integer grid: cosines of equal rows are equal to the last bit only if computed alike, so they are rounded.
+    norms = np.linalg.norm(matrix, axis=1)
+    cosines = (asked / np.linalg.norm(asked, axis=1, keepdims=True)) @ (
+        matrix / np.where(norms > 0, norms, 1)[:, None]
+    ).T
+    for query, left_out in enumerate(excluded.tolist()):
+        allowed = [row for row in range(40) if row not in left_out]
+        best = sorted(cosines[query, allowed].tolist(), reverse=True)[:count]
+        num = len(best)
+        np.testing.assert_allclose(found.cosines[query, :num], best, atol=1e-6)
+        np.testing.assert_allclose(cosines[query, found.rows[query, :num]], best, atol=1e-6)
+        assert set(found.rows[query, :num].tolist()).isdisjoint(left_out)
+        assert len(set(found.rows[query, :num].tolist())) == num
+        assert np.isneginf(found.cosines[query, num:]).all()
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_of_equal_cosines_the_lower_row_is_first(rows, monkeypatch):
+    monkeypatch.setattr(neighbors, "ROWS_AT_ONCE", rows)
+    matrix = np.array([[0, 1], [1, 0], [0, 1], [1, 0], [1, 0]], np.float32)
+    for count in (1, 2, 3, 5):
+        assert search(matrix, matrix[[1]], count).rows[0].tolist() == [1, 3, 4, 0, 2][:count]
+
+
+@pytest.fixture
+def royal():
+    words = {"man": [1, 0, 0], "woman": [1, 1, 0], "king": [1, 0, 1], "queen": [1, 1, 1], "apple": [-1, 0, 0.1]}
+    return WordVectors(tuple(words), np.array(list(words.values()), np.float32))
+
+
+def test_neighbors_and_analogies(royal):
+    assert [found.word for found in nearest_words(royal, "King", 2)] == ["queen", "man"]
+    assert nearest_words(royal, "king", 2)[0].cosine == pytest.approx(2 / 6**0.5)
+    assert len(nearest_words(royal, "king", 50)) == 4
+    best = analogy(royal, "man", "king", "woman", 9)
+    assert [found.word for found in best] == ["queen", "apple"]
+    # b - a + c of unit vectors, not of the vectors as they are (which would be [1, 1, 1] here, a cosine of 1).
+    target = np.array([1, 0, 1]) / 2**0.5 - np.array([1, 0, 0]) + np.array([1, 1, 0]) / 2**0.5
+    assert best[0].cosine == pytest.approx(target.sum() / np.linalg.norm(target) / 3**0.5, abs=1e-6)
+    assert neighbors_of_rows(royal, [2, 0], 1) == [[royal.words[3]], [royal.words[1]]]
+    assert [len(near) for near in neighbors_of_rows(royal, [0, 1], 9)] == [4, 4]
+    with pytest.raises(DataError, match="'quean' is not one of the 5 words; did you mean 'queen'"):
+        analogy(royal, "man", "king", "quean", 1)

@@ -1,0 +1,104 @@
+"""The blocked losses of word2vec against loops over pairs of words, written out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.array_types import EOS_ID, PAD_ID
+from transformer_jax.config import Word2vecConfig
+from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TreeBlock
+from transformer_jax.tools.word_vectors.task.huffman import huffman_tree
+from transformer_jax.tools.word_vectors.task.objective import OBJECTIVES
+from transformer_jax.tools.word_vectors.task.row_paths import RowPaths
+from transformer_jax.tools.word_vectors.task.windows import pair_mask
+from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
+
+D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
+# Two rows of five centers, with two words more on each side; a document ends in the first, the second is padded.
+WORDS = np.array([[4, 5, 6, EOS_ID, 7, 8, 4, 9, 5], [6, 9, 4, 4, 7, PAD_ID, PAD_ID, PAD_ID, PAD_ID]], np.int32)
+REACH = np.array([[1, 2, 2, 1, 2], [2, 1, 2, 1, 1]], np.int32)
+DRAWN = np.array([[4, 9, 9, 6], [5, 7, 4, 8]], np.int32)
+CENTERS = WORDS[:, WINDOW:-WINDOW]
+TREE = huffman_tree(np.array([0, 0, 0, 0, 9, 5, 3, 2, 1, 1]))
+# Rows of words with long paths have short pieces: two words each of the five in a row.
+PATHS = RowPaths(TREE, np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1]), CENTERS.shape[1], top=1, piece=2)
+
+
+def pairs_by_hand():
+    """(row, center, context), as places among the centers and among all words of the row."""
+    for row in range(2):
+        for center in range(5):
+            for step in (-1, 1):
+                for distance in range(1, REACH[row, center] + 1):
+                    place = WINDOW + center + step * distance
+                    if WORDS[row, WINDOW + center] < 4 or WORDS[row, place] < 4:
+                        break
+                    yield row, center, place
+
+
+def log_sigmoid(x):
+    return -jnp.logaddexp(0.0, -x)
+
+
+def naive(kind, output, table, outputs):
+    """The loss of all pairs, one after another. Sums of CBOW's windows stand for means whose gradient is not divided."""
+    total, pairs = 0.0, list(pairs_by_hand())
+    examples = [(row, center, [place]) for row, center, place in pairs]
+    if kind == "cbow":
+        windows = sorted({(row, center) for row, center, _ in pairs})
+        examples = [(r, c, [p for row, center, p in pairs if (row, center) == (r, c)]) for r, c in windows]
+    for row, center, places in examples:
+        word = WORDS[row, WINDOW + center]
+        vectors = table[WORDS[row, np.array(places)]]
+        mean = jax.lax.stop_gradient(vectors.mean(0) - vectors.sum(0)) + vectors.sum(0)
+        if output == "hierarchical_softmax":
+            path = [(n, t) for n, t in zip(TREE.nodes[word], TREE.turns[word], strict=True) if t]
+            total -= sum(log_sigmoid(float(turn) * (outputs[node] @ mean)) for node, turn in path)
+            continue
+        asks, asked = (mean, word) if kind == "cbow" else (table[word], WORDS[row, places[0]])
+        total -= log_sigmoid(outputs[asked] @ asks)
+        total -= NEGATIVES / SHARED * sum(log_sigmoid(-outputs[other] @ asks) for other in DRAWN[row])
+    return total
+
+
+@pytest.mark.parametrize(("kind", "output"), OBJECTIVES)
+def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, output):
+    objective = OBJECTIVES[kind, output](Word2vecConfig(kind, output, D, WINDOW, NEGATIVES, SHARED))
+    is_tree = output == "hierarchical_softmax"
+    block = TreeBlock(WORDS, REACH, *PATHS.of(CENTERS)) if is_tree else TextBlock(WORDS, REACH, DRAWN)
+    tables = [jax.random.normal(jax.random.key(seed), (10, D)) for seed in (1, 2)]
+
+    def blocked(table, outputs):
+        params = {"embedding": {"table": table}, "projection": {"table": outputs}}
+        found = objective.lookups(jax.tree.map(jnp.asarray, block))
+        rows = {name: params[each.table[0]][each.table[1]][each.ids] for name, each in found.items()}
+        return objective.loss(rows, jax.tree.map(jnp.asarray, block)).loss
+
+    expected, gradients = jax.value_and_grad(lambda *both: naive(kind, output, *both), (0, 1))(*tables)
+    found, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
+    assert found == pytest.approx(float(expected), rel=1e-5)
+    for left, right in zip(blocked_gradients, gradients, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_ends_where_its_document_ends():
+    mask = np.asarray(pair_mask(jnp.asarray(WORDS), jnp.asarray(REACH)))
+    assert {tuple(map(int, place)) for place in np.argwhere(mask)} == set(pairs_by_hand())
+    assert mask[0, 0].nonzero()[0].tolist() == [1]
+    assert not mask[0, 1].any()
+
+
+def test_pieces_of_paths_have_all_nodes_below_the_heaviest_and_the_words_that_they_are_about():
+    top, nodes, places, turns, spans = PATHS.of(CENTERS)
+    assert spans.shape[2] == 2
+    for row, words in enumerate(CENTERS):
+        found = [[] for _ in words]
+        for piece in range(nodes.shape[1]):
+            for node, place, turn in zip(nodes[row, piece], places[row, piece], turns[row, piece], strict=True):
+                if turn:
+                    assert place in spans[row, piece]
+                    found[place].append((node, turn))
+        for place, word in enumerate(words):
+            path = [(n, t) for n, t in zip(TREE.nodes[word], TREE.turns[word], strict=True) if t]
+            assert [(0, t) for t in top[row, place] if t] + found[place] == path

@@ -1,0 +1,1 @@
+"""What works beside the core, which imports none of it: each tool uses what the core documents as public."""

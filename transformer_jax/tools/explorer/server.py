@@ -1,0 +1,104 @@
+"""The page served from the run itself, on this machine only: forced decoding is answered live."""
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.names import is_unicode
+from transformer_jax.tools.explorer.page import forced_to_json
+from transformer_jax.tools.explorer.search_tree import Forced
+
+try:
+    from flask import Flask, Response, request
+    from werkzeug.serving import BaseWSGIServer, make_server
+except ImportError:
+    raise ConfigError("--serve: Flask is not installed; pip install flask") from None
+
+HOST = "127.0.0.1"
+HTTP_BAD_REQUEST, HTTP_FORBIDDEN = 400, 403
+# A question is one sentence and its prefix.
+MAX_BODY_BYTES = 1 << 20
+# What the browser says of who asks: this page itself, the user (an address typed in), or none of it (no browser).
+OWN_SITES = ("same-origin", "none", "")
+
+Render = Callable[[str | None], str]
+"""The page of a text; of the texts of the command where there is None."""
+
+Force = Callable[[int, str, Sequence[int]], Forced]
+"""What run number ``n`` finds for a text when forced to begin with these tokens."""
+
+
+def make_app(render: Render, force: Force) -> Flask:
+    """``GET /?text=...`` is a page, ``POST /forced`` with ``run``, ``text`` and ``prefix`` is answered as JSON.
+
+    Refused is who asks by another name than this machine's, or by none (a page elsewhere whose name was bound to it), whom the
+    browser calls another site or another origin (a picture or a form of a page elsewhere), who asks ``/forced`` in anything
+    but JSON, and a body of more than ``MAX_BODY_BYTES``. No page elsewhere may frame this one. One request at a time asks the
+    model, however many connections are open.
+    """
+    app = Flask(__name__, static_folder=None)
+    app.config |= {"TRUSTED_HOSTS": [HOST, "localhost"], "MAX_CONTENT_LENGTH": MAX_BODY_BYTES}
+    model = threading.Lock()
+
+    @app.before_request
+    def refuse_other_sites() -> tuple[dict, int] | None:
+        if "Host" not in request.headers:
+            return {"error": "the header Host is missing"}, HTTP_BAD_REQUEST
+        is_own = request.headers.get("Origin", request.host_url[:-1]) == request.host_url[:-1]
+        if is_own and request.headers.get("Sec-Fetch-Site", "") in OWN_SITES:
+            return None
+        return {"error": "another site asked; open the address in a tab of its own"}, HTTP_FORBIDDEN
+
+    @app.after_request
+    def refuse_frames(response: Response) -> Response:
+        response.headers["X-Frame-Options"] = "DENY"
+        response.headers["Content-Security-Policy"] = "frame-ancestors 'none'"
+        return response
+
+    @app.get("/")
+    def page() -> Response:
+        text = request.args.get("text", "").strip()
+        with model:
+            return Response(render(text or None), mimetype="text/html")
+
+    @app.post("/forced")
+    def forced() -> tuple[dict, int]:
+        try:
+            asked = request.get_json()
+        except RecursionError:
+            raise DataError("the question is nested too deeply") from None
+        run, text, prefix = _question(asked)
+        with model:
+            return forced_to_json(force(run, text, prefix)), 200
+
+    @app.errorhandler(ConfigError)
+    @app.errorhandler(DataError)
+    def refused(error: Exception) -> tuple[dict, int]:
+        return {"error": str(error)}, HTTP_BAD_REQUEST
+
+    return app
+
+
+def _question(asked: Any) -> tuple[int, str, list[int]]:
+    """``run``, ``text`` and ``prefix`` of a question; raises DataError where they are not a number, a text, token ids."""
+    match asked:
+        case {"run": int(run), "text": str(text), "prefix": [*prefix]} if text.strip():
+            # JSON's true is an int of Python, its 1e999 a float.
+            if all(type(number) is int for number in (run, *prefix)) and is_unicode(text):
+                return run, text, prefix
+    raise DataError("expected run (a number), text (not empty) and prefix (token ids)")
+
+
+def listen_locally(port: int) -> socket.socket:
+    """A port of 127.0.0.1, taken at once; 0 is any free one. Raises ConfigError when it cannot be had."""
+    try:
+        return socket.create_server((HOST, port))
+    except OSError:
+        raise ConfigError(f"--port: {port} cannot be used on {HOST}; give another, or 0 for any free one") from None
+
+
+def make_local_server(app: Flask, listener: socket.socket) -> BaseWSGIServer:
+    """A server on ``listener`` with a thread a connection: one that a browser opens ahead and leaves idle blocks no other."""
+    return make_server(HOST, listener.getsockname()[1], app, threaded=True, fd=listener.fileno())

@@ -1,0 +1,113 @@
+"""A model read from elsewhere, and the run directory made of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, to_json
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.runs.written_run import write_run_directory
+from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
+from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tools.interop.opened_model import OpenedModel, in_float32
+from transformer_jax.training.parameter_names import named_leaves, some_of
+from transformer_jax.training.sharding import make_mesh, path_of
+
+# Of the only checkpoint of an imported run; 0 would mean untrained.
+STEP = 1
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """Settings, tokenizers, and parameters by path in float32, as this package keeps them."""
+
+    config: ExperimentConfig
+    tokenizers: TokenizerPair
+    named: dict[str, np.ndarray]
+
+    def write(self, folder: Path, **origin: Any) -> None:
+        """Makes ``folder`` a run directory; raises DataError as ``params`` does."""
+        params = self.params()
+        progress = {
+            "config": to_json(self.config),
+            "data": self._fingerprints(),
+            "tokenizer": tokenizers_to_json(self.tokenizers),
+            "counters": {},
+        }
+        write_run_directory(folder, self.config, self.tokenizers, STEP, params, progress, imported_from=origin)
+
+    def with_config(self, config: ExperimentConfig) -> "ImportedModel":
+        """The same model with other settings of data, decoding or training."""
+        return replace(self, config=config)
+
+    def opened(self, mesh: Mesh | None = None) -> OpenedModel:
+        """The model as commands open it, without its run, by default on one device; raises DataError as ``params`` does."""
+        mesh = make_mesh(MeshConfig(), jax.devices()[:1]) if mesh is None else mesh
+        computing = self.with_config(in_float32(self.config))
+        return OpenedModel(
+            computing.config,
+            self.config,
+            self.tokenizers,
+            computing.objective(mesh).model,
+            self.params(),
+            mesh,
+            (STEP,),
+        )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes that parameters have by the settings, by path."""
+        return {name: leaf.shape for name, leaf in named_leaves(self._abstract()).items()}
+
+    def objective(self, mesh: Mesh) -> TranslationObjective | LanguageModelObjective:
+        """The model on the devices of ``mesh``, and its loss."""
+        source, target = (each.vocabulary_size for each in self.tokenizers)
+        if self.config.task == "translation":
+            return TranslationObjective(self.config, source, target, mesh)
+        return LanguageModelObjective(self.config, target, mesh)
+
+    def _abstract(self) -> Any:
+        mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+        return jax.eval_shape(self.objective(mesh).init_params, jax.random.key(0))
+
+    def _fingerprints(self) -> dict[str, str]:
+        if self.config.task == "language_model":
+            return {"tokenizer": self.tokenizers.source.fingerprint()}
+        source, target = self.tokenizers
+        return {"source tokenizer": source.fingerprint(), "target tokenizer": target.fingerprint()}
+
+    def params(self) -> Any:
+        """The parameters as a tree; raises DataError, naming them, when they do not fit the settings."""
+        tree = self._abstract()
+        expected = {name: leaf.shape for name, leaf in named_leaves(tree).items()}
+        require_same_shapes(self.named, expected, "the model")
+        for name in expected:
+            if not np.all(np.isfinite(self.named[name])):
+                raise DataError(
+                    f"{name}: has values that are not finite; the model was damaged, or diverged in training"
+                )
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: self.named[path_of(path)], tree)
+
+
+def require_same_names(found: set[str], expected: set[str], where: object) -> None:
+    """Raises DataError that names tensors missing from, or unexpected in, ``where``."""
+    missing, unexpected = sorted(expected - found), sorted(found - expected)
+    if missing:
+        raise DataError(f"{where}: tensors are missing: {some_of(missing)}")
+    if unexpected:
+        raise DataError(f"{where}: unexpected tensors: {some_of(unexpected)}")
+
+
+def require_same_shapes(
+    found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], where: object
+) -> None:
+    """Raises DataError that names tensors missing from, unexpected in, or of another shape in ``where``."""
+    require_same_names(set(found), set(expected), where)
+    for name, shape in expected.items():
+        if found[name].shape != shape:
+            raise DataError(f"{where}: {name} has shape {found[name].shape}, expected {shape}")

@@ -1,0 +1,181 @@
+"""Comparison of a run with the same model elsewhere: outputs for given tokens, and greedy translations."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.config import DataError
+from transformer_jax.tools.interop.counterpart import Check, Counterpart, Tolerance
+from transformer_jax.tools.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
+
+# Of two logits that differ by less, rounding decides which is larger.
+NEAR_TIE = 1e-3
+# A logit as low as that belongs to an id that one side lacks.
+NEVER = -1e8
+DIVERGENCES_SHOWN = 10
+
+
+class Divergence(NamedTuple):
+    """A greedy translation that differs: its sentence and first different token, from 1, and how far apart the choices are.
+
+    ``gap``: the difference of the run's logits of both choices.
+    """
+
+    sentence: int
+    place: int
+    gap: float
+
+    @property
+    def is_near_tie(self) -> bool:
+        """Whether rounding alone can explain it."""
+        return abs(self.gap) < NEAR_TIE
+
+
+class Comparison(NamedTuple):
+    """How far the outputs of both are apart, over ``sentences`` and their target ``tokens``, and where greedy decoding differs.
+
+    ``divergences``: None for a language model, of which nothing is decoded. ``left_out``: texts too long for the counterpart.
+    """
+
+    counterpart: str
+    compares_logits: bool
+    tolerance: Tolerance
+    sentences: int
+    tokens: int
+    longest: int
+    largest: float
+    mean: float
+    divergences: tuple[Divergence, ...] | None
+    checks: tuple[Check, ...]
+    left_out: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether outputs and greedy translations agree within the tolerance, and whatever else was checked agrees."""
+        is_near = self.largest <= self.tolerance.largest and self.mean <= self.tolerance.mean
+        agrees = self.divergences is None or self.agreeing >= self.tolerance.greedy * self.sentences
+        return is_near and agrees and all(each.agreeing == each.total for each in self.checks)
+
+    @property
+    def agreeing(self) -> int:
+        """Greedy translations that are equal, or differ at a near tie."""
+        return self.sentences - sum(not each.is_near_tie for each in self.divergences or ())
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The comparison as lines of a table."""
+        compared = "logit" if self.compares_logits else "log-probability of a token"
+        rows = [
+            ("compared with", self.counterpart, "this package in float32"),
+            ("sentences", f"{self.sentences:,}", f"{self.tokens:,} target tokens, the longest target {self.longest}"),
+            ("largest difference", f"{self.largest:.2g}", f"of a {compared}; at most {self.tolerance.largest:g}"),
+            ("mean difference", f"{self.mean:.2g}", f"at most {self.tolerance.mean:g}"),
+        ]
+        if self.left_out:
+            rows.insert(2, ("left out", f"{self.left_out:,}", "longer than the other model takes"))
+        if self.divergences is not None:
+            equal = self.sentences - len(self.divergences)
+            near = f"and {self.agreeing - equal} that differ at a near tie"
+            rows.append(("greedy, equal", f"{equal:,}", f"{near}; together at least {self.tolerance.greedy:.0%}"))
+        rows += [(each.name, f"{each.agreeing:,}", f"of {each.total:,}") for each in self.checks]
+        for each in (self.divergences or ())[:DIVERGENCES_SHOWN]:
+            kind = "near tie" if each.is_near_tie else "different"
+            rows.append((kind, f"{each.gap:.2g}", f"between two logits: sentence {each.sentence}, token {each.place}"))
+        return rows
+
+
+def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
+    """Compares both on the greedy translations, by ``model``, of ``texts``; of a language model, on the texts themselves."""
+    given = len(texts)
+    texts, examples = _short_enough(model, counterpart, texts)
+    largest, total, count = 0.0, 0.0, 0
+    for start in range(0, len(examples), ROWS_AT_ONCE):
+        rows = examples[start : start + ROWS_AT_ONCE]
+        logits = model.logits(rows)
+        ours = logits if counterpart.compares_logits else token_log_probabilities(logits, rows)
+        for mine, theirs in zip(ours, counterpart.outputs(rows), strict=True):
+            found = differences(mine, theirs)
+            largest = max(largest, float(np.max(found, initial=0.0)))
+            total, count = total + float(np.sum(found)), count + found.size
+    lengths = [len(example.target) for example in examples]
+    return Comparison(
+        counterpart.name,
+        counterpart.compares_logits,
+        counterpart.tolerance,
+        len(examples),
+        sum(lengths),
+        max(lengths),
+        largest,
+        total / max(count, 1),
+        _divergences(model, counterpart, examples) if model.translates else None,
+        tuple(counterpart.checks(model, texts, examples)),
+        given - len(examples),
+    )
+
+
+def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Absolute differences of outputs, infinite where one is not finite; without logits that both sides never choose.
+
+    Raises DataError where there are not as many on both sides.
+    """
+    if mine.shape != theirs.shape:
+        raise DataError(f"outputs of shape {theirs.shape}, but {mine.shape} here: another model, or another vocabulary")
+    is_finite = np.isfinite(mine) & np.isfinite(theirs)
+    apart = np.full(mine.shape, np.inf)
+    np.subtract(mine, theirs, out=apart, where=is_finite)
+    is_never = is_finite & (mine <= NEVER) & (theirs <= NEVER)
+    return np.abs(apart)[~is_never]
+
+
+def _short_enough(
+    model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
+) -> tuple[list[str], list[Example]]:
+    """The texts that the counterpart can read and whose targets it can score; raises DataError when there is none."""
+    given, longest = len(texts), counterpart.longest_source
+    if longest is not None:
+        encoded = model.tokenizers.source.encode_batch(texts)
+        texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+    most = counterpart.longest_target or np.inf
+    fitting = [
+        (text, example)
+        for text, example in zip(texts, model.examples(texts), strict=True)
+        if len(example.target) <= most
+    ]
+    if not given:
+        raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
+    if not fitting:
+        raise DataError(f"{counterpart.name}: no text, or translation, of at most {min(longest or most, most)} tokens")
+    return [text for text, _ in fitting], [example for _, example in fitting]
+
+
+def token_log_probabilities(
+    logits: Sequence[np.ndarray], examples: Sequence[Example], never: Sequence[int] = (PAD_ID, BOS_ID)
+) -> list[np.ndarray]:
+    """The log-probability of every target token [T] among all but those of ``never``, from logits [T, V], in float64."""
+    results = []
+    for each, example in zip(logits, examples, strict=True):
+        choosable = each.astype(np.float64)
+        choosable[:, list(never)] = -np.inf
+        shifted = choosable - choosable.max(axis=-1, keepdims=True)
+        chosen = shifted[np.arange(len(example.target)), example.target]
+        results.append(chosen - np.log(np.sum(np.exp(shifted), axis=-1)))
+    return results
+
+
+def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequence[Example]) -> tuple[Divergence, ...]:
+    extra = model.config.decoding.max_extra_tokens + len(model.tokenizers.target.encode(""))
+    most = counterpart.longest_target or np.inf
+    limits = [int(min(len(example.source) - 1 + extra, most)) for example in examples]
+    found = counterpart.greedy([example.source for example in examples], max(limits))
+    divergences = []
+    for index, (example, theirs) in enumerate(zip(examples, found, strict=True)):
+        # In its last place a translation has no choice but EOS.
+        room = limits[index] - 1
+        mine = [*example.target[:-1], EOS_ID][:room]
+        theirs = [*theirs, EOS_ID][:room]
+        if mine != theirs:
+            place = next(n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
+            logits = model.logits([example])[0][place]
+            divergences.append(Divergence(index + 1, place + 1, float(logits[mine[place]] - logits[theirs[place]])))
+    return tuple(divergences)

@@ -1,0 +1,91 @@
+"""A SkyPilot task for a run, or for the workers of a sweep, one a node.
+
+From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot tells every node the addresses of all, their
+number and its rank; JAX's three variables follow from them. As a managed job (``sky jobs launch``) a task whose spot machines
+are taken is started again elsewhere, and the run resumes from the disk that all see: a volume (``sky volumes apply``;
+Kubernetes and RunPod), or where a cloud has none one that ``setup`` mounts, such as NFS. A mounted bucket is none: its files
+cannot be appended to.
+"""
+
+import shlex
+from dataclasses import dataclass
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.launching.field_formats import require_name, require_word
+from transformer_jax.tools.launching.kubernetes import PORT, Manifest, as_yaml, require_on_volume
+from transformer_jax.tools.launching.workload import STORAGE_VARIABLE, Sweep, Training, is_absolute
+
+GRACE = "clouds give spot machines 30 s to two minutes for that, or none: what counts is training.checkpoint_every."
+PROCESSES = f"""export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n1):{PORT}"
+export JAX_NUM_PROCESSES="$SKYPILOT_NUM_NODES" JAX_PROCESS_ID="$SKYPILOT_NODE_RANK"
+"""
+
+
+@dataclass(frozen=True)
+class SkyPilotSettings:
+    """Settings of a SkyPilot task; fields are the flags of ``transformer-jax launch skypilot``."""
+
+    name: str
+    gpu_type: str | None
+    gpus_per_node: int | None
+    nodes: int
+    cpus: int | None
+    spot: bool
+    setup: str | None
+    image: str | None
+    volume_claim: str | None
+    mount_path: str
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+        if bool(self.gpu_type) != bool(self.gpus_per_node):
+            raise ConfigError("--gpu_type, --gpus_per_node: belong together, such as --gpu_type=H100 --gpus_per_node=8")
+        if not (self.volume_claim or self.setup):
+            raise ConfigError(
+                "--volume_claim: is missing; without a volume (sky volumes ls) the run lies on the disk of a machine and ends "
+                "with it; or mount a disk that all nodes see in --setup"
+            )
+        if not self.mount_path.startswith("/"):
+            raise ConfigError(f"--mount_path: {self.mount_path} must begin with /")
+        for flag in ("gpu_type", "image", "volume_claim"):
+            if getattr(self, flag) is not None:
+                require_word(flag, getattr(self, flag))
+
+
+def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
+    """The task; raises ConfigError when the workload does not fit what is asked for."""
+    if not is_absolute(workload.workdir):
+        raise ConfigError(f"--workdir: {workload.workdir} is not absolute; name it on a disk that all nodes see")
+    if settings.volume_claim:
+        require_on_volume(settings.mount_path, "--workdir", workload.workdir)
+    resources: Manifest = {}
+    if settings.gpus_per_node:
+        resources["accelerators"] = f"{settings.gpu_type}:{settings.gpus_per_node}"
+    if settings.cpus is not None:
+        resources["cpus"] = f"{settings.cpus}+"
+    if settings.image is not None:
+        resources["image_id"] = f"docker:{settings.image}"
+    if settings.spot:
+        resources["use_spot"] = True
+    nodes, script, envs = settings.nodes, "", {}
+    if isinstance(workload, Training):
+        workload.require_fits(nodes * (settings.gpus_per_node or 1))
+        script = (PROCESSES if nodes > 1 else "") + shlex.join(workload.command(nodes))
+    else:
+        nodes, script = workload.workers, shlex.join(workload.command())
+        # Without a value: sky jobs launch --env NAME takes it from where it is run.
+        envs = {STORAGE_VARIABLE: None} if workload.storage_is_in_environment else {}
+    return {
+        "name": settings.name,
+        "num_nodes": nodes,
+        **({"resources": resources} if resources else {}),
+        **({"volumes": {settings.mount_path: settings.volume_claim}} if settings.volume_claim else {}),
+        **({"envs": envs} if envs else {}),
+        **({"setup": settings.setup} if settings.setup else {}),
+        "run": f"{script}\n",
+    }
+
+
+def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
+    """The task as YAML."""
+    return as_yaml(task(settings, workload), "skypilot", "sky jobs launch", GRACE)

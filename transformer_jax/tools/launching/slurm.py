@@ -1,0 +1,130 @@
+"""An sbatch script: a run with a task for each GPU, or an array of jobs that are the workers of a sweep.
+
+From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com). JAX reads SLURM's own variables in each task
+(``jax/_src/clusters/slurm_cluster.py``): the job's and the step's, the task's number in all and on its node. It lets the task
+with local number n see GPU n, so that every task must be shown all GPUs of its node: no ``--gpus-per-task``, no binding.
+
+Before the time limit SLURM signals only the script (``--signal=B:USR1``), which asks the tasks to save (SIGTERM, by scancel:
+srun would kill them) and puts the job back into the queue: otherwise SLURM does that only after a preemption or the failure of
+a node. SIGTERM to the script stays what it is, ``scancel`` by its owner, after which nothing should start again.
+"""
+
+import shlex
+from dataclasses import dataclass
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.launching.field_formats import require_memory, require_name, require_word, slurm_seconds
+from transformer_jax.tools.launching.workload import Sweep, Training
+
+PASSED_THROUGH = ("partition", "account", "qos", "constraint")
+
+HEADER = """#!/bin/bash
+# Written by transformer-jax launch slurm. Submit it with sbatch, from the folder that relative paths start from; logs go there.
+# SIGTERM makes it save and end; {grace}.
+{directives}
+{setup}
+"""
+RUN = """srun {srun_flags} {command} &
+step=$!
+wait "$step"
+status=$?
+"""
+REQUEUED = """job=$SLURM_JOB_ID
+if [ -n "${{SLURM_ARRAY_JOB_ID-}}" ]; then job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; fi
+
+# Shortly before the time limit: the tasks save and end, and the job queues again, to resume from there.
+out_of_time=
+save_and_end() {{ out_of_time=yes; scancel --signal=TERM "$job"; }}
+trap save_and_end USR1
+
+{run}if [ -n "$out_of_time" ]; then
+    wait "$step"
+    status=$?
+    # 0: finished, which the next start finds; above 128: ended by the signal. Anything else would only fail again.
+    if [ "$status" -eq 0 ] || [ "$status" -gt 128 ]; then scontrol requeue "$job"; fi
+fi
+"""
+
+
+@dataclass(frozen=True)
+class SlurmSettings:
+    """Settings of a SLURM launch; fields are the flags of ``transformer-jax launch slurm``."""
+
+    name: str
+    gpus_per_node: int | None
+    nodes: int
+    time: str | None
+    seconds_to_save: int
+    cpus: int | None
+    memory: str | None
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    setup: str | None
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+        if self.gpus_per_node is None:
+            raise ConfigError("--gpus_per_node: is missing; 0 is one process a node on its CPU")
+        if self.memory is not None:
+            require_memory(self.memory, "K|M|G|T")
+        for flag in PASSED_THROUGH:
+            if getattr(self, flag) is not None:
+                require_word(flag, getattr(self, flag))
+        if self.time is not None and slurm_seconds(self.time) <= self.seconds_to_save:
+            raise ConfigError(
+                f"--time: {self.time} is no longer than the {self.seconds_to_save} s of --seconds_to_save; "
+                "write HH:MM:SS or D-HH:MM:SS"
+            )
+
+    @property
+    def tasks_per_node(self) -> int:
+        """Processes a node of a run."""
+        return self.gpus_per_node or 1
+
+
+def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
+    """The script; raises ConfigError when the workload does not fit what is asked for."""
+    if isinstance(workload, Training):
+        num_tasks = settings.nodes * settings.tasks_per_node
+        workload.require_fits(num_tasks)
+        tasks_per_node, command, array = settings.tasks_per_node, workload.command(num_tasks), []
+        log = f"{settings.name}-%j.log"
+    else:
+        if settings.nodes != 1:
+            raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep has one node; leave it out")
+        tasks_per_node, command, array = 1, workload.command(), [f"--array=0-{workload.workers - 1}"]
+        log = f"{settings.name}-%A_%a.log"
+    lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
+    setup = f"\nset -e\n{settings.setup}\nset +e\n" if settings.setup else ""
+    run = RUN.format(srun_flags=shlex.join(_srun_flags(settings)), command=shlex.join(command))
+    if settings.time is not None:
+        run = REQUEUED.format(run=run)
+    asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
+    grace = asked if settings.time is not None else "a preemption leaves it the GraceTime of the partition"
+    return HEADER.format(directives=lines, setup=setup, grace=grace) + run + 'exit "$status"\n'
+
+
+def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:
+    asked = {
+        "job-name": settings.name,
+        "nodes": settings.nodes,
+        "ntasks-per-node": tasks_per_node,
+        "gpus-per-node": settings.gpus_per_node or None,
+        "cpus-per-task": settings.cpus,
+        "mem": settings.memory,
+        "time": settings.time,
+        # The log of a job that was queued again continues where it stopped.
+        "open-mode": "append",
+        "signal": f"B:USR1@{settings.seconds_to_save}" if settings.time is not None else None,
+    }
+    asked |= {flag: getattr(settings, flag) for flag in PASSED_THROUGH}
+    return [f"--{flag}={value}" for flag, value in asked.items() if value is not None] + ["--requeue"]
+
+
+def _srun_flags(settings: SlurmSettings) -> list[str]:
+    # Since version 22.05 srun no longer takes --cpus-per-task from the job.
+    cpus = [f"--cpus-per-task={settings.cpus}"] if settings.cpus is not None else []
+    gpus = ["--gpu-bind=none"] if settings.gpus_per_node else []
+    return ["--kill-on-bad-exit=1", *gpus, *cpus]

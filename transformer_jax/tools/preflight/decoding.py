@@ -1,0 +1,128 @@
+"""Decoding of a recipe, a step of it or the whole search of a batch, compiled for devices that need not be here."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+from transformer_jax.tasks.decoding_program import DecodingProgram
+from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tools.preflight.chips import Chip, Topology
+from transformer_jax.tools.preflight.compiled import Compiled, compile_for
+from transformer_jax.tools.preflight.flops import product_flops
+from transformer_jax.tools.preflight.interconnect import sent_along
+from transformer_jax.tools.preflight.program import Program, bytes_on_a_device
+from transformer_jax.training.gathered_parameters import decoding_shardings, operands_rounded
+from transformer_jax.training.sharding import batch_sharding, everywhere, make_mesh
+from transformer_jax.training.state import count_parameters
+
+
+def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, is_search: bool) -> Program:
+    """Compiles the last step of a search over a full batch of inputs of ``length`` (0: as long as they can be), or all of it.
+
+    All of it is reading the inputs and every step, in arrays that grow as they do in a search; no row is done before the last
+    step. Raises ConfigError when mesh and sizes do not fit each other, or the task decodes nothing.
+    """
+    started = time.perf_counter()
+    mesh = make_mesh(config.mesh, topology.devices)
+    config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
+    objective = objective_of(config, mesh)
+    decoding = TASKS[config.task].decoding(config, objective, length, mesh)
+    parameters = _placed_parameters(objective.init_params, mesh, _compute_dtype(config))
+    parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
+    last = parts[-1].found
+    collectives = [each._replace(times=part.times * each.times) for part in parts for each in part.found.collectives]
+    flops = sum(part.times * part.flops for part in parts)
+    return Program(
+        name="search" if is_search else "decode_step",
+        mesh=dict(mesh.shape),
+        compute_dtype=_compute_dtype(config),
+        rows=decoding.rows,
+        width=decoding.width,
+        positions=decoding.rows * (decoding.tokens if is_search else 1),
+        parameters=count_parameters(parameters),
+        parameter_bytes=bytes_on_a_device(parameters),
+        state_bytes=state_bytes,
+        temporaries=max(part.found.temporaries for part in parts),
+        fits=all(part.found.fits for part in parts),
+        available=last.available,
+        largest=last.largest,
+        model_flops=flops,
+        flops=flops / mesh.size,
+        traffic_kinds=_traffic(parts),
+        collectives=collectives,
+        sent=sent_along(collectives, list(mesh.devices.flat)),
+        compile_seconds=time.perf_counter() - started,
+    )
+
+
+class _Part(NamedTuple):
+    """A program of a search, the times it runs, and its operations on all devices."""
+
+    found: Compiled
+    times: int
+    flops: int
+
+
+def _compiled_parts(
+    decoding: DecodingProgram, parameters: PyTree, mesh: Mesh, chip: Chip | None, is_search: bool
+) -> tuple[list[_Part], int]:
+    """The programs that run, up to one that does not fit, and the bytes of the state on a device after the last."""
+    rooms = decoding.rooms if is_search else [(decoding.rooms[-1][0], 1)]
+    inputs = jax.ShapeDtypeStruct(decoding.inputs.shape, decoding.inputs.dtype, sharding=batch_sharding(mesh))
+    parameter_bytes, state_bytes = bytes_on_a_device(parameters), 0
+
+    def start_with(room: int) -> Callable[[PyTree, PyTree], PyTree]:
+        return lambda parameters, inputs: decoding.start(parameters, inputs, room)
+
+    start = start_with(rooms[0][0])
+    # Rows stay on their devices, as in a search, and a step must leave its state where it finds it.
+    shardings = jax.tree.map(
+        lambda leaf: batch_sharding(mesh) if leaf.ndim else everywhere(mesh), jax.eval_shape(start, parameters, inputs)
+    )
+    started = jax.jit(start, out_shardings=shardings).lower(parameters, inputs)
+    found = compile_for(started, mesh, chip, parameter_bytes)
+    parts = [_Part(found, int(is_search), product_flops(start, parameters, inputs))]
+    step = jax.jit(decoding.step, donate_argnums=1, out_shardings=shardings)
+    for room, tokens in rooms:
+        if not parts[-1].found.fits:
+            break
+        shapes = jax.eval_shape(start_with(room), parameters, inputs)
+        state = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
+        )
+        state_bytes = bytes_on_a_device(state)
+        found = compile_for(step.lower(parameters, state), mesh, chip, parameter_bytes + state_bytes)
+        parts.append(_Part(found, tokens, product_flops(decoding.step, parameters, state)))
+    return parts, state_bytes
+
+
+def _placed_parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compute_dtype: str) -> PyTree:
+    shapes = jax.eval_shape(init_params, jax.eval_shape(lambda: jax.random.key(0)))
+    if mesh.shape["fsdp"] > 1:
+        shapes = jax.eval_shape(partial(operands_rounded, compute_dtype=compute_dtype), shapes)
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        shapes,
+        decoding_shardings(shapes, mesh),
+    )
+
+
+def _traffic(parts: list[_Part]) -> dict[str, int]:
+    traffic: Counter[str] = Counter()
+    for part in parts:
+        traffic.update({kind: part.times * moved for kind, moved in part.found.traffic_kinds.items() if part.times})
+    return dict(traffic.most_common())
+
+
+def _compute_dtype(config: ExperimentConfig) -> str:
+    """The precision of decoding, where a recipe has one for it."""
+    chosen: str = getattr(config.decoding, "compute_dtype", "model")
+    return config.model.compute_dtype if chosen == "model" else chosen

@@ -1,0 +1,213 @@
+"""Checks of an installation and its devices, before anything is trained with them: the rows of ``doctor``."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.runs.run_directory import REPORTED_PACKAGES
+from transformer_jax.runtime.atomic_files import appearing_file
+from transformer_jax.runtime.compiler_faults import FAULTS, known_faults, relative_error, reproduced
+from transformer_jax.runtime.host_usage import host_usage
+from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, row_groups
+from transformer_jax.training.update import Update
+
+TOLERANCE = 1e-4
+"""Of an update, relative to the largest entry of each array; rounding stays ten times below."""
+
+
+class Check(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    is_right: bool
+    detail: str
+
+
+def small_config() -> ExperimentConfig:
+    """A Transformer of one layer a side with more logits than 2^15; after one update Adam's first moment is the gradient."""
+    return from_dict(
+        {
+            "tokenizer": {"vocabulary_size": 2**15 + 16},
+            "model": {
+                "num_encoder_layers": 1,
+                "num_decoder_layers": 1,
+                "d_model": 16,
+                "d_ff": 32,
+                "num_heads": 4,
+                "dropout": 0.0,
+                "embedding_dropout": 0.0,
+                "compute_dtype": "float32_exact",
+            },
+            "optimizer": {"schedule": "constant", "learning_rate": 0.1, "b1": 0.0, "epsilon": 0.01},
+        }
+    )
+
+
+def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
+    """All of them, one by one; ``config`` is trained for one update on its mesh, ``folder`` is that of runs.
+
+    Raises ConfigError where the mesh does not fit the devices.
+    """
+    rows: dict[str, Callable[[], str]] = {
+        "versions": versions,
+        "published faults": faults_of_this_release,
+        "devices": devices,
+        "memory": memory,
+    }
+    for name, describe in rows.items():
+        yield checked(name, describe)
+    update = UpdateChecks(config)
+    found = reproduced()
+    for fault in FAULTS:
+        if fault.issue in found:
+            yield Check(fault.issue, not found[fault.issue], found[fault.issue] or "right")
+    yield checked("compiled = eager", update.eager)
+    yield checked("1 = 2 parts (openxla 49143)", update.parts)
+    yield checked("sum over devices", lambda: sum_over_devices(make_mesh(config.mesh)))
+    yield checked("run folder", lambda: write_and_read(folder))
+
+
+def checked(name: str, describe: Callable[[], str]) -> Check:
+    """A row whose detail ``describe`` returns, or the error that it raises."""
+    try:
+        return Check(name, True, describe())
+    except Exception as error:
+        return Check(name, False, next(iter(str(error).splitlines()), "") or type(error).__name__)
+
+
+class Unsound(Exception):
+    """A check found something wrong; the message is a few words."""
+
+
+def versions() -> str:
+    """Python and the packages that compute."""
+    packages = (f"{name} {metadata.version(name)}" for name in ("transformer_jax", *REPORTED_PACKAGES[:6]))
+    return ", ".join((f"Python {platform.python_version()}", *packages))
+
+
+def faults_of_this_release() -> str:
+    """None; raises Unsound with the issues of the installed jaxlib."""
+    version = metadata.version("jaxlib")
+    found = known_faults(version, jax.default_backend())
+    if found:
+        listed = "; ".join(f"{fault.issue}: {fault.effect}" for fault in found)
+        raise Unsound(f"jaxlib {version}: {listed}; install jax>=0.12")
+    return f"none known of jaxlib {version}"
+
+
+def devices() -> str:
+    """Kind and number, and the cores of the host."""
+    kinds = sorted({device.device_kind for device in jax.devices()})
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    flags = f"; XLA_FLAGS={flags}" if (flags := os.environ.get("XLA_FLAGS", "")) else ""
+    return (
+        f"{jax.device_count()} {jax.default_backend()} ({', '.join(kinds)}); {cores} cores, {platform.machine()}{flags}"
+    )
+
+
+def memory() -> str:
+    """Of the host, and of a device where it has its own."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return f"host {total / 2**30:.1f} GiB" + (f", each device {own / 2**30:.1f} GiB" if own else "")
+
+
+class UpdateChecks:
+    """The first update of ``config`` in several ways: loss and every gradient must be equal to rounding."""
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        self._config, self._mesh = config, make_mesh(config.mesh)
+        self._batch = random_batch(config, 8 * row_groups(self._mesh))
+
+    @cached_property
+    def _compiled(self) -> PyTree:
+        return after_one_update(self._config, self._mesh, self._batch)
+
+    def eager(self) -> str:
+        """On the mesh with jit, on one device without."""
+        single = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
+        return require_equal(self._compiled, after_one_update(self._config, single, self._batch, is_compiled=False))
+
+    def parts(self) -> str:
+        """On the mesh, the batch taken whole and in two parts."""
+        halved = replace(self._config, batching=replace(self._config.batching, accumulation_steps=2))
+        sizes = " x ".join(f"{axis}={size}" for axis, size in self._mesh.shape.items() if size > 1) or "one device"
+        return f"{require_equal(after_one_update(halved, self._mesh, self._batch), self._compiled)} ({sizes})"
+
+
+def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_compiled: bool = True) -> PyTree:
+    """State and metrics after the first update of ``config``, on the host."""
+    objective = objective_of(config, mesh)
+    rule = TASKS[config.task].update_rule(objective)
+    update = Update(config, objective.loss, objective.init_params, mesh, rule)
+    arguments = update.initial_state(0), put_rows(batch, mesh), put_hyperparameters(hyperparameters_of(config), mesh)
+    with jax.disable_jit(not is_compiled):
+        return jax.device_get((update.jitted if is_compiled else update.step)(*arguments))
+
+
+def random_batch(config: ExperimentConfig, rows: int, width: int = 16) -> Batch:
+    """Pairs of random tokens, a third of them shorter than ``width``."""
+    ids = np.random.default_rng(0).integers(4, config.tokenizer.vocabulary_size, (2, rows, width)).astype(np.int32)
+    ids[:, ::3, width // 2 :] = 0
+    return jax.tree.map(np.asarray, Batch(*map(Tokens.from_ids, ids)))
+
+
+def largest_error(found: PyTree, expected: PyTree) -> tuple[float, str]:
+    """The largest relative error of a leaf, and its path."""
+    errors: Mapping[str, float] = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): relative_error(leaf, np.asarray(other))
+        for (path, leaf), other in zip(
+            jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True
+        )
+    }
+    worst = max(errors, key=lambda path: errors[path])
+    return errors[worst], worst
+
+
+def require_equal(found: PyTree, expected: PyTree) -> str:
+    """A few words with the largest relative error; raises Unsound where that is more than rounding."""
+    error, path = largest_error(found, expected)
+    if error > TOLERANCE:
+        raise Unsound(f"relative error {error:.1e} in {path}")
+    return f"relative error {error:.0e}"
+
+
+def sum_over_devices(mesh: Mesh) -> str:
+    """A sum of known numbers, one on each device."""
+    axes = mesh.axis_names
+    add = jax.shard_map(lambda number: lax.psum(number, axes), mesh=mesh, in_specs=P(axes), out_specs=P())
+    found, expected = int(jax.jit(add)(jnp.arange(mesh.size))[0]), mesh.size * (mesh.size - 1) // 2
+    if found != expected:
+        raise Unsound(f"{found} instead of {expected}")
+    return f"{mesh.size} devices"
+
+
+def write_and_read(folder: Path) -> str:
+    """A file in the nearest folder that exists, gone afterwards."""
+    whole = folder.expanduser().absolute()
+    existing = next(parent for parent in (whole, *whole.parents) if parent.is_dir())
+    file, content = existing / f".doctor.{os.getpid()}", os.urandom(2**20)
+    try:
+        with appearing_file(file) as target:
+            target.write(content)
+        if file.read_bytes() != content:
+            raise Unsound(f"{existing}: a file is not what was written")
+    finally:
+        file.unlink(missing_ok=True)
+    return f"{existing}, {host_usage(existing)['host/free_disk_gb']:.0f} GB free"

@@ -1,0 +1,132 @@
+"""A compiled step as text and as JSON."""
+
+from collections import defaultdict
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.tools.preflight.chips import Chip, Topology
+from transformer_jax.tools.preflight.program import Program
+from transformer_jax.tools.preflight.roofline import model_flops_utilization, positions_per_second, roofline
+
+MIB, GIB, TERA = 2**20, 2**30, 1e12
+
+
+def report(program: Program, topology: Topology) -> str:
+    """Everything, for a reader."""
+    mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
+    lines = [
+        f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
+        f"{program.name}: {program.rows} rows of {program.width} positions; {program.parameters:,} parameters; "
+        f"compiled in {program.compile_seconds:.0f} s",
+        "",
+        *_memory(program),
+    ]
+    if not program.fits:
+        return "\n".join([*lines, "", *_out_of_memory(program)])
+    return "\n".join([*lines, "", *_collectives(program), "", *_speed(program, topology)])
+
+
+STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
+WHAT_HELPS = {
+    "compute": "less that is computed twice (--config.model.rematerialize); more devices",
+    "memory": "the kinds above say where; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
+    "bfloat16, fused attention for long rows (--config.model.attention_backend)",
+    "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
+}
+SUMMARY_HEAD = (
+    "| mesh data x fsdp x context x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
+    "|---|---:|---|---:|---:|---|---:|"
+)
+
+
+def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
+    """A row of the table of a search: what it is, what it needs, what it promises."""
+    mesh = " x ".join(str(size) for size in program.mesh.values())
+    policy = getattr(config.model, "rematerialize", "none")
+    what = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
+    if not program.fits:
+        return what + "| does not fit | | |"
+    limits = roofline(program, chip)
+    return what + f"| {limits.seconds * 1e3:.2f} | {limits.bound} | {positions_per_second(program, chip):,.0f} |"
+
+
+def to_json(program: Program, topology: Topology) -> dict[str, object]:
+    """The same as what ``json.dumps`` takes."""
+    content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
+    content["largest"] = [buffer._asdict() for buffer in program.largest]
+    content["collectives"] = [
+        {"kind": each.kind, "bytes": each.bytes, "group": each.group, "times": each.times}
+        | {"is_between_slices": each.is_between_slices}
+        for each in program.collectives
+    ]
+    if topology.chip and program.fits:
+        limits = roofline(program, topology.chip)
+        content["roofline"] = limits._asdict() | {
+            "seconds": limits.seconds,
+            "bound": limits.bound,
+            "positions_per_second": positions_per_second(program, topology.chip),
+            "model_flops_utilization": model_flops_utilization(program, topology.chip),
+        }
+    content["available"] = None if program.available == float("inf") else program.available
+    return content
+
+
+def _memory(program: Program) -> list[str]:
+    available = "" if program.available == float("inf") else f" of {program.available / GIB:.2f}"
+    return [
+        "per device                              GiB",
+        f"  parameters                       {program.parameter_bytes / GIB:8.3f}",
+        f"  {STATE[program.name]:<33}{program.state_bytes / GIB:8.3f}",
+        f"  activations, gradients, workspace{program.temporaries / GIB:8.3f}",
+        f"  total                            {program.total / GIB:8.3f}{available}",
+    ]
+
+
+def _out_of_memory(program: Program) -> list[str]:
+    largest = [f"  {buffer.bytes / GIB:8.3f} GiB  {buffer.shape}  {buffer.name}" for buffer in program.largest]
+    return [
+        "DOES NOT FIT. The largest arrays on a device:",
+        *(largest or ["  the compiler refused without naming them"]),
+        "What helps: --config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or",
+        "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash, cudnn or",
+        "blockwise; for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes,",
+        "tokens and rematerialization, not accumulation and not attention.",
+    ]
+
+
+def _collectives(program: Program) -> list[str]:
+    sums: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for collective in program.collectives:
+        kind = f"{collective.kind} of slices" if collective.is_between_slices else collective.kind
+        row = sums[kind, collective.group]
+        row[0] += collective.times
+        row[1] += collective.times * collective.bytes
+        row[2] += collective.wire_bytes
+    lines = ["collectives a step        among   times    MiB of results   MiB sent by a device"]
+    for (kind, group), (times, size, sent) in sorted(sums.items(), key=lambda item: -item[1][2]):
+        lines.append(f"  {kind:<22} {group:>6} {times:>7,} {size / MIB:>19,.1f} {sent / MIB:>22,.1f}")
+    along = ", ".join(f"{axis} {sent / MIB:,.1f}" for axis, sent in program.sent.items())
+    return (
+        [*lines, f"MiB sent by a device along each axis of the interconnect: {along}"] if sums else ["no collectives"]
+    )
+
+
+def _speed(program: Program, topology: Topology) -> list[str]:
+    needed = program.model_flops / len(topology.devices)
+    lines = [
+        f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
+        f"twice; memory traffic {program.traffic / GIB:.2f} GiB:",
+        *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
+    ]
+    if not topology.chip:
+        return [*lines, "no roofline: the speed of these devices is not known"]
+    limits = roofline(program, topology.chip)
+    return [
+        *lines,
+        f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
+        f"interconnect {limits.interconnect * 1e3:.2f} ms",
+        f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
+        f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
+        f"MFU {model_flops_utilization(program, topology.chip):.0%}",
+        f"What helps: {WHAT_HELPS[limits.bound]}.",
+        "Estimates; nothing was run. Memory traffic is what the program's instructions read and write.",
+    ]

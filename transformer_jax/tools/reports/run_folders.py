@@ -1,0 +1,76 @@
+"""The folders of the runs named on the command line, and a short name for each."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.config import ConfigError
+from transformer_jax.config.names import natural_order
+from transformer_jax.runs.run_directory import RunDirectory
+
+
+def find_runs(arguments: Sequence[str]) -> list[Path]:
+    """The run directories that the arguments name, each once, in their order.
+
+    An argument is a run, or a folder of runs one level below, such as the ``trials`` of a sweep; of those ``trial-2`` comes
+    before ``trial-10``. Raises ConfigError when one is neither.
+    """
+    found: dict[Path, None] = {}
+    for argument in arguments:
+        folder = Path(argument).expanduser()
+        if not argument.strip() or not folder.is_dir():
+            raise ConfigError(
+                f"{argument or 'an empty argument'}: not a folder; give the folder of a run, or a folder of runs"
+            )
+        runs = (
+            [folder]
+            if _is_run(folder)
+            else sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
+        )
+        if not runs:
+            raise ConfigError(
+                f"{folder}: not a run directory, nor a folder of runs: no config.json in it or one level below "
+                f"(found {_listing(folder)})"
+            )
+        found |= dict.fromkeys(run.resolve() for run in runs)
+    return list(found)
+
+
+def run_of(path: Path) -> Path:
+    """The run directory that is meant: the folder itself, or that in which a file that evaluate wrote lies.
+
+    Raises ConfigError when there is none.
+    """
+    if path.is_dir():
+        if not _is_run(path):
+            raise ConfigError(f"{path}: not a run directory: no config.json in it (found {_listing(path)})")
+        return path
+    if not path.is_file():
+        raise ConfigError(f"{path}: does not exist; give a run directory, or a file that evaluate wrote into one")
+    if path.suffix not in (".txt", ".json"):
+        raise ConfigError(f"{path}: neither a run directory nor an evaluation-*.txt or .json that evaluate wrote")
+    if not _is_run(path.parent):
+        problem = "there is no config.json beside it, so nobody knows its references"
+        raise ConfigError(f"{path}: {problem}; give a file in a run directory")
+    return path.parent
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The shortest end of each path that no other path has.
+
+    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
+    """
+    lengths = dict.fromkeys(paths, 1)
+    while True:
+        names = {path: "/".join(path.parts[-length:]) for path, length in lengths.items()}
+        same = [path for path, name in names.items() if list(names.values()).count(name) > 1]
+        if not same:
+            return [names[path] for path in paths]
+        lengths |= {path: lengths[path] + 1 for path in same}
+
+
+def _listing(folder: Path) -> str:
+    return ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
+
+
+def _is_run(folder: Path) -> bool:
+    return RunDirectory(folder).config.is_file()

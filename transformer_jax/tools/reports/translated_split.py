@@ -1,0 +1,143 @@
+"""One side of a comparison: the translations of a split by one checkpoint, read from disk or made now."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from transformer_jax.checkpoints.selection import steps_to_average
+from transformer_jax.config import DataError, ExperimentConfig, load_run_config
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.tasks.saved_evaluations import (
+    SavedEvaluation,
+    ScoredCheckpoint,
+    evaluation_stem,
+    find_evaluation,
+    read_evaluation,
+    save_evaluation,
+    stem_of,
+    whose_parameters,
+)
+from transformer_jax.tasks.translation.trained_run import open_trained_run
+
+# Two scores of the same translations and references agree far closer, whatever the version of sacreBLEU.
+SAME_SCORE = 0.01
+
+
+@dataclass(frozen=True)
+class ChosenSplit:
+    """One side of a comparison: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
+
+    That is ``stem``, of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded as ``config`` says;
+    without a step it is a file as it stands.
+    """
+
+    stem: Path
+    config: ExperimentConfig
+    split: str
+    pairs: list[SentencePair]
+    step: int | None
+    average: int = 1
+
+
+@dataclass(frozen=True)
+class TranslatedSplit:
+    """The same with its translations, and what the run was trained with."""
+
+    chosen: ChosenSplit
+    saved: SavedEvaluation
+    trained: ExperimentConfig
+
+    def description(self) -> str:
+        """Parameters, decoding and file of these translations, for the reader of a report."""
+        report, decoding = self.saved.report, self.saved.report["decoding"]
+        search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
+        return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
+
+
+def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
+    """An ``evaluation-*.json`` or ``.txt`` in the directory of its run; ``config`` says where the run's data lie.
+
+    Text that is no split of them has its references in the file.
+
+    Raises DataError when one of the two is missing or damaged.
+    """
+    saved = read_evaluation(stem_of(file))
+    split = str(saved.report["split"])
+    if "references" not in saved.report:
+        return ChosenSplit(saved.stem, config, split, _pairs(config, split), step=None)
+    references = saved.report["references"]
+    if len(references) > 1:
+        raise DataError(f"{file}: was scored against {len(references)} references; compare takes text with one")
+    pairs = [SentencePair(*pair) for pair in zip(saved.report["sources"], references[0], strict=True)]
+    return ChosenSplit(saved.stem, config, split, pairs, step=None)
+
+
+def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> ChosenSplit:
+    """A split by ``checkpoint`` (``best``, ``last`` or a step) of a run, or by the mean of the last ``average`` up to it,
+    decoded as in ``config``; how that scores translations does not matter here.
+
+    Raises CheckpointError when there is no such checkpoint or too few to average, DataError when the data has no such split.
+    """
+    step = steps_to_average(RunDirectory(workdir), checkpoint, average)[-1]
+    name = config.data.split_name(split)
+    trained = load_run_config(workdir)
+    config = replace(config, evaluation=trained.evaluation)
+    stem = workdir / evaluation_stem(name, step, average, trained, config)
+    return ChosenSplit(stem, config, name, _pairs(config, name), step, average)
+
+
+def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
+    """Raises DataError, with the first line that differs, unless both are to be scored on the same references."""
+    which = f"{first.stem} and {second.stem}"
+    if first.split != second.split:
+        raise DataError(
+            f"{which} are of the splits {first.split!r} and {second.split!r}; compare translations of one split"
+        )
+    for number, (ours, theirs) in enumerate(zip(first.pairs, second.pairs, strict=False), start=1):
+        if ours.target != theirs.target:
+            differ = f"have different references in line {number}, {ours.target[:80]!r} and {theirs.target[:80]!r}"
+            raise DataError(f"{which} {differ}; compare runs that translate the same text")
+    if len(first.pairs) != len(second.pairs):
+        counts = f"have {len(first.pairs):,} and {len(second.pairs):,} references"
+        raise DataError(f"{which} {counts}; compare runs that translate the same text")
+
+
+def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
+    """The translations that are wanted, where evaluate has saved them.
+
+    Raises DataError when there are not as many as sentences.
+    """
+    is_file = chosen.step is None
+    saved = read_evaluation(chosen.stem) if is_file else find_evaluation(chosen.stem, chosen.config)
+    if saved is None:
+        return None
+    if len(saved.hypotheses) != len(chosen.pairs):
+        problem = f"{len(saved.hypotheses):,} translations, but {chosen.split!r} has {len(chosen.pairs):,} sentences"
+        raise DataError(f"{saved.stem}.txt: {problem}; run evaluate again")
+    return TranslatedSplit(chosen, saved, load_run_config(chosen.stem.parent))
+
+
+def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
+    """Evaluates and saves the result as evaluate does; raises ConfigError when nothing can be saved."""
+    workdir = require_writable(chosen.stem.parent, "A B")
+    trained = open_trained_run(workdir, chosen.config, checkpoint=str(chosen.step), average=chosen.average)
+    scored = ScoredCheckpoint(trained.evaluate(chosen.split), trained.steps[-1], len(trained.steps))
+    return TranslatedSplit(chosen, save_evaluation(chosen.stem, scored), load_run_config(workdir))
+
+
+def require_saved_score(side: TranslatedSplit, bleu: float, tokenizer: str = "13a") -> None:
+    """Raises DataError unless the translations still have the BLEU of their evaluation, if that was of this ``tokenizer``."""
+    scores = side.saved.report["scores"]
+    if f"|tok:{tokenizer}" not in scores.get("bleu_signature", ""):
+        return
+    before = float(scores["bleu"])
+    if abs(before - bleu) > SAME_SCORE:
+        problem = f"had BLEU {before:.2f} when it was written and has {bleu:.2f} now: it or the data were changed"
+        raise DataError(f"{side.saved.stem}.txt {problem}; run evaluate again")
+
+
+def _pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
+    """The raw text of a split from where the run's data lie."""
+    return list(open_corpus(config.data, config.data_seed).pairs(split))

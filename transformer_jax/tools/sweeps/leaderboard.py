@@ -1,0 +1,107 @@
+"""Leaderboard of a sweep: the trials in order, the mean over seeds where they vary, and plots."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.tools.reports.document import Document, Picture, Section, Table
+from transformer_jax.tools.reports.report_files import to_csv, write_report
+from transformer_jax.tools.sweeps.definition import SEED, Sweep
+from transformer_jax.tools.sweeps.overview import TrialRow, ranked
+from transformer_jax.tools.sweeps.ranges import Value
+
+# Captions of the plots.
+WORDS = {
+    "history": "Metric of the trials, by number",
+    "parallel_coordinates": "Values and metric: a line for each trial",
+    "importance": "Importance of the settings: how far they set the better trials apart (PED-ANOVA, Watanabe et al. 2023)",
+}
+
+
+def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequence[Path], folder: Path) -> list[Path]:
+    """Writes leaderboard.md and .html, and leaderboard.csv with all metrics of every trial; returns their paths."""
+    drawn = [Picture(file.name, file.read_bytes(), WORDS[file.stem]) for file in pictures]
+    sections = tables(sweep, trials)
+    if drawn:
+        sections += (Section("Pictures", tuple(drawn)),)
+    document = Document(f"Trials of {sweep.config}", sections)
+    return write_report(folder, "leaderboard", document, {"leaderboard.csv": _csv(sweep, trials)})
+
+
+def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
+    """Counts of trials by state, the table of trials, and that of the means over seeds."""
+    counts = {state: sum(trial.state == state for trial in trials) for state in dict.fromkeys(t.state for t in trials)}
+    better = "higher is better" if sweep.direction == "maximize" else "lower is better"
+    text = (
+        f"{', '.join(f'{count} {state}' for state, count in counts.items())}. Ordered by {sweep.metric}, {better}; of each "
+        "trial the best of its validations."
+    )
+    sections: tuple[Section, ...] = (Section("Trials", (text, trial_table(sweep, _ordered(sweep, trials)))),)
+    if len(sweep.seeds) > 1:
+        sections += (Section("Over seeds", (seed_table(sweep, trials),)),)
+    return sections
+
+
+def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
+    """A row for each trial, in the order given: its settings, and its best validation so far."""
+    names = list(sweep.axes())
+    headings = ("trial", "state", *names, sweep.metric, "update", "minutes", "why it failed")
+    rows = tuple(
+        (
+            str(trial.number),
+            trial.state,
+            *(shown(trial.point.get(name)) for name in names),
+            shown(trial.value),
+            shown(trial.step),
+            "" if trial.minutes is None else f"{trial.minutes:.1f}",
+            trial.error,
+        )
+        for trial in trials
+    )
+    if not any(trial.error for trial in trials):
+        headings, rows = headings[:-1], tuple(row[:-1] for row in rows)
+    return Table(headings, rows, frozenset({1, *range(2, 2 + len(names)), len(names) + 5}))
+
+
+def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
+    """A row for each point without its seed: mean, minimum and maximum over the seeds that ended, the best mean first."""
+    names = [name for name in sweep.axes() if name != SEED]
+    groups: dict[tuple[Value | None, ...], list[float]] = {}
+    for trial in ranked(list(trials), sweep.direction):
+        if trial.value is not None:
+            groups.setdefault(tuple(trial.point.get(name) for name in names), []).append(trial.value)
+    order = sorted(groups, key=lambda point: statistics.mean(groups[point]), reverse=sweep.direction == "maximize")
+    rows = []
+    for point in order:
+        found = groups[point]
+        numbers = statistics.mean(found), min(found), max(found), len(found)
+        rows.append((*map(shown, point), *map(shown, numbers)))
+    headings = (*names, f"mean {sweep.metric}", "least", "most", "seeds")
+    return Table(headings, tuple(rows), frozenset(range(len(names))))
+
+
+def shown(value: Value | None) -> str:
+    """A value as shown in a table: numbers with four digits."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
+    """Trials that ended by their metric, then the others by number."""
+    best_first = ranked(list(trials), sweep.direction)
+    return [*best_first, *(trial for trial in trials if trial not in best_first)]
+
+
+def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
+    """Hyperparameters in full, and all metrics of the best validation of each trial."""
+    names = list(sweep.axes())
+    found = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric]
+    rows = [
+        [
+            *(trial.number, trial.state, *(trial.point.get(name) for name in names), trial.value, trial.step),
+            *(*(trial.found.get(key) for key in found), trial.minutes, trial.folder, trial.error),
+        ]
+        for trial in _ordered(sweep, trials)
+    ]
+    return to_csv(["trial", "state", *names, sweep.metric, "update", *found, "minutes", "folder", "error"], rows)

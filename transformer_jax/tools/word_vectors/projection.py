@@ -1,0 +1,66 @@
+"""Vectors in two dimensions, by scikit-learn: principal components, or t-SNE."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from transformer_jax.config.errors import ConfigError, DataError
+from transformer_jax.tools.word_vectors.neighbors import unit_rows
+
+PERPLEXITY = 30.0
+MISSING = "scikit-learn is not installed; pip install scikit-learn scipy"
+
+
+def pca(matrix: np.ndarray, seed: int) -> np.ndarray:
+    """The two directions of most variance; ``seed`` does not matter."""
+    from sklearn.decomposition import PCA
+
+    del seed
+    return np.asarray(PCA(n_components=2, svd_solver="full").fit_transform(matrix))
+
+
+def tsne(matrix: np.ndarray, seed: int) -> np.ndarray:
+    """t-SNE (van der Maaten and Hinton 2008) of cosine distances, started at the principal components.
+
+    On one thread: the same points whatever the number of cores, and OpenMP's threads wait for each other by spinning.
+    """
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)
+    options = {"perplexity": perplexity, "metric": "cosine", "init": "pca", "random_state": seed, "n_jobs": 1}
+    with threadpool_limits(1, user_api="openmp"):
+        return np.asarray(TSNE(n_components=2, **options).fit_transform(matrix))
+
+
+METHODS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"pca": pca, "tsne": tsne}
+
+
+def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
+    """The rows of ``[N, D]``, divided by their norms, as points float64 ``[N, 2]``.
+
+    Raises ConfigError for an unknown method, DataError for less than three rows or two dimensions.
+    """
+    if method not in METHODS:
+        raise ConfigError(f"--method: {method!r} is not one of {', '.join(METHODS)}")
+    if len(matrix) < 3 or matrix.shape[1] < 2:
+        raise DataError(f"a map takes three words of two dimensions or more, found {list(matrix.shape)}")
+    if not matrix.any():
+        raise DataError("a map takes vectors that are not all zeros")
+    try:
+        return METHODS[method](unit_rows(matrix), seed).astype(np.float64)
+    except ImportError:
+        raise ConfigError(MISSING) from None
+
+
+def analogy_plane(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The plane of most variance of four words a, b, c, d ``[4, D]``, divided by their norms, and of b - a + c.
+
+    Returns the points of the words ``[4, 2]`` and that of b - a + c ``[2]``.
+    """
+    unit = unit_rows(vectors).astype(np.float64)
+    five = np.concatenate([unit, [unit[1] - unit[0] + unit[2]]])
+    middle = five.mean(axis=0)
+    directions = np.linalg.svd(five - middle, full_matrices=False)[2][:2]
+    points = (five - middle) @ directions.T
+    return points[:4], points[4]
