@@ -4,8 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from transformer_jax.tools.pictures import canvas, draw_attention
-from transformer_jax.tools.pictures.attention_maps import _letters, visible_piece
+from transformer_jax.tools.pictures import canvas
+from transformer_jax.tools.pictures.attention_maps import _letters, draw_attention, visible_piece
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ import pytest
 from matplotlib.image import imread
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.pictures import draw_curves
 from transformer_jax.tools.pictures.canvas import blank_figure, write_png
-from transformer_jax.tools.pictures.curves import read_series
+from transformer_jax.tools.pictures.curves import draw_curves, read_series
 
 
 def write_metrics(file, records, end="\n"):
