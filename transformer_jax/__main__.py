@@ -50,11 +50,6 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
             raise
         print(f"transformer-jax: JAX_PLATFORMS: {str(error).splitlines()[0]}", file=sys.stderr)
         return USER_ERROR
-    finally:
-        # Only where the cache lies in an object store.
-        programs = sys.modules.get("transformer_jax.runtime.remote_programs")
-        if programs is not None:
-            programs.upload_the_rest()
 
 
 def run_command(arguments: list[str]) -> int:
@@ -66,7 +61,6 @@ def run_command(arguments: list[str]) -> int:
     from transformer_jax import __version__
     from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
     from transformer_jax.commands.help import command_help, overview
-    from transformer_jax.commands.mirrored_runs import names_addresses, run_on_mirrors
     from transformer_jax.commands.registry import current_name, load_command
 
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
@@ -82,8 +76,7 @@ def run_command(arguments: list[str]) -> int:
     if any(argument in HELP_FLAGS for argument in own):
         print(command_help(name, module))
         return 0
-    values = parse_flags(module.define_flags, rest)
-    return run_on_mirrors(name, module.run, values) if names_addresses(name, values) else module.run(values)
+    return module.run(parse_flags(module.define_flags, rest))
 
 
 if __name__ == "__main__":

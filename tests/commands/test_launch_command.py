@@ -44,11 +44,9 @@ def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     ("workdir", "flags", "cache"),
     [
         ("~/runs/a/", (), "~/runs/cache"),
-        ("s3://bucket/runs/a", (), "s3://bucket/runs/cache"),
-        ("s3://bucket/a", (), "s3://bucket/cache"),
+        ("s3://bucket/runs/a", (), None),
         ("/a", (), None),
         ("~/a", (), None),
-        ("s3://bucket", (), None),
         ("runs/a", (), None),
         ("/shared/a", ("--config.data.cache_directory=/fast",), "/fast"),
     ],

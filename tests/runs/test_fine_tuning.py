@@ -8,7 +8,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from faulty_store import faulty_store
 from run_settings import tiny_config, tiny_settings
 from run_steps import prepared, program_of, session, train
 
@@ -19,7 +18,6 @@ from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.record import _describe_run, _progress
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.shared_programs import SharedPrograms
-from transformer_jax.runtime.object_stores import Store
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.training.parameter_names import named_leaves
@@ -94,21 +92,6 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
     told = run.initial.origin()["initial_parameters"]
     assert {name.partition("/")[0] for name in told["missing"]} == {"decoder_layers_1"}
     assert {name.partition("/")[0] for name in told["left_out"]} == {"encoder_layers_0"}
-
-
-def test_a_run_in_an_object_store_is_remembered_by_its_address(cache, source, tmp_path, monkeypatch):
-    with faulty_store(monkeypatch, tmp_path / "mirrors"):
-        for file in filter(Path.is_file, source.rglob("*")):
-            Store("faulty://bucket/other").upload(file, file.relative_to(source).as_posix())
-        config = tuned(cache, "faulty://bucket/other/")
-        config = replace(config, init=config.init.absolute())
-        require_same_run(config, str(tmp_path / "run"))
-        with prepared(config, tmp_path / "run") as run:
-            params = run.initial.state().params
-            origin = run.initial.origin()["initial_parameters"]
-    assert origin["run"] == "faulty://bucket/other/"
-    for name, leaf in read_parameters(RunDirectory(source), "last")[1].items():
-        np.testing.assert_array_equal(named_leaves(params)[name], leaf)
 
 
 @pytest.mark.parametrize(

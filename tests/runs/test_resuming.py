@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from faulty_store import Killed, faulty_store
 from run_settings import UPDATES, tiny_config, tiny_settings
 from run_steps import (
     assert_same_run,
@@ -27,15 +25,11 @@ from run_steps import (
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.read_mirror import open_read_mirror
 from transformer_jax.config import from_dict, to_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.record import RunRecord
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.runs.training_mirror import training_mirror
-from transformer_jax.runs.uploads import Uploads
-from transformer_jax.runtime.object_stores import MIRRORS, Store
 from transformer_jax.tasks.translation.task import TranslationTask
 
 
@@ -78,30 +72,6 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
     assert goodput["seconds"]["checkpoint"] > saving + 0.49, "waiting for the last checkpoint is saving"
     assert min(goodput["seconds"][kind] for kind in ("step", "compile", "evaluation", "checkpoint")) > 0
     assert metrics_of(whole) == before
-
-
-def test_a_run_cut_off_from_its_store_between_two_uploads_goes_on_elsewhere_to_the_bit(
-    whole, cache, tmp_path, monkeypatch
-):
-    with faulty_store(monkeypatch, tmp_path / "here") as store:
-        address, newest = "faulty://bucket/run", UPDATES
-        with pytest.raises(Killed), training_mirror(address, 3600.0, 0.3) as folder:
-            shutil.copytree(copy_until(newest - 3, whole, tmp_path / "copy"), folder, dirs_exist_ok=True)
-            Uploads(Store(address), folder.parent, b"another start", lambda: None).send()
-            shutil.copytree(whole, folder, dirs_exist_ok=True)
-            begun = len(store.operations)
-            store.faults.update(dict.fromkeys(range(begun + 20, begun + 1000), Killed()))
-        store.faults.clear()
-        names = Store(address).listing()
-        assert any(name.startswith(f"checkpoints/{newest}/") for name in names)
-        assert f"checkpoints/{newest}/digests.json" not in names
-        monkeypatch.setenv(MIRRORS, str(tmp_path / "elsewhere"))
-        with training_mirror(address, 3600.0, 0.3) as folder:
-            assert RunDirectory(folder).checkpoint_steps()[-1] == newest - 3
-            assert train(tiny_config(cache), folder).step == newest
-            assert_same_run(whole, folder, tiny_config(cache))
-        read = open_read_mirror(address).path
-        assert_same_run(whole, read, tiny_config(cache))
 
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):

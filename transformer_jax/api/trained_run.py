@@ -9,7 +9,6 @@ from typing import Any, overload
 from transformer_jax.api.attention import Attention, AttentionLayer
 from transformer_jax.api.python_errors import python_errors
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.read_mirror import open_run
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import (
     ConfigError,
@@ -144,7 +143,7 @@ def load(
     average: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> Run:
-    """A trained run, from its folder alone, or from its address in an object store.
+    """A trained run, from its folder alone.
 
     ``checkpoint``: ``best``, ``last`` or the number of an update; of the ``average`` newest up to it the mean is taken.
     ``settings``: those of decoding, devices or the place of the data, such as ``{"decoding.beam_width": 1}``.
@@ -153,7 +152,7 @@ def load(
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
     """
     with python_errors():
-        directory = open_run(path)
+        directory = RunDirectory(path)
         directory.require_run("path")
         config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
         chosen_step(directory, str(checkpoint))

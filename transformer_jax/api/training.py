@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ from transformer_jax.api.python_errors import python_errors
 from transformer_jax.api.trained_run import Run, load
 from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ExperimentConfig, to_dict
-from transformer_jax.config.addresses import is_address
 from transformer_jax.data.languages import with_languages
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.train import run_training
-from transformer_jax.runs.training_mirror import training_mirror
 from transformer_jax.runtime.distributed import say
 from transformer_jax.tasks.run_sizing import sized
 
@@ -30,7 +27,7 @@ def train(
     settings: Mapping[str, object] | None = None,
     budget: str | None = None,
 ) -> Run:
-    """Trains a run, or resumes the one that is in ``workdir`` (also ``s3://...``), and returns it with its best checkpoint.
+    """Trains a run, or resumes the one that is in ``workdir``, and returns it with its best checkpoint.
 
     ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
     change single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``, sizes what they leave open for text of
@@ -40,11 +37,8 @@ def train(
     Raises:
         ConfigError, DataError: what the caller can mend.
         TrainingDiverged: loss or gradient were not finite.
-        UploadFailed: an object store does not have all of the run.
     """
-    with python_errors(), ExitStack() as held:
-        if is_address(workdir):
-            workdir = held.enter_context(training_mirror(str(workdir)))
+    with python_errors():
         values = to_dict(config) if isinstance(config, ExperimentConfig) else config
         found = sized(values, [(key, str(value)) for key, value in (settings or {}).items()], str(workdir), budget)
         if found.remark:

@@ -13,7 +13,6 @@ from orbax.checkpoint.future import ChainedFuture, Future
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import CheckpointError, is_step
-from transformer_jax.checkpoints.read_mirror import fetch_arrays
 from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
 
@@ -55,11 +54,7 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
 
 
 def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
-    """Raises CheckpointError, which names the files, where some of these items are not as they were written.
-
-    Downloads them first where the run lies in an object store.
-    """
-    fetch_arrays(folder, items)
+    """Raises CheckpointError, which names the files, where some of these items are not as they were written."""
     if changed := changed_files(folder, items, part):
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise CheckpointError(

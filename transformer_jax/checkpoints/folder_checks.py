@@ -10,7 +10,7 @@ from transformer_jax.config import ConfigError, difference, load_run_config, may
 from transformer_jax.config.saved import CONFIG_FILE
 
 # What a start may leave before it writes the settings; the last is of a file system of its own.
-BEFORE_SETTINGS = ("train.lock", "train.lease", "checkpoints", "outcome.json", "lost+found")
+BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
 # What shells and schedulers write there, and unfinished files.
 NO_RUN = (".partial", ".log", ".out", ".err")
 # Set by --trust_config, also for the processes that a command starts.

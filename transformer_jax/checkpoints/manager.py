@@ -15,7 +15,6 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.damage import DigestedFolder, digesting_handlers, require_finite, require_undamaged
 from transformer_jax.checkpoints.format import CheckpointError, remove_unfinished, set_aside, stored_checkpoints
-from transformer_jax.checkpoints.read_mirror import fetch_arrays
 from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work, problem_of, reported
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
@@ -190,8 +189,6 @@ class Checkpoints:
         folder = self._directory / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
-        # Orbax looks into the files of the arrays too.
-        fetch_arrays(folder.parent, [item])
         require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree

@@ -95,7 +95,6 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
-    from transformer_jax.runtime.object_stores import with_addresses
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,
@@ -137,7 +136,7 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     workdir = f"{shlex.quote(values.workdir)}{plugin_flags()}"
     for command in TASKS[config.task].commands_of_trained:
         lines.append(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")
-    print(with_addresses("\n".join(lines)))
+    print("\n".join(lines))
     return 0
 
 
@@ -160,7 +159,6 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
             raise ConfigError(
                 f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             )
-    from transformer_jax.checkpoints.read_mirror import refresh_mirrors
     from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.watch import seconds, watch
     from transformer_jax.runtime.atomic_files import require_writable
@@ -173,12 +171,6 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
     if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
         print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")
     start_jax(config.data.cache_directory)
-    wait = seconds(values.poll_seconds)
-
-    def pause() -> None:
-        wait()
-        refresh_mirrors()
-
-    watch(run, config, split, folder, pause=pause, say=partial(print, flush=True))
+    watch(run, config, split, folder, pause=seconds(values.poll_seconds), say=partial(print, flush=True))
     print(f"the run has ended; scores: {folder / 'metrics.jsonl'}")
     return 0

@@ -1,4 +1,4 @@
-"""Stores in the cache: opened where they are whole, else downloaded from an object store, else built, and uploaded there."""
+"""Stores in the cache: opened where they are whole, else built."""
 
 import contextlib
 import shutil
@@ -11,9 +11,8 @@ from typing import TypeVar
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.config.addresses import is_address
-from transformer_jax.runtime.file_digests import DIGESTS, changed_files, digested_files, write_digests
-from transformer_jax.runtime.object_stores import Store, StoreError, for_each, mirror_folder, notify
+from transformer_jax.config.addresses import absolute_path
+from transformer_jax.runtime.file_digests import write_digests
 
 StoreType = TypeVar("StoreType")
 
@@ -31,30 +30,19 @@ def open_or_build(
     """The store ``name`` in ``data.cache_directory``, which ``open_store`` opens, and ``write`` writes to an empty folder.
 
     It appears under its name only when it is complete; one that is not whole is replaced. Processes that build the same
-    store at once do not disturb each other: the first to finish wins. Where the cache lies in an object store, this is a local
-    copy of it. Raises DataError when the disk cannot be written, and StoreError.
+    store at once do not disturb each other: the first to finish wins. Raises DataError when the disk cannot be written.
     """
-    address = cache.rstrip("/") if is_address(cache) else ""
-    directory = (mirror_folder(address, "cache") if address else Path(cache).expanduser()) / name
-    remote = f"{address}/{name}" if address else ""
+    directory = Path(absolute_path(cache, "data.cache_directory")) / name
 
     def is_whole(directory: Path) -> bool:
         return _opened(open_store, directory) is not None
 
-    # Until another machine can download it.
-    unsent = directory.with_name(f"{directory.name}.unsent")
     store = _opened(open_store, directory)
-    if store is None and remote and _download(remote, directory, is_whole):
-        store = _opened(open_store, directory)
     if store is None:
         with _appearing(directory, is_whole) as partial:
-            if remote:
-                unsent.touch()
             write(partial)
             write_digests(partial)
         store = open_store(directory)
-    if remote and unsent.exists():
-        _upload(directory, remote, unsent)
     return store
 
 
@@ -74,42 +62,6 @@ def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreTy
         return open_store(directory)
     except NOT_WHOLE:
         return None
-
-
-def _download(remote: str, directory: Path, is_whole: Callable[[Path], bool]) -> bool:
-    """Whether the store had it, undamaged."""
-    store = Store(remote)
-    listed = store.listing()
-    if DIGESTS not in listed:
-        return False
-    with _appearing(directory, is_whole) as partial:
-        store.download(DIGESTS, partial / DIGESTS, listed[DIGESTS].size)
-        # Whatever else lies there was not written with them.
-        ours = {name: found for name, found in listed.items() if name in digested_files(partial)}
-        notify(f"{remote}: downloading {sum(found.size for found in ours.values()) / 1e6:,.1f} MB of tokenized data")
-        for_each(lambda name: store.download(name, partial / name, ours[name].size), ours)
-        if changed := changed_files(partial):
-            notify(f"{remote}: {', '.join(changed)} changed since the data were tokenized; they are tokenized again")
-            shutil.rmtree(partial)
-            with contextlib.suppress(StoreError):
-                store.remove(DIGESTS)
-    return not changed
-
-
-def _upload(directory: Path, remote: str, unsent: Path) -> None:
-    """Unless another process was first. The digests come last, and what has none is not believed.
-
-    Where the store refuses, the data are here all the same, and the next start tries again.
-    """
-    store, digests = Store(remote), (directory / DIGESTS).read_bytes()
-    names = [file.name for file in directory.iterdir() if file.name != DIGESTS]
-    try:
-        if store.read(DIGESTS) != digests:
-            for_each(lambda name: store.upload(directory / name, name), names)
-            store.write(DIGESTS, digests)
-        unsent.unlink(missing_ok=True)
-    except StoreError as error:
-        notify(f"{error}; the tokenized data are in {directory}, and the next start uploads them")
 
 
 @contextlib.contextmanager

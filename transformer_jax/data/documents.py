@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.config.addresses import absolute_path
 from transformer_jax.config.text_sizing import TextStatistics
-from transformer_jax.data.remote_text import local_file, local_folder
 from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
@@ -96,7 +96,7 @@ class TextFolder:
         return digest([self.documents_are, hash_file(self._file(split))])
 
     def _file(self, split: str) -> Path:
-        folder = local_folder(self.directory, "data.directory")
+        folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
         found = [folder / f"{split}{ending}" for ending in ENDINGS if is_text_file(folder / f"{split}{ending}")]
@@ -163,7 +163,7 @@ class NamedTexts:
         splits = dict.fromkeys(("train", "validation", *self.files))
         require_split(split, tuple(splits), f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
-        path = local_file(self.files[name], f"data.{name}")
+        path = Path(absolute_path(self.files[name], f"data.{name}"))
         if not is_text_file(path):
             raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz")
         return path

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataError
-from transformer_jax.data.remote_text import local_folder
+from transformer_jax.config.addresses import absolute_path
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
 
 WHOLE_HASH_BYTES = 1 << 28
@@ -159,7 +159,7 @@ class TextCorpus:
 
     def files(self, split: str) -> tuple[Path, ...]:
         """The one (TSV) or two (source, target) files of a split."""
-        folder = local_folder(self.directory, "data.directory")
+        folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
         table = _plain_or_gzip(folder, f"{split}.tsv")

@@ -9,10 +9,10 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
-from transformer_jax.checkpoints.read_mirror import open_run
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, InitConfig
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.training.parameter_matching import Match, describe_match, match_parameters
 from transformer_jax.training.parameter_names import named_leaves
@@ -70,7 +70,7 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when embeddings would be taken that
     belong to other tokenizers; CheckpointError when there is no such checkpoint.
     """
-    source = open_run(init.run)
+    source = RunDirectory(init.run)
     source.require_run("init.run")
     # One process chooses for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint))
@@ -95,4 +95,4 @@ def _require_same_tokenizers(match: Match, theirs: tuple[str | None, ...], ours:
 
 
 def _checkpoints(init: InitConfig) -> Checkpoints:
-    return Checkpoints(open_run(init.run).checkpoints, read_only=True)
+    return Checkpoints(RunDirectory(init.run).checkpoints, read_only=True)

@@ -1,6 +1,5 @@
 """The folder of a run: self-describing, so that every command needs the folder and nothing else."""
 
-import fcntl
 import json
 import os
 import platform
@@ -18,8 +17,7 @@ from transformer_jax.checkpoints.format import is_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.runtime.atomic_files import remove_partial, require_local, require_writable, write_whole
-from transformer_jax.runtime.lease import leased
+from transformer_jax.runtime.atomic_files import locked, remove_partial, require_local, require_writable, write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
@@ -190,26 +188,6 @@ class ChosenRun(NamedTuple):
     workdir: str
     config: ExperimentConfig
     checkpoint: str
-
-
-@contextmanager
-def locked(path: Path, problem: ConfigError) -> Iterator[None]:
-    """Raises ``problem`` while another process is inside, for the same file."""
-    # Never through a link: a run directory that somebody else made must not name a file to open.
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Removed since it was opened, by a start that failed.
-            if not os.fstat(file.fileno()).st_nlink:
-                raise problem
-        except BlockingIOError:
-            raise problem from None
-        except OSError:
-            # The file system has no locks.
-            with leased(path.with_suffix(".lease"), problem):
-                yield
-            return
-        yield
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -14,8 +14,9 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
-from transformer_jax.runs.run_directory import RunDirectory, locked, write_json
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard
+from transformer_jax.runtime.atomic_files import locked
 from transformer_jax.tasks.registry import TASKS, build_task
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, placed_shapes

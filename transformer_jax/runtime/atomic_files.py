@@ -1,8 +1,10 @@
 """Atomic writes of whole files, and files that grow by whole lines."""
 
 import contextlib
+import fcntl
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +87,24 @@ def remove_partial(path: Path) -> None:
     """Removes what killed processes left of ``appearing_file``; only for the one process that writes ``path``."""
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path, problem: ConfigError) -> Iterator[None]:
+    """Raises ``problem`` while another process is inside, for the same file."""
+    # Never through a link: a run directory that somebody else made must not name a file to open.
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Removed since it was opened, by a start that failed.
+            if not os.fstat(file.fileno()).st_nlink:
+                raise problem
+        except BlockingIOError:
+            raise problem from None
+        except OSError:
+            # Some Lustre and NFS mounts.
+            sys.stderr.write(f"{path}: this file system has no locks; start no second process that writes here\n")
+        yield
 
 
 def require_local(path: str | Path, flag: str) -> None:

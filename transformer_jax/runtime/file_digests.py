@@ -63,11 +63,6 @@ def has_digests(folder: Path) -> bool:
     return (folder / DIGESTS).is_file()
 
 
-def digested_files(folder: Path) -> set[str]:
-    """The names that the digests name; empty where there are none, or they are damaged."""
-    return set(_recorded(folder) or ()) if has_digests(folder) else set()
-
-
 def changed_files(
     folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE, sample: int | None = None
 ) -> list[str]:

@@ -10,7 +10,6 @@ import jax
 
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.read_mirror import open_run
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.tokenizers import (
     TOKENIZER_FILES,
@@ -45,7 +44,7 @@ def tokenizers_for_training(
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     """The tokenizers of the run that the parameters come from; raises ConfigError when the settings state others."""
-    source = open_run(config.init.run)
+    source = RunDirectory(config.init.run)
     source.require_run("init.run")
     theirs = load_run_config(source.path).tokenizer
     for name in ("kind", "vocabulary_size", "joint"):

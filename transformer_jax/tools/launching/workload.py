@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.addresses import is_address
 from transformer_jax.config.mesh_sizes import mesh_sizes, require_rows_divide
 from transformer_jax.config.secrets import masked, require_address, secrets_in
 
@@ -97,8 +96,7 @@ def require_shared_storage(storage: str) -> None:
 def shared_cache(workdir: str) -> str | None:
     """The folder ``cache`` beside a run, which all its machines see as they see the run; None for a relative path."""
     parent = workdir.rstrip("/").rpartition("/")[0]
-    is_shared = is_address(workdir) or is_absolute(workdir)
-    return f"{parent}/cache" if is_shared and parent not in ("", "~") and not parent.endswith("/") else None
+    return f"{parent}/cache" if is_absolute(workdir) and parent not in ("", "~") and not parent.endswith("/") else None
 
 
 def is_absolute(path: str) -> bool:
