@@ -3,7 +3,14 @@
 import pytest
 
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages
-from transformer_jax.config.languages import UNDETERMINED, bleu_tokenizer_of, language_of_file, language_of_text
+from transformer_jax.config.languages import (
+    UNDETERMINED,
+    bleu_tokenizer_of,
+    language_of_file,
+    language_of_text,
+    script_of,
+    writes_without_spaces,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,25 @@ def test_the_suffix_of_a_file(name, language):
 )
 def test_the_script_of_a_text(text, language):
     assert language_of_text([text])[0] == language
+
+
+def test_letters_have_the_script_of_their_usual_form():
+    letters = {
+        "a": "LATIN",
+        "\uff21": "LATIN",
+        "\u4e00": "HAN",
+        "\u3005": "HAN",
+        "\u30fc": "KATAKANA",
+        "\uff76": "KATAKANA",
+    }
+    assert {letter: script_of(letter) for letter in letters} == letters
+    assert [script_of(other) for other in "1.\u3002 \u0301"] == [""] * 5
+
+
+def test_scripts_without_spaces():
+    # A Thai vowel sign is a mark; half-width kana; Tibetan.
+    assert all(map(writes_without_spaces, "\u0e34\uff76\u4e00\u0f40"))
+    assert not any(map(writes_without_spaces, "a\uac00\u3002 "))
 
 
 def settings(train: str, **data: str) -> ExperimentConfig:

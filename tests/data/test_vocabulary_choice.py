@@ -8,7 +8,6 @@ from transformer_jax.data.corpus_statistics import (
     SAMPLED,
     ZERO_WIDTH,
     sample_of,
-    script_of,
     side_text,
 )
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -22,19 +21,6 @@ ENGLISH = [f"the dog sees {number} old {WORDS[number % 600]}s and a word of {num
 HAN = [chr(0x4E00 + 3 * number) for number in range(300)]
 # Every character six times, in other company.
 JAPANESE = [f"{HAN[number % 300]}\u306e{HAN[(number * 7 + number // 300) % 300]}" for number in range(900)]
-
-
-def test_letters_have_the_script_of_their_usual_form():
-    letters = {
-        "a": "LATIN",
-        "\uff21": "LATIN",
-        "\u4e00": "HAN",
-        "\u3005": "HAN",
-        "\u30fc": "KATAKANA",
-        "\uff76": "KATAKANA",
-    }
-    assert {letter: script_of(letter) for letter in letters} == letters
-    assert [script_of(other) for other in "1.\u3002 "] == [""] * 4
 
 
 def test_a_side_in_another_script_gets_its_own_vocabulary_of_three_pieces_a_character():

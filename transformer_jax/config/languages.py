@@ -4,7 +4,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -29,10 +29,12 @@ TWO_LETTERS |= {"mya": "my", "bod": "bo", "dzo": "dz", "deu": "de", "eng": "en"}
 
 WITHOUT_SPACES = frozenset(["ja", "zh", "th", "km", "lo", "my", "bo", "dz"])
 SCRIPTS_WITHOUT_SPACES = frozenset(
-    ["CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC", "THAI", "KHMER", "LAO", "MYANMAR", "TIBETAN"]
+    ("HAN", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE")
 )
+# First words of Unicode names that stand for a script of another name, or for none.
+SCRIPT_ALIASES = {"CJK": "HAN", "IDEOGRAPHIC": "HAN", "COMBINING": "", "VARIATION": "", "SPACE": ""}
 # Scripts that hardly any other language is written in, by the first word of the Unicode names of their letters.
-LANGUAGE_OF_SCRIPT = {"CJK": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", "LAO": "lo", "MYANMAR": "my"}
+LANGUAGE_OF_SCRIPT = {"HAN": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", "LAO": "lo", "MYANMAR": "my"}
 LANGUAGE_OF_SCRIPT |= {"TIBETAN": "bo", "HEBREW": "he", "GREEK": "el", "GEORGIAN": "ka", "ARMENIAN": "hy"}
 LANGUAGE_OF_SCRIPT |= {"TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu"}
 LANGUAGE_OF_SCRIPT |= {"GURMUKHI": "pa", "SINHALA": "si", "BENGALI": "bn", "ORIYA": "or", "ETHIOPIC": "am"}
@@ -67,15 +69,17 @@ def base_language(language: str) -> str:
     return TWO_LETTERS.get(code, code)
 
 
+@lru_cache(maxsize=1 << 16)
 def script_of(character: str) -> str:
-    """The script of a letter, such as ``LATIN``, ``CJK``, ``HIRAGANA``; empty for what is no letter or mark."""
+    """The script of a letter or mark, the first word of its Unicode name: ``LATIN``, ``HAN``; empty for other characters."""
     if unicodedata.category(character)[0] not in "LM":
         return ""
-    return unicodedata.name(character, "").partition(" ")[0]
+    first = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
+    return SCRIPT_ALIASES.get(first, first)
 
 
-def is_without_spaces(character: str) -> bool:
-    """Whether the character is of a script that puts no spaces between words."""
+def writes_without_spaces(character: str) -> bool:
+    """Whether the character belongs to a script that puts no spaces between words."""
     return script_of(character) in SCRIPTS_WITHOUT_SPACES
 
 
@@ -86,11 +90,11 @@ def language_of_text(lines: Iterable[str], most: int = 1000) -> tuple[str, str]:
     if not letters:
         return UNDETERMINED, ""
     kana = sum(letters[script] for script in KANA)
-    letters["CJK"] += sum(letters.pop(script, 0) for script in (*KANA, "KATAKANA-HIRAGANA"))
+    letters["HAN"] += sum(letters.pop(script, 0) for script in KANA)
     script, count = letters.most_common(1)[0]
-    if script == "CJK" and kana > LEAST_KANA * count:
+    if script == "HAN" and kana > LEAST_KANA * count:
         return "ja", "kana"
-    return LANGUAGE_OF_SCRIPT.get(script, UNDETERMINED), "Han" if script == "CJK" else script.capitalize()
+    return LANGUAGE_OF_SCRIPT.get(script, UNDETERMINED), script.capitalize()
 
 
 @cache

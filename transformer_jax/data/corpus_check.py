@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import DataConfig, DataError, TokenizerConfig
+from transformer_jax.config.languages import script_of
 from transformer_jax.data.corpus_report import EXAMPLE_CHARACTERS, EXAMPLES, CorpusReport, Faults, Finding
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
@@ -21,7 +22,6 @@ from transformer_jax.data.corpus_statistics import (
     CorpusSample,
     SideText,
     sample_of,
-    script_of,
     shared_letters,
 )
 from transformer_jax.data.filters import EncodedPair, is_overlong, training_filters

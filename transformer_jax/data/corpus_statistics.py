@@ -1,38 +1,22 @@
 """The characters, scripts and words of the two sides of a corpus, from a bounded sample of it."""
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
+from transformer_jax.config.languages import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 
 # Pairs of a block of the sample, of the sample, and of the text that it is taken from.
 BLOCK, SAMPLED, MOST_READ = 256, 20_000, 400_000
 LARGE_SCRIPTS = frozenset(("HAN", "HANGUL", "YI", "TANGUT"))
 """Scripts of thousands of characters."""
-UNSPACED_SCRIPTS = frozenset(
-    ("HAN", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE")
-)
-"""Scripts that put no space between words."""
 MANY_CHARACTERS, MAIN_SHARE = 1000, 0.1
 FULL_WIDTH = re.compile("[\u3000\uff01-\uff60\uffe0-\uffe6]")
 ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 LETTERS = re.compile(r"[^\W\d_]+")
-_ALIASES = {"CJK": "HAN", "IDEOGRAPHIC": "HAN"}
-
-
-@lru_cache(maxsize=1 << 16)
-def script_of(letter: str) -> str:
-    """The script of a letter, the first word of its Unicode name: ``LATIN``, ``HAN``; empty for what is no letter."""
-    if not letter.isalpha():
-        return ""
-    name = unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "")
-    first = re.split("[ -]", name, maxsplit=1)[0]
-    return _ALIASES.get(first, first)
 
 
 class SideText(NamedTuple):
@@ -68,7 +52,7 @@ class SideText(NamedTuple):
     @property
     def is_spaced(self) -> bool:
         """Whether words are separated by spaces in most of the text."""
-        return sum(share for script, share in self.scripts.items() if script in UNSPACED_SCRIPTS) < 0.5
+        return sum(share for script, share in self.scripts.items() if script in SCRIPTS_WITHOUT_SPACES) < 0.5
 
     def count(self, pattern: re.Pattern[str]) -> int:
         """The occurrences of characters that match."""

@@ -1,7 +1,6 @@
 """Sources of plain text for language models: an ordered stream of documents, with every byte accounted for."""
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.text_sizing import TextStatistics
 from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
@@ -19,8 +19,6 @@ from transformer_jax.data.text_files import check_sentence, hash_file, is_text_f
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
-# Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
 MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 
 
@@ -214,7 +212,7 @@ def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
     total, number = source.count_bytes(config.split_name("train")), characters.total()
     cumulative = itertools.accumulate(count for _, count in characters.most_common())
     alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
-    unspaced = sum(count for character, count in characters.items() if UNSPACED.match(character))
+    unspaced = sum(count for character, count in characters.items() if writes_without_spaces(character))
     whole = total / max(num_bytes, 1)
     return TextStatistics(
         num_bytes=total,

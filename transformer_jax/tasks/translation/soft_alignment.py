@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.config.languages import is_without_spaces
+from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.attention_kinds import layers_by_kind
 from transformer_jax.models.interface import attention_maps
@@ -120,7 +120,7 @@ def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndar
 
 def pieces_are_words(texts: Sequence[str]) -> bool:
     """Whether texts are in a script without spaces between words, and no one has put any: then words are pieces."""
-    lengths = [sum(map(is_without_spaces, word)) for text in texts for word in text.split()]
+    lengths = [sum(map(writes_without_spaces, word)) for text in texts for word in text.split()]
     long = [length for length in lengths if length]
     return sum(long) > MOST_LETTERS_OF_A_WORD * len(long)
 
@@ -142,7 +142,7 @@ def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[
     ends = np.cumsum([len(surface) for surface in surfaces], dtype=int)
     lengths = [len(character.encode("utf-8", "surrogatepass")) for character in text]
     if are_words:
-        own = [is_without_spaces(character) for character in text]
+        own = [writes_without_spaces(character) for character in text]
         starts = np.isin(np.cumsum(lengths) - lengths, ends)
         begins = [
             begin or bool(starts[place] and not is_space[place] and (own[place] or own[place - 1]))
