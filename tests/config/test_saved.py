@@ -5,6 +5,7 @@ from ml_collections import ConfigDict
 
 from transformer_jax.config import (
     ConfigError,
+    DecodingConfig,
     ExperimentConfig,
     TransformerConfig,
     apply_overrides,
@@ -68,6 +69,16 @@ def test_renamed_settings_of_earlier_versions_are_migrated(tmp_path):
     assert old["config"]["model"]["rematerialise"] == "full", "what was given stays as it was"
     write_run(tmp_path, old)
     assert resolve(str(tmp_path)) == expected
+
+
+def test_removed_settings_are_left_out_of_saved_runs_and_refused_elsewhere():
+    saved = {"schema_version": 3, "config": {"decoding": {"beam_width": 3, "shortlist": ""}}}
+    assert from_json(saved).decoding == DecodingConfig(beam_width=3)
+    saved["config"]["decoding"]["shortlist"] = "a.npz"
+    with pytest.warns(UserWarning, match=r"decoding.shortlist=a.npz is ignored: the setting was removed"):
+        assert from_json(saved).decoding == DecodingConfig(beam_width=3)
+    with pytest.raises(ConfigError, match=r"decoding.shortlist: was removed"):
+        apply_overrides({}, [("decoding.shortlist", "a.npz")])
 
 
 def test_every_schema_version_has_its_renamed_keys():

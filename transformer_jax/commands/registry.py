@@ -36,7 +36,6 @@ COMMANDS = {
     "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
     "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
     "score": Command("transformer_jax.commands.score", "log-probabilities of given translations"),
-    "shortlist": Command("transformer_jax.commands.shortlist", "target tokens that may translate each source token"),
     "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
     "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
     "explore": Command(

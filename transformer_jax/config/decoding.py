@@ -24,8 +24,6 @@ class DecodingConfig:
     ``first_beams``, as most toolkits do, until ``beam_width`` hypotheses have finished, which is faster and may miss the best.
     ``diverse_groups``: the beams are so many groups of equal size (Vijayakumar et al. 2018), in each of which a token costs
     ``diversity`` of its log-probability for every beam of the groups before that has just chosen it.
-    ``shortlist``: a file of the command ``shortlist``; a sentence is searched among its own candidates in it, over which the
-    probabilities are then normalized. Empty: the whole vocabulary.
     ``compute_dtype``: precision of the products of decoding and of the loss of a split, one of those of
     ``model.compute_dtype``, or ``model``: that of the model, but float32 on CPUs, which decode faster in it.
 
@@ -42,7 +40,6 @@ class DecodingConfig:
     stop: str = "exact"
     diverse_groups: int = 1
     diversity: float = 0.5
-    shortlist: str = ""
     compute_dtype: str = "model"
     max_extra_tokens: int = 50
     batch_tokens: int = 0

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.names import nearest
-from transformer_jax.config.renamed import current_key
+from transformer_jax.config.renamed import REMOVED, current_key
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, TASKS, any_kind_of
 
 Block = type | UnionType
@@ -90,6 +90,8 @@ def type_of(key: str) -> type:
 
 def unknown_key(key: str) -> ConfigError:
     """The error for a key that does not exist: names the nearest keys, or else lists those of the block."""
+    if key in REMOVED:
+        return ConfigError(f"{key}: was removed; leave it out")
     path, _, name = key.rpartition(".")
     leaves = [leaf for leaf, _ in leaf_keys()]
     blocks = sorted({leaf.rpartition(".")[0] for leaf in leaves} - {""})

@@ -136,7 +136,6 @@ MEANINGS = {
     "decoding.stop": "When beam search leaves a sentence: nothing better can come, or beam_width hypotheses have finished.",
     "decoding.diverse_groups": "Groups of beams that avoid each other's tokens (Vijayakumar et al. 2018); 1 is plain beam search.",
     "decoding.diversity": "Log-probability that a token loses for every beam of the groups before that has just chosen it.",
-    "decoding.shortlist": "File of the command shortlist: each sentence is searched among the candidates of its tokens alone.",
     "decoding.compute_dtype": "Precision of products in decoding and evaluation, loss included; model: that of model.compute_dtype, but float32 on CPUs.",
     "decoding.max_extra_tokens": "A translation has at most the tokens of its source and so many more.",
     "decoding.batch_tokens": "Source positions that a device decodes at once; 0: 4,096 on a CPU, of at most 160 beams, 16,384 elsewhere.",

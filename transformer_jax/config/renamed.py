@@ -1,4 +1,4 @@
-"""Renamed settings: migrated in run directories for good, accepted in recipes and on the command line for one release."""
+"""Settings of earlier versions: renamed ones, accepted for one release and in runs for good, and removed ones."""
 
 import warnings
 from typing import Any
@@ -19,15 +19,29 @@ RENAMED: dict[int, dict[str, str]] = {
 DEPRECATED = {old: new for renamed in RENAMED.values() for old, new in renamed.items()}
 """The old keys that are still accepted with a warning."""
 
+REMOVED: dict[str, object] = {"decoding.shortlist": ""}
+"""Settings that are gone, with the value that stands for what is done without them."""
+
 
 def migrated(values: dict[str, Any], version: int) -> dict[str, Any]:
-    """Settings of schema ``version``, as nested dictionaries, under the keys of today."""
+    """Settings of schema ``version``, as nested dictionaries, under the keys of today; removed ones are left out."""
     for old_version in range(version, SCHEMA_VERSION):
         for old, new in RENAMED[old_version].items():
             block, _, name = old.partition(".")
             if isinstance(values.get(block), dict) and name in values[block]:
                 fields = {new.partition(".")[2] if key == name else key: value for key, value in values[block].items()}
                 values = {**values, block: fields}
+    return without_removed(values)
+
+
+def without_removed(values: dict[str, Any]) -> dict[str, Any]:
+    """Saved settings, as nested dictionaries, without those that are gone; warns where one had an effect."""
+    for key, unused in REMOVED.items():
+        block, _, name = key.partition(".")
+        if isinstance(values.get(block), dict) and name in values[block]:
+            if values[block][name] != unused:
+                warnings.warn(f"{key}={values[block][name]} is ignored: the setting was removed", stacklevel=3)
+            values = {**values, block: {field: value for field, value in values[block].items() if field != name}}
     return values
 
 

@@ -68,8 +68,6 @@ class EvaluationReport:
         if self.decoding.diverse_groups > 1:
             how += f", {self.decoding.diverse_groups} groups with diversity {self.decoding.diversity:g}"
         search = "greedy" if self.decoding.beam_width == 1 else how
-        if self.decoding.shortlist:
-            search += f", shortlist {self.decoding.shortlist}"
         most = f"source + {self.decoding.max_extra_tokens}"
         return [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),

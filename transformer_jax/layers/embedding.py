@@ -41,14 +41,6 @@ class Embedding(nn.Module):
         """The two factors of ``logits``."""
         return hidden, self.table
 
-    def columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B D C"]:
-        """Columns of the transposed matrix, for ``logits_among``: on a CPU that is five times slower with rows."""
-        return jnp.swapaxes(self.lookup(self.table, token_ids), 1, 2)
-
-    def logits_among(self, hidden: Float[Array, "B L D"], columns: Float[Array, "B D C"]) -> Float[Array, "B L C"]:
-        """Hidden states times some columns of the transposed matrix, float32."""
-        return contract("BLD,BDC->BLC", hidden, columns, self.precision.wide)
-
 
 class ZeroPaddingEmbedding(Embedding):
     """An embedding in which padding is zero and stays zero."""
@@ -83,11 +75,3 @@ class BiasedProjection(nn.Module):
         hidden, table = self.embedding.factors(hidden)
         ones = jnp.ones((*hidden.shape[:2], 1), hidden.dtype)
         return jnp.concatenate([hidden, ones], -1), jnp.concatenate([table, self.logits_bias[:, None]], -1)
-
-    def columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B E C"]:
-        """Columns of the transposed matrix, the bias below each, for ``logits_among``."""
-        return jnp.concatenate([self.embedding.columns(token_ids), self.logits_bias[token_ids][:, None]], 1)
-
-    def logits_among(self, hidden: Float[Array, "B L D"], columns: Float[Array, "B E C"]) -> Float[Array, "B L C"]:
-        """Hidden states times some columns of the transposed matrix plus their biases, float32."""
-        return self.embedding.logits_among(hidden, columns[:, :-1]) + columns[:, -1:]

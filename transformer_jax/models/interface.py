@@ -44,12 +44,6 @@ class SequenceModel(Protocol):
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits of the next token after ``token_ids``, and the state after them; starts from ``BOS_ID``."""
 
-    # With a shortlist ``decode_step`` takes output columns and gives logits [B, W, C] of their tokens alone. An ensemble, which
-    # has no one projection, lacks this.
-
-    def output_columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B E C"]:
-        """What the projection to logits has for these tokens."""
-
 
 def call(model: Module, params: PyTree, method: str, *arguments: Any, **options: Any) -> Any:
     """One of the methods of ``SequenceModel``, as a pure function of the parameters."""

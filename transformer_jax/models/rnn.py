@@ -188,14 +188,10 @@ class RnnSeq2Seq(nn.Module):
         prepared, state = self._begin(memory, beams=beam_width)
         return DecodeCache(RnnPerBeam(state, jnp.zeros((), jnp.int32)), prepared)
 
-    def output_columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B E C"]:
-        """What the projection to logits has for these tokens."""
-        return self.projection.columns(token_ids)
-
     def decode_step(
-        self, token_ids: Int[Array, "B W"], cache: DecodeCache, columns: Float[Array, "B E C"] | None = None
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits after one more token in each beam, of all tokens or of those whose ``output_columns`` are given."""
+        """Logits after one more token in each beam."""
         beams: RnnPerBeam = cache.per_beam
         positions = jnp.full(token_ids.shape, beams.length)
         places = Places(self.target_embedding.embed(token_ids), positions)
@@ -203,7 +199,7 @@ class RnnSeq2Seq(nn.Module):
         state, left = self.decoder.advance(self.decoder.read(places), positions, beams.state, prepared, train=False)
         written = self.decoder.write(places, left, prepared, train=False)
         hidden = written.output
-        logits = self.projection.logits(hidden) if columns is None else self.projection.logits_among(hidden, columns)
+        logits = self.projection.logits(hidden)
         return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:

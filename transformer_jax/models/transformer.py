@@ -101,14 +101,10 @@ class Transformer(nn.Module):
         per_beam = PerBeam(jnp.zeros((rows, beam_width, count), bool), jnp.zeros((), jnp.int32))
         return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments), slots)
 
-    def output_columns(self, token_ids: Int[Array, "B C"]) -> Float[Array, "B E C"]:
-        """What the projection to logits has for these tokens."""
-        return self.projection.columns(token_ids)
-
     def decode_step(
-        self, token_ids: Int[Array, "B W"], cache: DecodeCache, columns: Float[Array, "B E C"] | None = None
+        self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits after one more token in each beam, of all tokens or of those whose ``output_columns`` are given."""
+        """Logits after one more token in each beam."""
         beams, sentences = cache.per_beam, cache.per_sentence
         beam_width = token_ids.shape[1]
         max_length, first = beams.visible.shape[2] // beam_width, beams.length * beam_width
@@ -123,7 +119,7 @@ class Transformer(nn.Module):
             hidden, own = layer.step(hidden, own, first, source, visible, cross_mask)
             slots.append(own)
         hidden = self.decoder_norm(hidden)
-        logits = self.projection.logits(hidden) if columns is None else self.projection.logits_among(hidden, columns)
+        logits = self.projection.logits(hidden)
         return logits, DecodeCache(PerBeam(visible, beams.length + 1), sentences, tuple(slots))
 
     def _embed(

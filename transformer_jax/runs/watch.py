@@ -13,6 +13,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.renamed import without_removed
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard
@@ -142,8 +143,8 @@ def _require_same_decoding(path: Path, settings: dict[str, object]) -> None:
     """Writes the settings; raises ConfigError when others are there, whose scores must not be mixed with these."""
     if path.is_file():
         try:
-            saved = parse_json(path.read_bytes())
-        except ValueError as error:
+            saved = without_removed(parse_json(path.read_bytes()))
+        except (ValueError, AttributeError) as error:
             raise DataError(f"{path}: not JSON ({error}); remove it, or give another --output") from None
         if saved != settings:
             raise ConfigError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig, difference
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.config.renamed import without_removed
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import write_json
@@ -127,7 +128,8 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
         saved = read_evaluation(stem)
     except DataError:
         return None
-    return saved if saved.report["decoding"] == asdict(used.decoding) else None
+    decoding = without_removed({"decoding": saved.report["decoding"]})["decoding"]
+    return saved if decoding == asdict(used.decoding) else None
 
 
 def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
-from transformer_jax.config import ConfigError
 from transformer_jax.decoding.beam_search import Rules, StepFunction
 from transformer_jax.decoding.sampled_search import SAMPLED_SEARCH, SampledRules, cache_with_keys, step_beside_keys
 from transformer_jax.decoding.sampling import SamplingRule
@@ -30,11 +29,6 @@ class Sampler:
     """Draws translations with one model by one rule; compiled programs are kept."""
 
     def __init__(self, trained: TrainedRun, rule: SamplingRule, seed: int = 0) -> None:
-        """Raises ConfigError where the settings name a shortlist."""
-        if trained.config.decoding.shortlist:
-            raise ConfigError(
-                "decoding.shortlist: only searches use one, samples are of the whole vocabulary; leave it empty"
-            )
         self._trained, self._rule = trained, rule
         params = whole_over_fsdp(trained.params, trained.mesh, trained.objective.evaluation_dtype)
         self._params = params, jax.random.key(seed)

@@ -13,22 +13,15 @@ from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.segmented_search import InitCache, SegmentedSearch, Step
 from transformer_jax.models.interface import Module, call
 from transformer_jax.tasks.attention_choice import few_shapes_on
-from transformer_jax.tasks.translation.lexical_shortlist import functions_among
 from transformer_jax.training.sharding import everywhere, on_own_rows, row_groups, rows_in_place
 
 
 def search_for(
     model: Module, config: DecodingConfig, mesh: Mesh, num_results: int, init_cache: InitCache
 ) -> SegmentedSearch:
-    """A search for so many results; ``init_cache`` is that of the model, from source ids.
-
-    With a shortlist it is for ``search_among``.
-    """
+    """A search for so many results; ``init_cache`` is that of the model, from source ids."""
     kind, rules = kind_by(config, num_results)
-    step: Step = partial(_step, model)
-    if config.shortlist:
-        init_cache, step = functions_among(model, init_cache)
-    return search_on(mesh, init_cache, step, rules, kind)
+    return search_on(mesh, init_cache, partial(_step, model), rules, kind)
 
 
 # On a CPU the products of few rows fill one core, or little more; other devices would wait while the host reads their results.

@@ -19,10 +19,6 @@ def open_ensemble(chosen: Sequence[ChosenRun], average: int = 1) -> TrainedRun:
     Raises ConfigError, before any parameters are read, unless all have the same tokenizers; else as ``open_trained_run`` does.
     """
     if len(chosen) > 1:
-        if chosen[0].config.decoding.shortlist:
-            raise ConfigError(
-                "decoding.shortlist: an ensemble has several output matrices and cannot use one; leave it empty"
-            )
         _require_same_tokenizers(chosen)
     runs = [open_trained_run(each.workdir, each.config, checkpoint=each.checkpoint, average=average) for each in chosen]
     if len(runs) == 1:

@@ -19,7 +19,6 @@ from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of, few_shapes_on
-from transformer_jax.tasks.translation.lexical_shortlist import search_among, shortlist_for
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.training.gathered_parameters import whole_over_fsdp
@@ -55,17 +54,13 @@ class Translator:
         longest: int | None = None,
         compute_dtype: str = "float32",
     ) -> None:
-        """``longest``: the most positions of a sequence that the model has; None: any. ``compute_dtype``: that of the model.
-
-        Raises as ``load_shortlist`` does where the settings name one.
-        """
+        """``longest``: the most positions of a sequence that the model has; None: any. ``compute_dtype``: that of the model."""
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
         self._model = model
         self._longest = longest
         self._compute_dtype = compute_dtype
-        self._shortlist = shortlist_for(config, tokenizers)
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(
@@ -102,13 +97,7 @@ class Translator:
         results: list[list[Translation]] = [[] for _ in sources]
         params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
         search, prefix_ids = self._search_for(num_results), self.prefix_ids(prefix)
-        batches = self.batches(sources, prefix_ids)
-        if self._shortlist is None:
-            searched = search.search(params, batches)
-        else:
-            candidates = [self._shortlist.candidates(source, prefix_ids) for source in sources]
-            searched = search_among(search, params, batches, candidates, partial(put_rows, mesh=self._mesh))
-        for found, hypotheses in searched:
+        for found, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
             for place, index in enumerate(found):
                 results[index] = self._texts(hypotheses, place)
         return results

@@ -43,10 +43,8 @@ class TranslationReader:
     @cached_property
     def _searches(self) -> Searches:
         decoding, model = self._trained.config.decoding, self._trained.model
-        if decoding.diverse_groups > 1 or decoding.shortlist:
-            raise ConfigError(
-                "decoding: only a search in one group, of the whole vocabulary, is replayed; set diverse_groups=1, shortlist=''"
-            )
+        if decoding.diverse_groups > 1:
+            raise ConfigError("decoding.diverse_groups: only a search in one group is replayed; set it to 1")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),

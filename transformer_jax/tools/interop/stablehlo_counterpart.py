@@ -44,7 +44,7 @@ class Counterpart:
         self.longest_source, self.longest_target = self._length, self._room
         require_same_tokenizers(folder / TOKENIZER, model)
         try:
-            plain = replace(model.config.decoding.in_one_group(1), shortlist="")
+            plain = model.config.decoding.in_one_group(1)
             self._decoding = replace(plain, **{name: described[name] for name in SEARCH})
         except (KeyError, TypeError, ConfigError) as error:
             raise DataError(f"{path}: no settings of the search: {error}; export the model again") from None

@@ -42,10 +42,8 @@ class Programs:
 
     def __init__(self, model: OpenedModel, length: int) -> None:
         self.decoding = model.config.decoding
-        if self.decoding.diverse_groups > 1 or self.decoding.shortlist:
-            raise ConfigError(
-                "decoding: the exported search has one group and the whole vocabulary; set diverse_groups=1, shortlist=''"
-            )
+        if self.decoding.diverse_groups > 1:
+            raise ConfigError("decoding.diverse_groups: the exported search has one group; set it to 1")
         self.room = length + self.decoding.max_extra_tokens
         source, target = (tokenizer.vocabulary_size for tokenizer in model.tokenizers)
         self._model: Module = build_model(model.config.model, source, target)
