@@ -22,12 +22,12 @@ FLOORS: dict[str, set[str]] = {
     "config": set(),
     "array_types": set(),
     "sequence_types": {"array_types"},
-    "mixed_precision": {"array_types"},
+    "precision": {"array_types"},
     "runtime": {"config"},
     "data": FOUNDATION,
-    "layers": FOUNDATION | {"mixed_precision"},
-    "models": FOUNDATION | {"layers", "mixed_precision"},
-    "training": FOUNDATION | {"mixed_precision", "layers.batch_axes"},
+    "layers": FOUNDATION | {"precision"},
+    "models": FOUNDATION | {"layers", "precision"},
+    "training": FOUNDATION | {"precision", "layers.batch_axes"},
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
     "runs.run_directory": {"config", "runtime", "checkpoints.folder_checks", "checkpoints.format"},
@@ -178,7 +178,7 @@ def test_heavy_dependencies_come_in_by_their_door():
         ("layers.attention", "def f():\n    import transformer_jax.data.pipeline", True),
         ("layers.attention", "from transformer_jax.layers.masks import causal", False),
         ("layers.attention", "from ..models import transformer", True),
-        ("data.buckets", "from transformer_jax.mixed_precision import contract", True),
+        ("data.buckets", "from transformer_jax.precision import einsum", True),
         ("evaluation.scores", "from transformer_jax.data.tokenizers import Tokenizer", False),
         ("evaluation.scores", "from transformer_jax.data import tokenizers", False),
         ("evaluation.scores", "from transformer_jax.data import pipeline", True),
@@ -214,7 +214,7 @@ def test_nobody_imports_experiments_or_tests():
     assert [(file, name) for file in FILES for name, _ in imported(parse(file)) if within(name, outside)] == []
 
 
-ROOT_MODULES = {"__init__", "__main__", "array_types", "sequence_types", "mixed_precision"}
+ROOT_MODULES = {"__init__", "__main__", "array_types", "sequence_types", "precision"}
 
 
 def test_the_package_root_holds_what_everything_shares():

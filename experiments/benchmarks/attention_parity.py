@@ -21,7 +21,7 @@ import numpy as np
 from transformer_jax.layers.attention_backends import AttentionBackend, CudnnAttention, EinsumAttention
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.mixed_precision import POLICIES
+from transformer_jax.precision import POLICIES
 
 BACKENDS = {"cudnn": CudnnAttention(), "blockwise": BlockwiseAttention()}
 HEADS, SIZE = 8, 64

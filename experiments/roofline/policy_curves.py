@@ -39,7 +39,7 @@ def main() -> None:
 def train(arguments: argparse.Namespace, policy: str, seed: str) -> int:
     """One run, in this process, whose CPU takes the policies of accelerators."""
     from transformer_jax.__main__ import main as command
-    from transformer_jax.mixed_precision import POLICIES as OF_ACCELERATORS
+    from transformer_jax.precision import POLICIES as OF_ACCELERATORS
     from transformer_jax.tasks import attention_choice
 
     attention_choice.POLICIES_ON_CPU = OF_ACCELERATORS

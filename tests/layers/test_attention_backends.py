@@ -21,7 +21,7 @@ from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.dropout import draw
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.row_blocks import RowBlockAttention
-from transformer_jax.mixed_precision import FLOAT32, POLICIES
+from transformer_jax.precision import FLOAT32, POLICIES
 
 ROWS, HEADS, KEY_SIZE, VALUE_SIZE = 2, 2, 8, 6
 

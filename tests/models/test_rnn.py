@@ -147,6 +147,20 @@ def test_dropout_only_when_training():
     assert not np.allclose(one, two)
 
 
+@pytest.mark.parametrize("settings", [{"num_decoder_layers": 2, "num_encoder_layers": 2}, {"scheduled_sampling": 0.5}])
+def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
+    """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
+    model, variables, _ = make(dropout=0.5, **settings)
+    target = jax.tree.map(lambda leaf: leaf[:, :3], TARGET)
+
+    def train(params):
+        return call(model, params, "__call__", SOURCE, target, train=True, rngs={"dropout": jax.random.key(3)})
+
+    compiled = jax.jit(train)(variables["params"])
+    with jax.disable_jit():
+        np.testing.assert_allclose(train(variables["params"]), compiled, atol=1e-5)
+
+
 def test_search_finds_what_scoring_every_hypothesis_finds_whatever_the_batch(fitting):
     model, variables, ask = fitting
 

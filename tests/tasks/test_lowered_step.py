@@ -11,8 +11,8 @@ from jax._src.cudnn import fused_attention_stablehlo
 from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig, from_dict, hyperparameters_of
 from transformer_jax.layers.attention_backends import CudnnAttention
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.mixed_precision import POLICIES
 from transformer_jax.models.interface import call
+from transformer_jax.precision import POLICIES
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks import attention_choice
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.mixed_precision import POLICIES
+from transformer_jax.precision import POLICIES
 from transformer_jax.training.losses import label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 

@@ -9,7 +9,7 @@ from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract
+from transformer_jax.precision import FLOAT32, Precision, einsum
 
 
 class MultiHeadAttention(nn.Module):
@@ -107,7 +107,7 @@ class MultiHeadAttention(nn.Module):
         self, inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"]
     ) -> Float[Array, "B H L K"]:
         # Turned after the product, not by it: on a CPU the product would turn its larger operand.
-        return jnp.swapaxes(contract("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, self.precision), 1, 2)
+        return jnp.swapaxes(einsum("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, self.precision), 1, 2)
 
     def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
-        return contract("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.precision)
+        return einsum("BQHU,HUD->BQD", heads_BQHU, self.output_kernel, self.precision)

@@ -20,7 +20,7 @@ from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padde
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
-from transformer_jax.mixed_precision import Precision
+from transformer_jax.precision import Precision
 
 
 @runtime_checkable

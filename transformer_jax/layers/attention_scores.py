@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Bool, Float
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract
+from transformer_jax.precision import FLOAT32, Precision, einsum
 
 Normalizer = Callable[[Array, Array], Array]
 
@@ -33,7 +33,7 @@ def attend(
     ``normalize`` is ``masked_softmax`` unless given.
     """
     weights_BQM = (normalize or masked_softmax)(scores_BQM, jnp.broadcast_to(mask_BQM, scores_BQM.shape))
-    return contract("BQM,BMU->BQU", weights_BQM, value_BMU, precision), weights_BQM
+    return einsum("BQM,BMU->BQU", weights_BQM, value_BMU, precision), weights_BQM
 
 
 def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
@@ -59,7 +59,7 @@ def dot_scores(
     query_BQA: Float[Array, "B Q A"], key_BMA: Float[Array, "B M A"], precision: Precision = FLOAT32
 ) -> Float[Array, "B Q M"]:
     """q · k (Luong et al. 2015, section 3.1, dot)."""
-    return contract("BQA,BMA->BQM", query_BQA, key_BMA, precision)
+    return einsum("BQA,BMA->BQM", query_BQA, key_BMA, precision)
 
 
 def scaled_dot_scores(
@@ -76,7 +76,7 @@ def general_scores(
     precision: Precision = FLOAT32,
 ) -> Float[Array, "B Q M"]:
     """q W k (Luong et al. 2015, section 3.1, general)."""
-    return dot_scores(contract("BQA,AE->BQE", query_BQA, kernel_AE, precision), key_BME, precision)
+    return dot_scores(einsum("BQA,AE->BQE", query_BQA, kernel_AE, precision), key_BME, precision)
 
 
 def additive_scores(
@@ -99,8 +99,8 @@ def concat_scores(
 ) -> Float[Array, "B Q M"]:
     """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat): the first D of the D + E rows of W belong to the query."""
     width = query_BQD.shape[-1]
-    query_BQA = contract("BQD,DA->BQA", query_BQD, kernel_CA[:width], precision)
-    return additive_scores(query_BQA, contract("BME,EA->BMA", key_BME, kernel_CA[width:], precision), vector_A)
+    query_BQA = einsum("BQD,DA->BQA", query_BQD, kernel_CA[:width], precision)
+    return additive_scores(query_BQA, einsum("BME,EA->BMA", key_BME, kernel_CA[width:], precision), vector_A)
 
 
 def normalized_additive_scores(
@@ -128,7 +128,7 @@ def location_based_scores(
     ``kernel_DP`` knows P positions: a shorter source uses the first of them, and of a longer one, as in the paper, what lies
     beyond has no weight.
     """
-    scores_BQP = contract("BQD,DP->BQP", query_BQD, kernel_DP, precision)[:, :, :memory_length]
+    scores_BQP = einsum("BQD,DP->BQP", query_BQD, kernel_DP, precision)[:, :, :memory_length]
     missing = memory_length - scores_BQP.shape[-1]
     return jnp.pad(scores_BQP, ((0, 0), (0, 0), (0, missing)), constant_values=MASKED_SCORE)
 
@@ -201,11 +201,11 @@ class AdditiveScore(nn.Module):
 
     def keys(self, memory: Float[Array, "B M E"]) -> Array:
         """U h."""
-        return contract("BME,EA->BMA", memory, self.memory_kernel, self.precision)
+        return einsum("BME,EA->BMA", memory, self.memory_kernel, self.precision)
 
     def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
         """Scores of every query and key."""
-        projected = contract("BQD,DA->BQA", query, self.query_kernel, self.precision)
+        projected = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
         if self.is_normalized:
             return normalized_additive_scores(projected, keys, self.vector, self.gain, self.bias)
         return additive_scores(projected, keys, self.vector)

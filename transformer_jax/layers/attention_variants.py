@@ -9,7 +9,7 @@ from flax import linen as nn
 from transformer_jax.array_types import Array, Bool, Float
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.mixed_precision import biased
+from transformer_jax.precision import add_bias
 
 
 class BiasedAttention(MultiHeadAttention):
@@ -35,11 +35,11 @@ class BiasedAttention(MultiHeadAttention):
         return _in_heads_biased(super()._project_queries(queries), self.query_bias)
 
     def _merged(self, heads_BQHU: Float[Array, "B Q H U"], is_query: Bool[Array, "#B #Q"]) -> Float[Array, "B Q D"]:
-        return biased(super()._merged(heads_BQHU, is_query), self.output_bias)
+        return add_bias(super()._merged(heads_BQHU, is_query), self.output_bias)
 
 
 def _in_heads_biased(projected_BHLK: Float[Array, "B H L K"], bias_HK: Float[Array, "H K"]) -> Float[Array, "B H L K"]:
-    return biased(projected_BHLK, bias_HK[:, None])
+    return add_bias(projected_BHLK, bias_HK[:, None])
 
 
 class RectifiedAttention(MultiHeadAttention):

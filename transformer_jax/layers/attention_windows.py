@@ -12,7 +12,7 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, Int
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract
+from transformer_jax.precision import FLOAT32, Precision, einsum
 
 
 def monotonic_centers(positions_BQ: Int[Array, "B Q"], lengths_B: Int[Array, "B"]) -> Float[Array, "B Q"]:
@@ -148,7 +148,7 @@ class PredictedWindow(nn.Module):
         self, query: Float[Array, "B Q D"], positions: Int[Array, "B Q"], memory_mask: Bool[Array, "B M"]
     ) -> View:
         """A view of at most 2 ``half_width`` + 1 places."""
-        projected = contract("BQD,DA->BQA", query, self.position_kernel, self.precision)
+        projected = einsum("BQD,DA->BQA", query, self.position_kernel, self.precision)
         centers = predicted_centers(projected, self.position_vector, jnp.sum(memory_mask, axis=1))
         mask = window_mask(centers, self.half_width, memory_mask)
         return View(mask, gaussian_scores(centers, self.half_width, memory_mask))

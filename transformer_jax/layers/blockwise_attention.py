@@ -18,7 +18,7 @@ from transformer_jax.array_types import Array, Float
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask, segment_mask
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
-from transformer_jax.mixed_precision import Precision, contract
+from transformer_jax.precision import Precision, einsum
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
             weights = jnp.where(visible, jnp.exp(scores - highest[..., None]), 0.0)
             shrink = jnp.exp(so_far.highest - highest)
             dropped = _dropper(row, column, inputs, shape)(weights)
-            mixed = contract("BHQM,BHMU->BHQU", dropped, value, shape.precision)
+            mixed = einsum("BHQM,BHMU->BHQU", dropped, value, shape.precision)
             return _Running(highest, so_far.total * shrink + weights.sum(-1), so_far.mixed * shrink[..., None] + mixed)
 
         zero = jnp.zeros(query.shape[:-1], jnp.float32)
@@ -149,11 +149,11 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
             scores, visible = _scores(query, key, row, column, inputs, shape)
             weights = jnp.where(visible, jnp.exp(scores - log_row[..., None]), 0.0)
             drop = _dropper(row, column, inputs, shape)
-            to_value += contract("BHQM,BHQU->BHMU", drop(weights), arriving, shape.precision)
-            to_weights = drop(contract("BHQU,BHMU->BHQM", arriving, value, shape.precision))
+            to_value += einsum("BHQM,BHQU->BHMU", drop(weights), arriving, shape.precision)
+            to_weights = drop(einsum("BHQU,BHMU->BHQM", arriving, value, shape.precision))
             to_scores = weights * (to_weights - mean_row[..., None])
-            to_key += contract("BHQM,BHQK->BHMK", to_scores, query, shape.precision)
-            to_row = contract("BHQM,BHMK->BHQK", to_scores, key, shape.precision)
+            to_key += einsum("BHQM,BHQK->BHMK", to_scores, query, shape.precision)
+            to_row = einsum("BHQM,BHMK->BHQK", to_scores, key, shape.precision)
             start = row * shape.query_block
             to_row += lax.dynamic_slice_in_dim(to_query, start, shape.query_block, axis=2)
             return lax.dynamic_update_slice_in_dim(to_query, to_row, start, axis=2), to_key, to_value
@@ -182,7 +182,7 @@ def _scores(query: Array, key: Array, row: Array, column: Array, inputs: Inputs,
         places = row * shape.query_block + jnp.arange(shape.query_block)
         others = column * shape.key_block + jnp.arange(shape.key_block)
         visible &= (others[None, :] <= places[:, None])[None, None]
-    scores = contract("BHQK,BHMK->BHQM", query, key, shape.precision)
+    scores = einsum("BHQK,BHMK->BHQM", query, key, shape.precision)
     visible = jnp.broadcast_to(visible, scores.shape)
     return jnp.where(visible, scores, MASKED_SCORE), visible
 

@@ -13,7 +13,7 @@ from transformer_jax.layers.attention_backends import AttentionBackend
 from transformer_jax.layers.batch_axes import ROW_AXES, splits
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.mixed_precision import Precision
+from transformer_jax.precision import Precision
 
 BY_POSITION = P(ROW_AXES, "tensor", "context")
 BY_HEAD = P(ROW_AXES, ("tensor", "context"))

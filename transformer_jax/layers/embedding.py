@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Int
 from transformer_jax.layers.initialization import embedding_normal
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract
+from transformer_jax.precision import FLOAT32, Precision, einsum
 
 Lookup = Callable[[Float[Array, "V D"], Int[Array, "B L"]], Float[Array, "B L D"]]
 """Rows of a table; another one than ``rows_of_table`` where the table is split over devices."""
@@ -35,7 +35,7 @@ class Embedding(nn.Module):
 
     def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
         """Hidden states times the transposed matrix, float32."""
-        return contract("BLD,VD->BLV", hidden, self.table, self.precision.wide)
+        return einsum("BLD,VD->BLV", hidden, self.table, self.precision.wide)
 
     def factors(self, hidden: Float[Array, "B L D"]) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
         """The two factors of ``logits``."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.mixed_precision import FLOAT32, Precision, biased_contract, contract, in_memory
+from transformer_jax.precision import FLOAT32, Precision, biased_einsum, einsum, rounding_barrier
 
 Activation = Callable[[Array], Array]
 
@@ -21,7 +21,7 @@ def relu(inputs: Array) -> Array:
 
 
 def _relu_backward(result: Array, gradient: Array) -> tuple[Array]:
-    return (in_memory(jnp.where(result > 0.0, gradient, 0.0)),)
+    return (rounding_barrier(jnp.where(result > 0.0, gradient, 0.0)),)
 
 
 relu.defvjp(lambda inputs: (relu(inputs),) * 2, _relu_backward)
@@ -48,9 +48,9 @@ class FeedForward(nn.Module):
         wide_bias = self.param("wide_bias", nn.initializers.zeros, (self.d_ff,))
         narrow_kernel = self.param("narrow_kernel", xavier_uniform(0, 1), (self.d_ff, d_model))
         narrow_bias = self.param("narrow_bias", nn.initializers.zeros, (d_model,))
-        wide = self.activation(biased_contract("BLD,DF->BLF", inputs, wide_kernel, wide_bias, self.precision))
+        wide = self.activation(biased_einsum("BLD,DF->BLF", inputs, wide_kernel, wide_bias, self.precision))
         wide = Dropout(self.dropout)(wide, train=train)
-        return biased_contract("BLF,FD->BLD", wide, narrow_kernel, narrow_bias, self.precision)
+        return biased_einsum("BLF,FD->BLD", wide, narrow_kernel, narrow_bias, self.precision)
 
 
 class GatedFeedForward(nn.Module):
@@ -68,7 +68,7 @@ class GatedFeedForward(nn.Module):
         gate_kernel = self.param("gate_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
         wide_kernel = self.param("wide_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
         narrow_kernel = self.param("narrow_kernel", xavier_uniform(0, 1), (self.d_ff, d_model))
-        gate = self.activation(contract("BLD,DF->BLF", inputs, gate_kernel, self.precision))
-        wide = gate * contract("BLD,DF->BLF", inputs, wide_kernel, self.precision)
+        gate = self.activation(einsum("BLD,DF->BLF", inputs, gate_kernel, self.precision))
+        wide = gate * einsum("BLD,DF->BLF", inputs, wide_kernel, self.precision)
         wide = Dropout(self.dropout)(wide, train=train)
-        return contract("BLF,FD->BLD", wide, narrow_kernel, self.precision)
+        return einsum("BLF,FD->BLD", wide, narrow_kernel, self.precision)

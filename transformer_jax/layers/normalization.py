@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.mixed_precision import FLOAT32, Precision, in_memory
+from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
 
 # The Transformer's paper does not give one; this is the value of its authors' code.
 EPSILON = 1e-6
@@ -29,7 +29,7 @@ class LayerNorm(nn.Module):
         width = hidden.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (width,))
         bias = self.param("bias", nn.initializers.zeros, (width,))
-        return in_memory(normalize(hidden, scale, bias, self.epsilon, self.precision))
+        return rounding_barrier(normalize(hidden, scale, bias, self.epsilon, self.precision))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))

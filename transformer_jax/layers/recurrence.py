@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, PyTree
-from transformer_jax.mixed_precision import Precision, contract
+from transformer_jax.precision import Precision, einsum
 
 
 @runtime_checkable
@@ -93,14 +93,14 @@ def _backward(
         none = jax.tree.map(jnp.zeros_like, to_new)
         to_input, to_gates, to_before = of_step(_where(is_token, to_new, none))
         flat = to_gates.reshape(to_gates.shape[0], -1)
-        (through_product,) = of_hidden(contract("BC,DC->BD", flat, columns, recurrence.precision))
+        (through_product,) = of_hidden(einsum("BC,DC->BD", flat, columns, recurrence.precision))
         kept = _where(is_token, none, to_new)
         return jax.tree.map(lambda *parts: sum(parts), to_before, through_product, kept), (to_input, to_gates)
 
     at = to_hidden, saved.from_inputs, saved.from_hidden, saved.before, saved.is_token
     to_start, (to_inputs, to_gates) = lax.scan(go_back, to_end, at, reverse=not recurrence.backward)
     hidden = jax.vmap(cell.hidden)(saved.before).reshape(-1, rows)
-    to_kernel = contract("BD,BC->DC", hidden, to_gates.reshape(len(hidden), -1), recurrence.precision)
+    to_kernel = einsum("BD,BC->DC", hidden, to_gates.reshape(len(hidden), -1), recurrence.precision)
     return to_inputs, None, to_kernel.reshape(kernel.shape), to_gates.sum((0, 1)), to_start
 
 
@@ -113,7 +113,7 @@ def gates_from(
     """Contribution of the inputs to the gates."""
     # As a product of two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with three axes.
     rows, matrix = inputs.reshape(-1, inputs.shape[-1]), kernel_DGN.reshape(kernel_DGN.shape[0], -1)
-    gates = contract("BD,DC->BC", rows, matrix, precision) + bias_GN.reshape(1, -1)
+    gates = einsum("BD,DC->BC", rows, matrix, precision) + bias_GN.reshape(1, -1)
     return gates.reshape(*inputs.shape[:-1], *bias_GN.shape)
 
 

@@ -11,7 +11,7 @@ from jax import lax
 from transformer_jax.array_types import Array, Bool, Float, PyTree
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.recurrence import Cell, Recurrence, gates_from, recurrent_states
-from transformer_jax.mixed_precision import FLOAT32, Precision
+from transformer_jax.precision import FLOAT32, Precision
 
 
 class LstmState(NamedTuple):

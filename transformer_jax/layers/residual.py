@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
-from transformer_jax.mixed_precision import in_memory
+from transformer_jax.precision import rounding_barrier
 
 Sublayer = Callable[[Hidden], Hidden]
 
@@ -45,5 +45,5 @@ class PreNormResidual(nn.Module):
 
 def summed(inputs: Hidden, dropout: Dropout, output: Hidden, *, train: bool) -> Hidden:
     """``inputs`` plus what ``dropout`` leaves of a sublayer's ``output``, added in float32, in the type of ``inputs``."""
-    kept = dropout(in_memory(output).astype(jnp.float32), train=train)
-    return in_memory((inputs.astype(jnp.float32) + kept).astype(inputs.dtype))
+    kept = dropout(rounding_barrier(output).astype(jnp.float32), train=train)
+    return rounding_barrier((inputs.astype(jnp.float32) + kept).astype(inputs.dtype))

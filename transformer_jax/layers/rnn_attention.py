@@ -14,7 +14,7 @@ from transformer_jax.array_types import Array, Bool, Float, Int, PyTree
 from transformer_jax.layers.attention_scores import Normalizer, Score, attend, location_based_scores, masked_softmax
 from transformer_jax.layers.attention_windows import Window, location_features, location_sensitive_scores
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract
+from transformer_jax.precision import FLOAT32, Precision, einsum
 
 
 class Prepared(NamedTuple):
@@ -115,7 +115,7 @@ class LocationSensitiveAttention(nn.Module):
 
     def prepare(self, memory: Float[Array, "B M E"], mask: Bool[Array, "B M"]) -> Prepared:
         """V h."""
-        return Prepared(contract("BME,EA->BMA", memory, self.memory_kernel, self.precision), memory, mask)
+        return Prepared(einsum("BME,EA->BMA", memory, self.memory_kernel, self.precision), memory, mask)
 
     def start(self, prepared: Prepared, queries: int) -> Float[Array, "B Q M"]:
         """No weight anywhere yet."""
@@ -130,7 +130,7 @@ class LocationSensitiveAttention(nn.Module):
         state: Float[Array, "B Q M"],
     ) -> Attended:
         """Attends from each query, which has its own state."""
-        projected = contract("BQD,DA->BQA", query, self.query_kernel, self.precision)
+        projected = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
         features = location_features(state, self.filters)
         features_BQMA = jnp.einsum("BQMC,CA->BQMA", features, self.feature_kernel)
         scores = location_sensitive_scores(projected, prepared.keys, features_BQMA, self.vector, self.bias)

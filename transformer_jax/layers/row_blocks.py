@@ -12,7 +12,7 @@ from transformer_jax.layers.attention_backends import EinsumAttention, on_each_d
 from transformer_jax.layers.blockwise_attention import padded
 from transformer_jax.layers.dropout import Drops
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.mixed_precision import Precision
+from transformer_jax.precision import Precision
 
 
 @dataclass(frozen=True)

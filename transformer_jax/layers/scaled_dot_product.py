@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float
 from transformer_jax.layers.dropout import Drops
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract, in_memory
+from transformer_jax.precision import FLOAT32, Precision, einsum, rounding_barrier
 
 # Finite, so that a row that may attend nowhere (padding) gets uniform weights and not NaN.
 MASKED_SCORE = -1e9
@@ -27,11 +27,11 @@ def scaled_dot_product_attention(
     Returns the output and the weights before dropout. ``drops`` are of the weights that multiply V.
     """
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
-    scores_BHQM = contract("BHQK,BHMK->BHQM", scaled_query, key_BHMK, precision.wide)
+    scores_BHQM = einsum("BHQK,BHMK->BHQM", scaled_query, key_BHMK, precision.wide)
     mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
     weights_BHQM = softmax(jnp.where(mask, scores_BHQM, MASKED_SCORE), precision.output)
     kept_BHQM = weights_BHQM if drops is None else drops(weights_BHQM)
-    return contract("BHQM,BHMU->BHQU", kept_BHQM, value_BHMU, precision), weights_BHQM.astype(jnp.float32)
+    return einsum("BHQM,BHMU->BHQU", kept_BHQM, value_BHMU, precision), weights_BHQM.astype(jnp.float32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -41,7 +41,7 @@ def softmax(scores: Float[Array, "*B M"], dtype: str = "float32") -> Float[Array
 
 
 def _softmax_forward(scores: Array, dtype: str) -> tuple[Array, Array]:
-    weights = in_memory(softmax(scores, dtype))
+    weights = rounding_barrier(softmax(scores, dtype))
     return weights, weights
 
 

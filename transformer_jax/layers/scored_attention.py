@@ -9,7 +9,7 @@ from transformer_jax.array_types import Array, Bool, Float, Int
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
-from transformer_jax.mixed_precision import contract
+from transformer_jax.precision import einsum
 
 
 class Positions(NamedTuple):
@@ -34,7 +34,7 @@ class ScoredAttention(MultiHeadAttention):
         self, query_BHQK: Float[Array, "B H Q K"], key_BHMK: Float[Array, "B H M K"], positions: Positions | None
     ) -> Float[Array, "B H Q M"]:
         """Scores before mask and softmax, here those of the paper (equation 1); no ``positions`` between target and source."""
-        return contract("BHQK,BHMK->BHQM", query_BHQK * query_BHQK.shape[-1] ** -0.5, key_BHMK, self.precision.wide)
+        return einsum("BHQK,BHMK->BHQM", query_BHQK * query_BHQK.shape[-1] ** -0.5, key_BHMK, self.precision.wide)
 
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
@@ -86,5 +86,5 @@ class ScoredAttention(MultiHeadAttention):
         self.sow("intermediates", "attention_weights", weights_BHQM)
         drops = self.weight_dropout.draw(train=train)
         kept_BHQM = weights_BHQM if drops is None else drops(weights_BHQM)
-        heads_BHQU = contract("BHQM,BHMU->BHQU", kept_BHQM, values, self.precision)
+        heads_BHQU = einsum("BHQM,BHMU->BHQU", kept_BHQM, values, self.precision)
         return self._merged(jnp.swapaxes(heads_BHQU, 1, 2), jnp.any(mask, axis=-1))

@@ -36,13 +36,13 @@ from transformer_jax.layers.positions import (
     sinusoid_table,
 )
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
-from transformer_jax.mixed_precision import POLICIES_ON_CPU, Precision
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.layer_stack import STACKS
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
 from transformer_jax.models.tying import tied_embeddings
+from transformer_jax.precision import POLICIES_ON_CPU, Precision
 
 FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
     "relu": partial(FeedForward, activation=relu),

@@ -25,7 +25,6 @@ from transformer_jax.layers.rnn_attention import (
     LocationSensitiveAttention,
     RnnAttention,
 )
-from transformer_jax.mixed_precision import POLICIES, Precision
 from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ScheduledSampling, TeacherForcing, ZeroStates
 from transformer_jax.models.rnn_decoder import (
     BahdanauDecoder,
@@ -37,6 +36,7 @@ from transformer_jax.models.rnn_decoder import (
 from transformer_jax.models.rnn_encoder import RnnEncoder
 from transformer_jax.models.rnn_stack import Stack
 from transformer_jax.models.tying import tied_embeddings
+from transformer_jax.precision import POLICIES, Precision
 
 
 def _precision(config: RnnConfig) -> Precision:

@@ -12,11 +12,11 @@ from transformer_jax.layers.batch_axes import row_keys
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.over_time import SAMPLING, over_time
 from transformer_jax.models.rnn_decoder import Decoder, DecoderState, Places
 from transformer_jax.models.rnn_encoder import RnnEncoder, mirrored
+from transformer_jax.precision import FLOAT32, Precision, einsum
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
@@ -54,7 +54,7 @@ class Bridge(nn.Module):
         shape = self.memory_size, len(leaves), self.hidden_size
         kernel = self.param("kernel", xavier_uniform(0, 2), shape)
         bias = self.param("bias", nn.initializers.zeros, shape[1:])
-        made = contract("BE,EC->BC", top, kernel.reshape(self.memory_size, -1), self.precision) + bias.reshape(1, -1)
+        made = einsum("BE,EC->BC", top, kernel.reshape(self.memory_size, -1), self.precision) + bias.reshape(1, -1)
         states = jnp.tanh(made).reshape(-1, *bias.shape)
         return jax.tree.unflatten(structure, [states[:, leaf] for leaf in range(len(leaves))])
 

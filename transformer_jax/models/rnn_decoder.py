@@ -16,9 +16,9 @@ from transformer_jax.array_types import Array, Float, Int, PyTree
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.rnn_attention import Prepared, RnnAttention
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract
 from transformer_jax.models.over_time import over_time
 from transformer_jax.models.rnn_stack import Stack
+from transformer_jax.precision import FLOAT32, Precision, einsum
 
 
 class DecoderState(NamedTuple):
@@ -141,7 +141,7 @@ class LuongDecoder(nn.Module):
 
     def _combined(self, context: Array, top: Array, *, train: bool) -> Array:
         both = jnp.concatenate([context, top], axis=-1)
-        output = jnp.tanh(contract("BQC,CN->BQN", both, self.combine_kernel, self.precision))
+        output = jnp.tanh(einsum("BQC,CN->BQN", both, self.combine_kernel, self.precision))
         return self.output_dropout(output, train=train)
 
 
@@ -232,7 +232,7 @@ class BahdanauDecoder(nn.Module):
         """The maxout layer is the output."""
         previous, context, weights = left
         inputs = jnp.concatenate([previous, places.embedded, context], axis=-1)
-        read = contract("BQC,CN->BQN", inputs, self.readout_kernel, self.precision)
+        read = einsum("BQC,CN->BQN", inputs, self.readout_kernel, self.precision)
         output = jnp.max(read.reshape(*read.shape[:-1], self.output_size, 2), axis=-1)
         return Written(self.output_dropout(output, train=train), weights)
 

@@ -18,8 +18,8 @@ from transformer_jax.layers.attention_backends import (
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.context_parallel import BY_HEAD, AllToAllAttention
 from transformer_jax.layers.row_blocks import RowBlockAttention
-from transformer_jax.mixed_precision import POLICIES, POLICIES_ON_CPU, Precision
 from transformer_jax.models.build import Devices
+from transformer_jax.precision import POLICIES, POLICIES_ON_CPU, Precision
 from transformer_jax.runtime.hardware import is_nvidia_gpu
 from transformer_jax.training.projected_loss import LogitBlocks
 from transformer_jax.training.sharding import lookup_in_split_table, positions_in_place

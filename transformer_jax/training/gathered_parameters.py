@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
-from transformer_jax.mixed_precision import FLOAT32, POLICIES
+from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.training.sharding import path_of, state_shardings
 
 # Parameters that are nothing but operands of matrix products, which round them to the model's compute type.

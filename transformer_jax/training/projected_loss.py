@@ -10,7 +10,7 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
-from transformer_jax.mixed_precision import FLOAT32, Precision, contract, contract_gradients
+from transformer_jax.precision import FLOAT32, Precision, einsum, einsum_gradients
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 
 
@@ -50,7 +50,7 @@ def projected_cross_entropy(
     The gradient is taken chunk by chunk together with the value, so nothing is computed twice. Rows and columns are taken in
     ``groups`` equal parts, each with that many logits, and each adds up its own gradient of ``matrix``. With a
     group for every device that has tokens of the batch, devices exchange that gradient once and not once a chunk.
-    ``precision`` is that of the products and of the logits, as in ``contract``.
+    ``precision`` is that of the products and of the logits, as in ``einsum``.
     """
     row_groups, column_groups = groups
     rows, width = labels.shape[0], -(-labels.shape[1] // column_groups)
@@ -90,7 +90,7 @@ def _chunked_loss(
     rounded = chunks.precision.rounded(matrices)
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
-        logits = contract(_product(rounded), chunk[0], rounded, chunks.precision.of_logits)
+        logits = einsum(_product(rounded), chunk[0], rounded, chunks.precision.of_logits)
         return total + label_smoothed_cross_entropy(logits, *chunk[1:], smoothing, chunks.vocabulary), None
 
     return lax.scan(add, LossSums.zero(), (hidden, labels, weights))[0]
@@ -113,10 +113,10 @@ def _forward(
             return sums.loss, sums
 
         factors = precision.rounded(chunk[0]), rounded
-        logits = contract(_product(rounded), *factors, precision)
+        logits = einsum(_product(rounded), *factors, precision)
         to_logits, sums = jax.grad(loss_and_sums, has_aux=True)(logits)
         dtypes = str(hidden.dtype), str(matrices.dtype)
-        to_hidden, to_matrices = contract_gradients(_product(rounded), precision, dtypes, factors, to_logits)
+        to_hidden, to_matrices = einsum_gradients(_product(rounded), precision, dtypes, factors, to_logits)
         return (total[0] + sums, total[1] + to_matrices), to_hidden
 
     zero = LossSums.zero(), jnp.zeros_like(matrices)

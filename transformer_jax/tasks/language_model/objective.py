@@ -7,10 +7,10 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, Float, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
-from transformer_jax.mixed_precision import Precision
 from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.interface import LogitFactors, call
+from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums

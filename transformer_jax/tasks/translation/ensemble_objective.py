@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.mixed_precision import POLICIES, contract
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import LogitFactors, call
+from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
@@ -33,7 +33,7 @@ class EnsembleObjective:
 
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column
-            logits = [contract("BTD,VD->BTV", *each) for each in zip(hidden, matrices, precisions, strict=True)]
+            logits = [einsum("BTD,VD->BTV", *each) for each in zip(hidden, matrices, precisions, strict=True)]
             return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
 
         sums = jax.lax.map(loss_of_column, _columns(factors, batch))

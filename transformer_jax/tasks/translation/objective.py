@@ -10,9 +10,9 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
-from transformer_jax.mixed_precision import Precision
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
+from transformer_jax.precision import Precision
 from transformer_jax.runtime.hardware import evaluation_dtype
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.attention_choice import device_of, devices_of, logit_blocks, policies_on

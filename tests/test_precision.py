@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.mixed_precision import POLICIES, contract
+from transformer_jax.precision import POLICIES, einsum
 
 CASES = [
     ("BLD,DF->BLF", (2, 3, 4), (4, 5)),
@@ -22,10 +22,10 @@ def operands(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[jax.Array, 
 def test_bfloat16_rounds_operands_and_the_result(subscripts, left, right):
     left, right = operands(left, right)
     rounded = [array.astype(jnp.bfloat16).astype(jnp.float32) for array in (left, right)]
-    product = contract(subscripts, left, right, POLICIES["bfloat16"].wide)
+    product = einsum(subscripts, left, right, POLICIES["bfloat16"].wide)
     assert product.dtype == jnp.float32
     np.testing.assert_allclose(product, jnp.einsum(subscripts, *rounded), rtol=1e-5, atol=1e-5)
-    narrow = contract(subscripts, left, right, POLICIES["bfloat16"])
+    narrow = einsum(subscripts, left, right, POLICIES["bfloat16"])
     assert narrow.dtype == jnp.bfloat16
     # One rounding, of 8 bits.
     np.testing.assert_allclose(narrow.astype(jnp.float32), product, rtol=2**-8)
@@ -33,9 +33,9 @@ def test_bfloat16_rounds_operands_and_the_result(subscripts, left, right):
 
 def test_tf32_keeps_ten_bits_of_the_fraction_of_its_operands_everywhere():
     one, step = jnp.ones(1), 2.0**-10
-    found = [contract("B,B->B", one + part * step, one, POLICIES["tf32"])[0] for part in (1, 0.25)]
+    found = [einsum("B,B->B", one + part * step, one, POLICIES["tf32"])[0] for part in (1, 0.25)]
     assert [float(each) for each in found] == [1 + step, 1.0]
-    assert float(contract("B,B->B", one + 0.25 * step, one, POLICIES["float32_exact"])[0]) == 1 + 0.25 * step
+    assert float(einsum("B,B->B", one + 0.25 * step, one, POLICIES["float32_exact"])[0]) == 1 + 0.25 * step
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_tf32_keeps_ten_bits_of_the_fraction_of_its_operands_everywhere():
 )
 def test_the_precision_of_float32_products_is_asked_for_forward_and_backward(name, expected):
     def total(left: jax.Array, right: jax.Array) -> jax.Array:
-        return contract("BD,DF->BF", left, right, POLICIES[name]).sum()
+        return einsum("BD,DF->BF", left, right, POLICIES[name]).sum()
 
     program = jax.make_jaxpr(jax.grad(total, argnums=(0, 1)))(*operands((2, 4), (4, 5)))
     products = [each for each in all_equations(program.jaxpr) if each.primitive.name == "dot_general"]
@@ -56,7 +56,7 @@ def test_gradients_are_float32_and_close_to_exact_ones(subscripts, left, right):
     left, right = operands(left, right)
 
     def loss(left: jax.Array, right: jax.Array, policy: str) -> jax.Array:
-        return jnp.sum(jnp.sin(contract(subscripts, left, right, POLICIES[policy]).astype(jnp.float32)))
+        return jnp.sum(jnp.sin(einsum(subscripts, left, right, POLICIES[policy]).astype(jnp.float32)))
 
     exact = jax.grad(loss, argnums=(0, 1))(left, right, "float32")
     rounded = jax.grad(loss, argnums=(0, 1))(left, right, "bfloat16")
@@ -86,7 +86,7 @@ def test_gradients_in_float32_are_those_of_the_einsum(subscripts, left, right):
         jax.grad(lambda *operands, product=product: jnp.sum(jnp.sin(product(subscripts, *operands))), argnums=(0, 1))(
             left, right
         )
-        for product in (contract, jnp.einsum)
+        for product in (einsum, jnp.einsum)
     )
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
@@ -94,7 +94,7 @@ def test_gradients_in_float32_are_those_of_the_einsum(subscripts, left, right):
 
 def test_the_backward_products_have_bfloat16_operands():
     def loss(left: jax.Array, right: jax.Array) -> jax.Array:
-        return jnp.sum(contract("BD,DF->BF", left, right, POLICIES["bfloat16"].wide) ** 2)
+        return jnp.sum(einsum("BD,DF->BF", left, right, POLICIES["bfloat16"].wide) ** 2)
 
     jaxpr = jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(*operands((2, 4), (4, 5)))
     products = [equation for equation in all_equations(jaxpr.jaxpr) if equation.primitive.name == "dot_general"]

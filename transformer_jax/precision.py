@@ -1,0 +1,173 @@
+"""Mixed precision: one einsum for every matrix product of the package, and the one place that decides its precision."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.array_types import Array
+
+TF32_MANTISSA_BITS = 10
+"""Of NVIDIA's TensorFloat-32, whose exponents are those of float32."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A mixed-precision policy (Micikevicius et al. 2018, section 3).
+
+    ``compute``: type of the operands of matrix products, forward and backward. ``output``: type of their results, which are the
+    hidden states. ``logits``: type of the logits of a training loss. Parameters, their gradients, optimizer moments, residual
+    sums, norm statistics, softmax, losses and the sums inside products are always float32.
+
+    ``product`` is the algorithm of float32 products. Operands keep ``mantissa_bits`` of their mantissa (None: all). Backward
+    passes merge rows and positions into one axis if ``merges_positions``, which is faster on a CPU and impossible where both
+    axes are sharded.
+    """
+
+    compute: str = "float32"
+    output: str = "float32"
+    logits: str = "float32"
+    product: lax.Precision | None = None
+    mantissa_bits: int | None = None
+    merges_positions: bool = True
+
+    @property
+    def wide(self) -> "Precision":
+        """This policy with float32 results: for scores, gates, and the logits of decoding and validation."""
+        return replace(self, output="float32", logits="float32")
+
+    @property
+    def of_logits(self) -> "Precision":
+        """This policy with results in the type of the loss's logits."""
+        return replace(self, output=self.logits)
+
+    def rounded(self, array: Array) -> Array:
+        """``array`` as an operand of a product."""
+        array = array.astype(self.compute)
+        return array if self.mantissa_bits is None else lax.reduce_precision(array, 8, self.mantissa_bits)
+
+
+FLOAT32 = Precision()
+POLICIES: Mapping[str, Precision] = {
+    "float32": FLOAT32,
+    "float32_exact": Precision(product=lax.Precision.HIGHEST),
+    "tf32": Precision(product=lax.Precision.HIGH, mantissa_bits=TF32_MANTISSA_BITS),
+    "bfloat16": Precision("bfloat16", "bfloat16", "bfloat16"),
+}
+"""By ``model.compute_dtype``. ``float32`` products use the default of the device: TF32 on an NVIDIA GPU, one bfloat16 pass on a
+TPU. The other three round operands alike on every device."""
+
+POLICIES_ON_CPU: Mapping[str, Precision] = {name: policy.wide for name, policy in POLICIES.items()}
+"""Results are float32: a CPU converts bfloat16 for every sum (a training step of width 128 was 14 % slower)."""
+
+
+def einsum(subscripts: str, left: Array, right: Array, precision: Precision = FLOAT32) -> Array:
+    """Einsum of two arrays: operands rounded as ``precision`` says, sums in float32, the result in its ``output`` type.
+
+    Cotangents are rounded too, so that both products of the backward pass run in the ``compute`` type. A gradient has the type
+    of its operand. Every letter of an operand must occur in the other operand or in the output.
+    """
+    return _einsum(subscripts, precision, (str(left.dtype), str(right.dtype)), left, right)
+
+
+def biased_einsum(subscripts: str, left: Array, right: Array, bias: Array, precision: Precision = FLOAT32) -> Array:
+    """``einsum`` plus the broadcast ``bias``, added in float32, then rounded to ``precision.output``."""
+    product = einsum(subscripts, left, right, precision.wide)
+    return (product + jnp.broadcast_to(bias, product.shape)).astype(precision.output)
+
+
+def add_bias(product: Array, bias: Array) -> Array:
+    """``product`` plus the broadcast ``bias``; the sum and the gradient of ``bias`` are float32."""
+    return (product.astype(jnp.float32) + jnp.broadcast_to(bias, product.shape)).astype(product.dtype)
+
+
+def rounding_barrier(array: Array) -> Array:
+    """An optimization barrier for arrays of less than float32, and for their gradients.
+
+    Without it the compiler may store or recompute the float32 array from which ``array`` was rounded.
+    """
+    return array if array.dtype == jnp.float32 else lax.optimization_barrier(array)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _einsum(subscripts: str, precision: Precision, dtypes: tuple[str, str], left: Array, right: Array) -> Array:
+    return _forward(subscripts, precision, dtypes, left, right)[0]
+
+
+def _forward(
+    subscripts: str, precision: Precision, dtypes: tuple[str, str], left: Array, right: Array
+) -> tuple[Array, tuple[Array, Array]]:
+    del dtypes
+    left, right = precision.rounded(left), precision.rounded(right)
+    return _native_einsum(subscripts, left, right, precision.output, precision.product), (left, right)
+
+
+def einsum_gradients(
+    subscripts: str, precision: Precision, dtypes: tuple[str, str], operands: tuple[Array, Array], cotangent: Array
+) -> tuple[Array, Array]:
+    """Gradients, in ``dtypes``, of the operands of an ``einsum`` from the rounded operands and the cotangent of its result."""
+    left, right = operands
+    inputs, output = subscripts.split("->")
+    left_letters, right_letters = inputs.split(",")
+    cotangent = precision.rounded(cotangent)
+    to_left = _native_einsum(
+        f"{output},{right_letters}->{left_letters}", cotangent, right, dtypes[0], precision.product
+    )
+    if left.dtype == jnp.float32 and precision.merges_positions:
+        return to_left, _merged_gradient(left_letters, right_letters, output, left, cotangent, precision).astype(
+            dtypes[1]
+        )
+    to_right = _native_einsum(
+        f"{output},{left_letters}->{right_letters}", cotangent, left, dtypes[1], precision.product
+    )
+    return to_left, to_right
+
+
+def _merged_gradient(
+    left_letters: str, right_letters: str, output: str, left: Array, cotangent: Array, precision: Precision
+) -> Array:
+    """Gradient of the right operand, with the axes that it sums over merged into one where both factors begin with them.
+
+    With several such axes XLA's CPU backend would first copy an operand transposed. (It lacks this order for bfloat16.)
+    """
+    # The CPU backend transposes the operand that is written first, so the smaller one comes first; the small result is
+    # transposed afterwards.
+    factors = sorted([(left_letters, left), (output, cotangent)], key=lambda factor: factor[1].size)
+    (first_letters, first), (second_letters, second) = factors
+    natural = "".join(letter for letter in dict.fromkeys(first_letters + second_letters) if letter in right_letters)
+    summed = "".join(letter for letter in first_letters if letter not in natural)
+    is_merged = set(first_letters) & set(second_letters) == set(summed)
+    if is_merged and first_letters.startswith(summed) and second_letters.startswith(summed):
+        shapes = [array.shape[len(summed) :] for array in (first, second)]
+        rows = [array.reshape(-1, math.prod(shape)) for array, shape in zip((first, second), shapes, strict=True)]
+        gradient = jnp.einsum("Nx,Ny->xy", *rows, precision=precision.product).reshape(shapes[0] + shapes[1])
+    else:
+        subscripts = f"{first_letters},{second_letters}->{natural}"
+        gradient = jnp.einsum(subscripts, first, second, precision=precision.product)
+    if natural != right_letters and gradient.size < first.size:
+        # Otherwise the compiler makes the transposition part of the product, for which its CPU backend has a slower kernel.
+        gradient = lax.optimization_barrier(gradient)
+    return jnp.einsum(f"{natural}->{right_letters}", gradient)
+
+
+_einsum.defvjp(_forward, einsum_gradients)
+
+
+def _native_einsum(subscripts: str, left: Array, right: Array, output: str, product: lax.Precision | None) -> Array:
+    """Einsum of rounded operands with float32 sums, rounded to ``output``."""
+    inputs, result = subscripts.split("->")
+    left_letters, right_letters = inputs.split(",")
+    is_batched = bool(set(left_letters) & set(right_letters) & set(result))
+    native = partial(jnp.einsum, subscripts, precision=product, preferred_element_type=output)
+    if left.dtype == jnp.float32 or not is_batched:
+        return native(left, right)
+
+    def widened(left: Array, right: Array) -> Array:
+        return jnp.einsum(subscripts, left.astype(jnp.float32), right.astype(jnp.float32)).astype(output)
+
+    # XLA's CPU backend has no batched product of bfloat16 with a float32 result; the rounding of the operands is the same.
+    return lax.platform_dependent(left, right, cpu=widened, default=native)
