@@ -64,6 +64,7 @@ DOORS: dict[str, set[str]] = {
     **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2_export"},
+    "fsspec": {"runtime.object_store"},
     "safetensors": {"tools.interop.safetensors_file"},
     "torch": {"tools.interop.torch_weights"},
     "transformers": {"tools.interop.hugging_face_counterpart"},

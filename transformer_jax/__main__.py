@@ -62,6 +62,7 @@ def run_command(arguments: list[str]) -> int:
     from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
     from transformer_jax.commands.help import command_help, overview
     from transformer_jax.commands.registry import current_name, load_command
+    from transformer_jax.commands.stored_runs import names_addresses, run_on_copies
 
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
         asked = current_name(arguments[1]) if len(arguments) > 1 else ""
@@ -76,7 +77,8 @@ def run_command(arguments: list[str]) -> int:
     if any(argument in HELP_FLAGS for argument in own):
         print(command_help(name, module))
         return 0
-    return module.run(parse_flags(module.define_flags, rest))
+    values = parse_flags(module.define_flags, rest)
+    return run_on_copies(name, module.run, values) if names_addresses(name, values) else module.run(values)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from transformer_jax.evaluation.token_scores import TokenScores
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.compilation_cache import start_jax
+from transformer_jax.runtime.object_store import local_run
 from transformer_jax.tasks.protocol import Evaluation
 from transformer_jax.tasks.registry import TASKS, TextUse, texts_of
 
@@ -143,7 +144,7 @@ def load(
     average: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> Run:
-    """A trained run, from its folder alone.
+    """A trained run, from its folder or its address (``s3://...``) alone.
 
     ``checkpoint``: ``best``, ``last`` or the number of an update; of the ``average`` newest up to it the mean is taken.
     ``settings``: those of decoding, devices or the place of the data, such as ``{"decoding.beam_width": 1}``.
@@ -152,7 +153,7 @@ def load(
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
     """
     with python_errors():
-        directory = RunDirectory(path)
+        directory = RunDirectory(local_run(str(path), is_fresh=True))
         directory.require_run("path")
         config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
         chosen_step(directory, str(checkpoint))

@@ -16,6 +16,7 @@ from transformer_jax.data.languages import with_languages
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.train import run_training
 from transformer_jax.runtime.distributed import say
+from transformer_jax.runtime.object_store import folder_to_train
 from transformer_jax.tasks.run_sizing import sized
 
 
@@ -27,7 +28,7 @@ def train(
     settings: Mapping[str, object] | None = None,
     budget: str | None = None,
 ) -> Run:
-    """Trains a run, or resumes the one that is in ``workdir``, and returns it with its best checkpoint.
+    """Trains a run, or resumes the one that is in ``workdir`` (also ``s3://...``), and returns it with its best checkpoint.
 
     ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
     change single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``, sizes what they leave open for text of
@@ -39,15 +40,16 @@ def train(
         TrainingDiverged: loss or gradient were not finite.
     """
     with python_errors():
-        values = to_dict(config) if isinstance(config, ExperimentConfig) else config
-        found = sized(values, [(key, str(value)) for key, value in (settings or {}).items()], str(workdir), budget)
-        if found.remark:
-            say(found.remark, file=sys.stderr)
-        resolved, remark = with_languages(found.config)
-        if remark:
-            say(remark, file=sys.stderr)
-        resolved = replace(resolved, init=resolved.init.absolute(), data=resolved.data.absolute())
-        require_same_run(resolved, str(workdir))
-        resolved = with_recorded_init(resolved, str(workdir))
-        run_training(resolved, workdir, callbacks=callbacks, origin=found.record)
+        with folder_to_train(str(workdir)) as folder:
+            values = to_dict(config) if isinstance(config, ExperimentConfig) else config
+            found = sized(values, [(key, str(value)) for key, value in (settings or {}).items()], str(folder), budget)
+            if found.remark:
+                say(found.remark, file=sys.stderr)
+            resolved, remark = with_languages(found.config)
+            if remark:
+                say(remark, file=sys.stderr)
+            resolved = replace(resolved, init=resolved.init.absolute(), data=resolved.data.absolute())
+            require_same_run(resolved, str(folder))
+            resolved = with_recorded_init(resolved, str(folder))
+            run_training(resolved, folder, callbacks=callbacks, origin=found.record)
         return load(workdir)

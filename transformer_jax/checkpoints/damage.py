@@ -15,6 +15,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import CheckpointError, is_step
 from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
+from transformer_jax.runtime.object_store import fetch_arrays
 
 
 class DigestedArrays(ocp.StandardCheckpointHandler):
@@ -54,7 +55,11 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
 
 
 def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
-    """Raises CheckpointError, which names the files, where some of these items are not as they were written."""
+    """Raises CheckpointError, which names the files, where some of these items are not as they were written.
+
+    Downloads their arrays first where the run lies in an object store.
+    """
+    fetch_arrays(folder, items)
     if changed := changed_files(folder, items, part):
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise CheckpointError(

@@ -19,6 +19,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandone
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.runtime.file_digests import WHOLE, Part
+from transformer_jax.runtime.object_store import fetch_arrays
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection
@@ -189,6 +190,8 @@ class Checkpoints:
         folder = self._directory / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
+        # Orbax looks into the files of the arrays too.
+        fetch_arrays(folder.parent, [item])
         require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree

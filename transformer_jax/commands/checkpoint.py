@@ -141,6 +141,7 @@ def _prune(values: flags.FlagValues, runs: list[str]) -> None:
     from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text
     from transformer_jax.runs.checkpoint_tools.pruning import to_remove
     from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.runtime.object_store import with_addresses
 
     run_directory = RunDirectory(runs[0])
     run_directory.require_run("RUN")
@@ -152,7 +153,7 @@ def _prune(values: flags.FlagValues, runs: list[str]) -> None:
             size = bytes_text(bytes_in(each.folder))
             if not values.dry_run:
                 remove(each.folder)
-            print(f"{'would delete' if values.dry_run else 'deleted'} {each.folder}, {size}")
+            print(f"{'would delete' if values.dry_run else 'deleted'} {with_addresses(str(each.folder))}, {size}")
     kept = [str(each.step) for each in stored if each not in removed]
     done = "to delete" if values.dry_run else "deleted"
     print(f"{count_text(len(removed))}, {bytes_text(freed)}, {done}; kept: {', '.join(kept) or 'none'}")

@@ -95,6 +95,7 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
+    from transformer_jax.runtime.object_store import with_addresses
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,
@@ -136,7 +137,7 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     workdir = f"{shlex.quote(values.workdir)}{plugin_flags()}"
     for command in TASKS[config.task].commands_of_trained:
         lines.append(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")
-    print("\n".join(lines))
+    print(with_addresses("\n".join(lines)))
     return 0
 
 

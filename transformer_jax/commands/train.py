@@ -6,7 +6,8 @@ Example:
 
 The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints.
 Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C)
-and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
+and SIGTERM save and end, with exit status 130 and 143; the same command resumes. It may lie in an object store,
+--workdir=s3://bucket/runs/a (docs/training.md).
 
 With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another, with its
 tokenizers; update count, schedule and optimizer start from zero. --config.init.rename and --config.init.leave_out say what is
@@ -123,12 +124,13 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     from transformer_jax.checkpoints.folder_checks import require_settings
     from transformer_jax.checkpoints.format import stored_checkpoints
     from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.runtime.object_store import local_run
 
     run_directory = RunDirectory(workdir)
     checkpoints = stored_checkpoints(run_directory.checkpoints)
     if not checkpoints:
         if config.init.run:
-            RunDirectory(config.init.run).require_run("init.run")
+            RunDirectory(local_run(config.init.run)).require_run("init.run")
         if config.init.embeddings and not Path(config.init.embeddings).is_file():
             raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
         return

@@ -97,7 +97,7 @@ MEANINGS = {
     "model.x_max": "GloVe: count from which pairs have full weight (equation 9).",
     "model.alpha": "GloVe: exponent of the weights below x_max (equation 9).",
     "model.memory_pairs": "GloVe: counted pairs held in memory; more are merged on disk.",
-    "init.run": "Folder of another run whose parameters a new run starts from; empty draws them.",
+    "init.run": "Folder, or address in an object store, of another run whose parameters a new run starts from; empty draws them.",
     "init.checkpoint": "Checkpoint of init.run: best, last or the number of an update.",
     "init.rename": "'old=>new; ...': regular expressions that turn its names into those of this model.",
     "init.leave_out": "Regular expression: parameters of this model that stay randomly initialized.",

@@ -14,6 +14,7 @@ from transformer_jax.config import ConfigError, InitConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.distributed import from_first
+from transformer_jax.runtime.object_store import local_run
 from transformer_jax.training.parameter_matching import Match, describe_match, match_parameters
 from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.sharding import path_of
@@ -70,7 +71,7 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when embeddings would be taken that
     belong to other tokenizers; CheckpointError when there is no such checkpoint.
     """
-    source = RunDirectory(init.run)
+    source = RunDirectory(local_run(init.run))
     source.require_run("init.run")
     # One process chooses for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint))
@@ -95,4 +96,4 @@ def _require_same_tokenizers(match: Match, theirs: tuple[str | None, ...], ours:
 
 
 def _checkpoints(init: InitConfig) -> Checkpoints:
-    return Checkpoints(RunDirectory(init.run).checkpoints, read_only=True)
+    return Checkpoints(RunDirectory(local_run(init.run)).checkpoints, read_only=True)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.object_store import with_addresses
 from transformer_jax.runtime.program_name import program_name
 from transformer_jax.tasks.registry import TASKS
 
@@ -53,7 +54,7 @@ def summary(outcome: Outcome, run: RunDirectory, config: ExperimentConfig, secon
         f"  curves: {run.curves}",
         *(f"  {program_name()} {command}" for command in commands),
     ]
-    return "\n".join(lines)
+    return with_addresses("\n".join(lines))
 
 
 def _has_test_split(config: ExperimentConfig) -> bool:

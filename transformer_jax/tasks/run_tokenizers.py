@@ -20,6 +20,7 @@ from transformer_jax.data.tokenizers import (
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import from_first
+from transformer_jax.runtime.object_store import local_run
 
 
 def tokenizers_for_training(
@@ -44,7 +45,7 @@ def tokenizers_for_training(
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     """The tokenizers of the run that the parameters come from; raises ConfigError when the settings state others."""
-    source = RunDirectory(config.init.run)
+    source = RunDirectory(local_run(config.init.run))
     source.require_run("init.run")
     theirs = load_run_config(source.path).tokenizer
     for name in ("kind", "vocabulary_size", "joint"):

@@ -78,6 +78,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
     Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.
     """
     run = RunDirectory(folder)
+    run.require_run("RUN")
     records = read_metrics(run.metrics)
     config = load_run_config(folder)
     selection = config.selection

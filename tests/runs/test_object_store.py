@@ -1,0 +1,174 @@
+"""Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
+
+import shutil
+
+import fsspec
+import pytest
+from run_settings import UPDATES, tiny_config
+from run_steps import assert_same_run, copy_until, train
+
+from transformer_jax.api.trained_run import load
+from transformer_jax.commands import stored_runs
+from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.registry import load_command
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime import object_store
+from transformer_jax.runtime.object_store import MARKER, StoreError, copy_to_read, fetch_arrays, folder_to_train
+
+RUN = "memory://bucket/run"
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.fixture
+def elsewhere(monkeypatch, tmp_path):
+    """A function that continues on a machine with an empty disk."""
+
+    def empty_disk(name: str = "elsewhere") -> None:
+        monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / name))
+        object_store._OPEN.clear()
+        copy_to_read.cache_clear()
+        object_store._folder_of_this_process.cache_clear()
+
+    monkeypatch.setattr(object_store, "PAUSES_AT_END", ())
+    empty_disk("here")
+    return empty_disk
+
+
+@pytest.fixture
+def store(elsewhere):
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]
+    yield files
+    files.store.clear()
+
+
+def save(folder, step: int) -> None:
+    for name in ("params/d/a", "metrics/metrics", MARKER):
+        file = folder / "checkpoints" / str(step) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{step} {name}")
+
+
+def begin(folder) -> None:
+    (folder / "config.json").write_text("{}")
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
+
+
+def killed(patch) -> None:
+    def end(stored):
+        raise Killed
+
+    patch.setattr(object_store, "_upload_at_end", end)
+
+
+def test_after_a_kill_the_run_resumes_from_what_was_uploaded_whole(store, elsewhere, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Killed), folder_to_train(RUN) as folder:
+        killed(patch)
+        begin(folder)
+        save(folder, 1)
+        object_store._OPEN[folder].upload()
+        save(folder, 2)
+        patch.setattr(store, "put", lambda here, there: store.put_file(here[0], there[0]) if len(here) > 1 else 1 / 0)
+        with pytest.raises(StoreError, match=f"{RUN}: division by zero"):
+            object_store._OPEN[folder].upload()
+    assert store.exists("/bucket/run/checkpoints/2/metrics/metrics")
+    elsewhere()
+    with folder_to_train(RUN) as folder:
+        assert (folder / "metrics.jsonl").read_text() == '{"step": 1}\n'
+        assert RunDirectory(folder).checkpoint_steps() == [1]
+        arrays = folder / "checkpoints" / "1" / "params" / "d" / "a"
+        assert arrays.read_bytes() == bytes(len("1 params/d/a"))
+        fetch_arrays(folder / "checkpoints" / "1", ["params"])
+        assert arrays.read_text() == "1 params/d/a"
+        save(folder, 3)
+    assert {name.split("/")[4] for name in store.find("/bucket/run/checkpoints")} == {"1", "3"}
+    assert not folder.exists()
+
+
+def test_what_the_run_deletes_is_deleted_there_but_not_what_is_damaged_here(store, elsewhere):
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+        for step in (1, 2, 3):
+            save(folder, step)
+        (folder / "outcome.json").write_text("{}")
+    elsewhere()
+    with folder_to_train(RUN) as folder:
+        (folder / "outcome.json").unlink()
+        shutil.rmtree(folder / "checkpoints" / "1")
+        (folder / "checkpoints" / "3").rename(folder / "damaged-3")
+    found = {name.removeprefix("/bucket/run/") for name in store.find("/bucket/run")}
+    assert {name.partition("/metrics")[0] for name in found if "metrics/" in name} == {"checkpoints/2", "checkpoints/3"}
+    assert "outcome.json" not in found
+
+
+def test_what_could_not_be_uploaded_is_kept_and_named(store, monkeypatch):
+    with pytest.raises(StoreError, match=r"Access Denied; not everything is uploaded: it is in .*/run-"):  # noqa: SIM117
+        with folder_to_train(RUN) as folder:
+            begin(folder)
+            monkeypatch.setattr(store, "put", lambda *files: (_ for _ in ()).throw(PermissionError("Access Denied")))
+    assert len(list(folder.parent.glob("run-*/config.json"))) == 1
+
+
+def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
+    store.pipe_file("/bucket/run/config.json", b"{}")
+    values = parse_flags(load_command("evaluate").define_flags, [RUN, f"--ensemble=runs/b,{RUN}:5"])
+
+    def run(given) -> int:
+        folder = copy_to_read(RUN).path
+        assert given.workdir == str(folder)
+        assert given.ensemble == ["runs/b", f"{folder}:5"]
+        (folder / "evaluation-test-1.txt").write_text("a")
+        raise DataError(f"{folder}/checkpoints: no checkpoint yet")
+
+    assert stored_runs.names_addresses("evaluate", values)
+    with pytest.raises(DataError, match=f"^{RUN}/checkpoints: no checkpoint"):
+        stored_runs.run_on_copies("evaluate", run, values)
+    assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"
+
+
+def test_what_cannot_be_used_is_refused(store):
+    store.pipe_file("/bucket/bad/a/../../b", b"")
+    with pytest.raises(DataError, match="not a valid file name"):
+        copy_to_read("memory://bucket/bad")
+    with pytest.raises(DataError, match="no run is there"):
+        copy_to_read("memory://bucket/empty")
+    with pytest.raises(ConfigError, match="not the address of an object store"):
+        copy_to_read("s3:///run")
+    values = parse_flags(load_command("train").define_flags, ["--config=a", f"--workdir={RUN}", "--distributed"])
+    with pytest.raises(ConfigError, match="--distributed: not with a run in an object store"):
+        stored_runs.run_on_copies("train", lambda given: 0, values)
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
+    yield "s3://bucket/run"
+    server.stop()
+
+
+@pytest.mark.slow
+def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, bucket, monkeypatch, tmp_path):
+    config = tiny_config(cache)
+    train(config, tmp_path / "whole")
+    with monkeypatch.context() as patch, pytest.raises(Killed), folder_to_train(bucket) as folder:
+        killed(patch)
+        shutil.copytree(copy_until(9, tmp_path / "whole", tmp_path / "copy"), folder, dirs_exist_ok=True)
+        object_store._OPEN[folder].upload()
+    elsewhere()
+    with folder_to_train(bucket) as folder:
+        assert RunDirectory(folder).checkpoint_steps()[-1] == 9
+        assert train(config, folder).step == UPDATES
+        assert_same_run(tmp_path / "whole", folder, config)
+    elsewhere("third")
+    assert load(bucket).translate(["a b"]) == load(tmp_path / "whole").translate(["a b"])

@@ -1,0 +1,321 @@
+"""Runs in an object store (``s3://``, ``gs://``): commands work in a local folder, which fsspec downloads and uploads.
+
+Orbax cannot write there itself: epath gives ``s3://`` to TensorFlow where that is installed, which does not support it, and
+tensorstore's S3 driver does not know ``AWS_ENDPOINT_URL``.
+"""
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.addresses import is_address, is_unasked, without_mark
+from transformer_jax.runtime.atomic_files import locked
+from transformer_jax.runtime.background import in_background
+
+SCRATCH = "TRANSFORMER_JAX_SCRATCH"
+PAUSE = 30.0
+"""Seconds between two uploads of a run that trains."""
+
+PAUSES_AT_END = (1, 2, 4, 8, 16, 32, 64)
+MARKER = "_CHECKPOINT_METADATA"
+"""A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first."""
+
+_OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
+_IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
+# For programs of others; and files of this machine alone.
+_NOT_READ = re.compile(r"(.*/)?(profile/.*|events\.[^/]*)")
+_LOCAL = re.compile(r"(.*/)?(damaged-[^/]*/.*|[^/]*\.(partial|lock))")
+_OPEN: dict[Path, "StoredFolder"] = {}
+
+
+class StoreError(DataError):
+    """An object store refused, or did not answer. The message names the address."""
+
+
+class StoredFolder:
+    """The objects below ``address``, and ``path``, a new local folder with them.
+
+    Arrays of checkpoints are downloaded when a checkpoint is restored; until then files of their size, which need no disk
+    space, stand for them. A checkpoint without ``MARKER`` is being written or deleted, and does not count.
+
+    Raises ConfigError without a library for the store, StoreError, and DataError at names that no file below a folder can have.
+    """
+
+    def __init__(self, address: str, path: Path) -> None:
+        self.address, self.path = address.rstrip("/"), path
+        self._files, self._root = _opened(self.address)
+        self._checkpoints: dict[str, set[str]] = {}
+        self._markers: dict[str, bytes] = {}
+        # By name what tells whether a file was written to since the store got it.
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._absent: set[str] = set()
+        path.mkdir(parents=True, exist_ok=True)
+        _OPEN[path] = self
+        self._download()
+
+    def _download(self) -> None:
+        sizes, wanted = self._listing(), []
+        for name, size in sizes.items():
+            found = _IN_CHECKPOINT.fullmatch(name)
+            if found:
+                self._checkpoints.setdefault(found[1], set()).add(name)
+            if _NOT_READ.fullmatch(name) or _LOCAL.fullmatch(name) or (found and f"{found[1]}/{MARKER}" not in sizes):
+                continue
+            if found and found[2].startswith(("params/", "rest/")):
+                self._absent.add(name)
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.path / name).touch()
+                os.truncate(self.path / name, size)
+            else:
+                wanted.append(name)
+        self._get(wanted)
+        self._sent = self._described()
+        for checkpoint in self._checkpoints:
+            if f"{checkpoint}/{MARKER}" in sizes:
+                self._markers[checkpoint] = (self.path / checkpoint / MARKER).read_bytes()
+
+    def _listing(self) -> dict[str, int]:
+        """The size of each object by its name below the address."""
+        with self._asking():
+            self._files.invalidate_cache()
+            found = self._files.find(self._root, detail=True)
+        below = f"{self._root}/"
+        sizes = {path.removeprefix(below): info["size"] for path, info in found.items() if path.startswith(below)}
+        sizes = {name: size for name, size in sizes.items() if name and not name.endswith("/")}
+        for name in sizes:
+            if (
+                not name.isprintable()
+                or "\\" in name
+                or str(PurePosixPath("/", name)) != f"/{name}"
+                or ".." in name.split("/")
+            ):
+                raise DataError(f"{self.address}: holds {name[:100]!r}, which is not a valid file name; remove it")
+        return sizes
+
+    def fetch(self, folder: Path, items: Iterable[str]) -> None:
+        """Downloads the arrays of some items of a checkpoint, unless they are here."""
+        inside = tuple(f"{folder.relative_to(self.path).as_posix()}/{item}/" for item in items)
+        wanted = [name for name in self._absent if name.startswith(inside)]
+        self._get(wanted)
+        self._absent -= set(wanted)
+
+    def upload_files(self) -> None:
+        """Uploads what was written to since it was downloaded or uploaded, and deletes what was deleted; not checkpoints."""
+        now = self._described()
+        self._put([name for name, seen in now.items() if self._sent.get(name) != seen])
+        self._remove([name for name in self._sent if name not in now])
+        self._sent = now
+
+    def upload(self) -> None:
+        """Brings the store to the state of the folder of a run; logs go before checkpoints, so that none is behind one."""
+        if not (self.path / "config.json").is_file():
+            # It has not begun; or somebody removed the folder, which says nothing about the store.
+            return
+        here = [f"checkpoints/{each.name}" for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit()]
+        markers = {name: self._marker(name) for name in here}
+        self.upload_files()
+        for name, marker in markers.items():
+            if marker and self._markers.get(name) != marker:
+                self._upload_checkpoint(name, marker)
+        # Of one that is damaged here the store has a sound copy.
+        kept = {*here, *(f"checkpoints/{each.name.split('-')[1]}" for each in self.path.glob("damaged-*"))}
+        if any(self._markers.get(name) for name in kept):
+            for name in [name for name in self._checkpoints if _OWN_CHECKPOINT.fullmatch(name) and name not in kept]:
+                self._remove_marker(name)
+                self._remove(sorted(self._checkpoints.pop(name)))
+
+    def _upload_checkpoint(self, name: str, marker: bytes) -> None:
+        files = {each.relative_to(self.path).as_posix() for each in (self.path / name).rglob("*") if each.is_file()}
+        self._remove_marker(name)
+        stale = self._checkpoints.get(name, set()) - files
+        self._checkpoints[name] = files | stale
+        try:
+            self._put(sorted(files - {f"{name}/{MARKER}"}))
+        except StoreError:
+            if self._marker(name) != marker:
+                # The run deleted it meanwhile.
+                return
+            raise
+        self._remove(sorted(stale))
+        self._put([f"{name}/{MARKER}"])
+        self._checkpoints[name], self._markers[name] = files, marker
+
+    def _remove_marker(self, checkpoint: str) -> None:
+        if self._markers.pop(checkpoint, None):
+            self._remove([f"{checkpoint}/{MARKER}"])
+
+    def _marker(self, checkpoint: str) -> bytes:
+        try:
+            return (self.path / checkpoint / MARKER).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _described(self) -> dict[str, tuple[int, int]]:
+        """Size and time of the files that are not of a checkpoint."""
+        found = {}
+        for file in self.path.rglob("*"):
+            name = file.relative_to(self.path).as_posix()
+            if not (_IN_CHECKPOINT.fullmatch(name) or _LOCAL.fullmatch(name) or file.is_symlink()) and file.is_file():
+                found[name] = (file.stat().st_size, file.stat().st_mtime_ns)
+        return found
+
+    def _get(self, names: list[str]) -> None:
+        here, there = [self.path / name for name in names], [f"{self._root}/{name}" for name in names]
+        for file in here:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if names:
+            with self._asking():
+                self._files.get(there, [str(file) for file in here])
+
+    def _put(self, names: list[str]) -> None:
+        here, there = [str(self.path / name) for name in names], [f"{self._root}/{name}" for name in names]
+        if names:
+            with self._asking():
+                self._files.put(here, there)
+
+    def _remove(self, names: list[str]) -> None:
+        with self._asking():
+            for name in names:
+                if self._files.exists(f"{self._root}/{name}"):
+                    self._files.rm_file(f"{self._root}/{name}")
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raises StoreError for whatever the library of the store raises."""
+        try:
+            yield
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+            raise StoreError(f"{self.address}: {reason}") from error
+
+
+def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
+    """Before items of a checkpoint are read: downloads them where the run lies in a store."""
+    for path, stored in _OPEN.items():
+        if folder.is_relative_to(path):
+            stored.fetch(folder, items)
+
+
+@cache
+def copy_to_read(address: str) -> StoredFolder:
+    """A copy of the run, or of the folder of runs, at an address; removed when the process ends. Raises DataError at none."""
+    scheme, _, rest = address.rstrip("/").partition("://")
+    stored = StoredFolder(address, _folder_of_this_process() / scheme / rest)
+    if not any(stored.path.glob("config.json")) and not any(stored.path.glob("*/config.json")):
+        raise DataError(f"{stored.address}: no run is there")
+    return stored
+
+
+@cache
+def _folder_of_this_process() -> Path:
+    folder = tempfile.mkdtemp(dir=_scratch())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def local_run(text: str, *, is_fresh: bool = False) -> Path:
+    """The folder of a run that is only read: a copy, where it lies in a store; where ``is_fresh`` not an earlier one.
+
+    Raises DataError where only another run names the address.
+    """
+    if is_unasked(text):
+        address = without_mark(text)
+        raise DataError(
+            f"init.run: the run names {address}, and only what you name yourself is opened: --init_from={address}"
+        )
+    if is_fresh:
+        # The earlier copy stays: a model may still read from it.
+        copy_to_read.cache_clear()
+        _folder_of_this_process.cache_clear()
+    return copy_to_read(text).path if is_address(text) else Path(text).expanduser()
+
+
+@contextmanager
+def folder_to_train(workdir: str) -> Iterator[Path]:
+    """The folder of a run; of one in a store a local copy, uploaded every ``PAUSE`` seconds and at the end, then removed.
+
+    Raises ConfigError while another process of this machine trains there, and StoreError, which at the end names the folder
+    with what was not uploaded.
+    """
+    if not is_address(workdir):
+        yield Path(workdir)
+        return
+    address = workdir.rstrip("/")
+    folder = _scratch() / f"train-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]
+    folder.parent.mkdir(exist_ok=True)
+    with locked(folder.parent / "lock", ConfigError(f"--workdir: another process here is training in {address}")):
+        # What a killed process left: the store counts.
+        shutil.rmtree(folder, ignore_errors=True)
+        stored = StoredFolder(address, folder)
+        sys.stderr.write(f"{address}: trained in {folder}, and uploaded every {PAUSE:.0f} s\n")
+        try:
+            with in_background(partial(_upload_meanwhile, stored), "uploads"):
+                yield folder
+        finally:
+            _upload_at_end(stored)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _upload_meanwhile(stored: StoredFolder, over: threading.Event) -> None:
+    is_failing = False
+    while not over.wait(PAUSE):
+        try:
+            stored.upload()
+            is_failing = False
+        except (StoreError, OSError) as error:
+            if not is_failing:
+                sys.stderr.write(f"{error}; the run continues, and is uploaded when the store answers\n")
+            is_failing = True
+
+
+def _upload_at_end(stored: StoredFolder) -> None:
+    for pause in (*PAUSES_AT_END, 0):
+        try:
+            stored.upload()
+            return
+        except (StoreError, OSError) as error:
+            problem = error
+        time.sleep(pause)
+    kept = stored.path.with_name(f"{stored.path.name}-{uuid.uuid4().hex[:6]}")
+    stored.path.rename(kept)
+    raise StoreError(f"{problem}; not everything is uploaded: it is in {kept}")
+
+
+def with_addresses(text: str) -> str:
+    """A message, with addresses in place of their local folders."""
+    for folder, stored in _OPEN.items():
+        text = text.replace(str(folder), stored.address)
+    return text
+
+
+def _scratch() -> Path:
+    folder = Path(os.environ.get(SCRATCH) or "~/.cache/transformer_jax/scratch").expanduser().absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _opened(address: str) -> tuple[Any, str]:
+    """The file system of an address, and its path there."""
+    scheme, _, rest = address.partition("://")
+    if not rest.strip("/") or rest.startswith("/") or "::" in address or scheme in ("file", "local"):
+        raise ConfigError(f"{address}: not the address of an object store; write s3://BUCKET/FOLDER")
+    try:
+        import fsspec
+
+        files, root = fsspec.url_to_fs(address)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{address}: {error}; install the extra object-stores, or s3fs and gcsfs") from None
+    return files, str(root).rstrip("/")
