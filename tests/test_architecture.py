@@ -30,7 +30,7 @@ FLOORS: dict[str, set[str]] = {
     "training": FOUNDATION | {"precision", "layers.batch_axes"},
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
-    "runs.run_directory": {"config", "runtime", "checkpoints.folder_checks", "checkpoints.format"},
+    "runs.run_directory": {"config", "runtime", "checkpoints.format"},
     "checkpoints": FOUNDATION | {"training.state", "runtime", "runs.run_directory"},
 }
 # From here on each floor may use every one below it; the core imports no tool.
@@ -41,7 +41,7 @@ FLOORS["tasks"] |= {"runs.run_directory"}
 FLOORS["tasks.registry"] = FLOORS["tasks"] | {"tools.word_vectors.task"}
 FLOORS["runs.initial_embeddings"] = FLOORS["runs"] | {"tools.word_vectors"}
 FLOORS["runs.train"] = FLOORS["runs"] | {"tools.pictures.curves"}
-FLOORS["__main__"] = {"config", "commands", "runtime.allocator", "runtime.platforms"}
+FLOORS["__main__"] = {"config", "commands", "runtime.startup"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.
 DOORS: dict[str, set[str]] = {
@@ -51,7 +51,7 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data"},
     "flax": {"layers", "models"},
     "optax": {"training"},
-    "orbax": {"checkpoints.manager", "checkpoints.damage"},
+    "orbax": {"checkpoints.manager"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures", "tools.sweeps.pictures"},
     "optuna": {"tools.sweeps"},

@@ -33,8 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _status_of(arguments: list[str], is_process: bool) -> int:
     # Imported here because Ctrl-C may come meanwhile, too.
     from transformer_jax.config import ConfigError, DataError
-    from transformer_jax.runtime.allocator import keep_freed_memory
-    from transformer_jax.runtime.platforms import skip_missing_accelerators
+    from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
 
     if is_process:
         keep_freed_memory()

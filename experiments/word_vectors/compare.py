@@ -158,7 +158,7 @@ def measured(words: float, seconds: float, cpu: float) -> dict:
 
 def one(arguments: argparse.Namespace) -> None:
     """One run of one side; prints a line of JSON."""
-    from transformer_jax.runtime.allocator import keep_freed_memory
+    from transformer_jax.runtime.startup import keep_freed_memory
 
     # As every command does.
     keep_freed_memory()

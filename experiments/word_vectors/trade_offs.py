@@ -13,7 +13,7 @@ from pathlib import Path
 
 from compare import ours
 
-from transformer_jax.runtime.allocator import keep_freed_memory
+from transformer_jax.runtime.startup import keep_freed_memory
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors
 from transformer_jax.tools.word_vectors.test_sets import read_test_sets

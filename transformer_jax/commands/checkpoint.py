@@ -32,7 +32,7 @@ from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpo
 from transformer_jax.config import ConfigError, difference, load_run_config
 from transformer_jax.config.names import nearest
 from transformer_jax.config.plugins import plugin_flags
-from transformer_jax.runtime.program_name import program_name
+from transformer_jax.runtime.startup import program_name
 
 
 class Action(NamedTuple):

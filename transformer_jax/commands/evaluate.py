@@ -39,7 +39,7 @@ from transformer_jax.commands.flag_parsing import define_distributed_flag
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.plugins import plugin_flags
-from transformer_jax.runtime.program_name import program_name
+from transformer_jax.runtime.startup import program_name
 
 
 def define_flags(values: flags.FlagValues) -> None:

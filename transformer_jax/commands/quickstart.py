@@ -15,7 +15,7 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import parse_flags
 from transformer_jax.commands.registry import load_command
-from transformer_jax.runtime.program_name import program_name
+from transformer_jax.runtime.startup import program_name
 
 SENTENCE = "Before my duck goes through the hotels this week, he repairs my quiet table slowly."
 PLAN = """\

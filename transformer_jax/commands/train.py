@@ -95,9 +95,8 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     read: its files, their encoding, and as many lines on both sides. Of several processes, which are not
     ``is_alone``, only the first locks the folder, and later.
     """
-    from transformer_jax.checkpoints.folder_checks import require_own
     from transformer_jax.data.readable_splits import require_readable
-    from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory, require_own
     from transformer_jax.runs.trackers import require_libraries
     from transformer_jax.runtime.atomic_files import require_writable
 
@@ -121,9 +120,8 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
 
     Where it holds none, when the run that it is to start from is not there.
     """
-    from transformer_jax.checkpoints.folder_checks import require_settings
     from transformer_jax.checkpoints.format import stored_checkpoints
-    from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import RunDirectory, require_settings
     from transformer_jax.runtime.object_store import local_run
 
     run_directory = RunDirectory(workdir)

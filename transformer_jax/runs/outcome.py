@@ -8,7 +8,7 @@ from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.object_store import with_addresses
-from transformer_jax.runtime.program_name import program_name
+from transformer_jax.runtime.startup import program_name
 from transformer_jax.tasks.registry import TASKS
 
 

@@ -21,7 +21,7 @@ from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runs.time_budget import affordable_updates
 from transformer_jax.runs.trackers import open_trackers
 from transformer_jax.runtime.distributed import first_goes_first, is_first
-from transformer_jax.runtime.host_usage import host_usage
+from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.preemption import AgreedInterruption, CutShort, Interruption
 from transformer_jax.tasks.protocol import DataReport, Evaluation, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json

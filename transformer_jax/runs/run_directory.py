@@ -6,20 +6,27 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.checkpoints.folder_checks import remove_unused, require_own, require_settings
-from transformer_jax.checkpoints.format import is_step
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.checkpoints.format import is_step, step_names, written_settings
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
+from transformer_jax.config.saved import CONFIG_FILE
 from transformer_jax.runtime.atomic_files import locked, remove_partial, require_local, require_writable, write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
+
+# What a start may leave before it writes the settings; the last is of a file system of its own.
+BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
+# What shells and schedulers write there, and unfinished files.
+NO_RUN = (".partial", ".log", ".out", ".err")
+# Set by --trust_config, also for the processes that a command starts.
+TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 
 
 class RunIsBusy(ConfigError):
@@ -145,7 +152,7 @@ class RunDirectory:
             try:
                 yield
             finally:
-                remove_unused(made, self.path)
+                _remove_unused(made, self.path)
 
     def require_run(self, flag: str = "--workdir") -> None:
         """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
@@ -188,6 +195,52 @@ class ChosenRun(NamedTuple):
     workdir: str
     config: ExperimentConfig
     checkpoint: str
+
+
+def require_own(folder: Path) -> None:
+    """Raises ConfigError where the folder holds files, hidden ones apart, and neither settings nor checkpoints of a run."""
+    entries = sorted(entry.name for entry in folder.glob("[!.]*"))
+    foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
+    if foreign and not _has_begun(folder):
+        raise ConfigError(
+            f"--workdir: {folder} holds other files than those of a run ({', '.join(foreign[:8])}); give a new or empty "
+            "folder"
+        )
+
+
+def require_settings(folder: Path) -> None:
+    """Raises ConfigError, which names the keys, where the settings are not those of the newest sound checkpoint.
+
+    Not for settings that may change when a run resumes, nor with ``--trust_config``.
+    """
+    step, written = written_settings(folder / "checkpoints")
+    if written is None or os.environ.get(TRUST_CONFIG):
+        return
+    here = load_run_config(folder)
+    changed = [each for each in difference(written, here) if not may_change(each[0], written, here)]
+    if changed:
+        lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
+        raise ConfigError(
+            f"{folder / CONFIG_FILE}: not the settings that checkpoint {step} was written with; put these back, or "
+            f"use them as they are with --trust_config:{lines}"
+        )
+
+
+def _remove_unused(made: Iterable[Path], folder: Path) -> None:
+    """Removes what a start has made, a lock and folders, the innermost first, unless the run has begun; empty folders only."""
+    if _has_begun(folder):
+        return
+    with suppress(OSError):
+        checkpoints = folder / "checkpoints"
+        if checkpoints.is_dir():
+            checkpoints.rmdir()
+        for path in made:
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether a start got as far as to write the settings."""
+    return (folder / CONFIG_FILE).is_file() or bool(step_names(folder / "checkpoints"))
 
 
 def write_json(path: Path, content: Any) -> None:

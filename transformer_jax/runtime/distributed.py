@@ -1,5 +1,6 @@
 """Training with several processes: initialization, broadcasts from process 0, agreement."""
 
+import ctypes
 import json
 import os
 import re
@@ -19,7 +20,6 @@ from jax._src.distributed import global_state as distributed_state
 from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runtime.aborts import LOST_ANOTHER, explain_aborts, leave_aborts
 
 # Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
@@ -29,6 +29,8 @@ SECONDS_UNTIL_TOLD = 20.0
 # Of the libraries that move arrays between processes, and of JAX's service that watches them.
 OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)")
 Json = TypeVar("Json")
+# EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
+LOST_ANOTHER = 75
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
@@ -74,6 +76,31 @@ def _connecting() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, interrupt)
         leave_aborts()
+
+
+_HANDLERS: list[object] = []
+
+
+def explain_aborts(message: str) -> None:
+    """From now on SIGABRT prints ``message`` and ends the process with status 75.
+
+    ``abort`` runs in a thread of C++, where a handler of Python's would never run (signal(2)).
+    """
+    line = f"{message}\n".encode()
+
+    def say_and_end(number: int) -> None:
+        os.write(2, line)
+        os._exit(LOST_ANOTHER)
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(say_and_end)
+    # A handler that nothing refers to is freed.
+    _HANDLERS.append(handler)
+    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
+
+
+def leave_aborts() -> None:
+    """From now on SIGABRT ends the process as it did before ``explain_aborts``."""
+    signal.signal(signal.SIGABRT, signal.SIG_DFL)
 
 
 @contextmanager

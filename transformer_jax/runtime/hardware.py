@@ -1,7 +1,10 @@
-"""Capabilities of the devices of this process."""
+"""Devices of this process and what they can do; memory and disk of this host."""
 
 import os
 import re
+import resource
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +77,20 @@ def resolve_compute_dtype(config: ExperimentConfig, choose: Callable[[], str]) -
     if config.model.compute_dtype != "auto":
         return config
     return replace(config, model=replace(config.model, compute_dtype=choose()))
+
+
+def host_usage(folder: Path) -> dict[str, float]:
+    """Memory of this process and free space on the disk of ``folder``, in 10^9 bytes, for the log."""
+    return {"host/memory_gb": _memory_bytes() / 1e9, "host/free_disk_gb": shutil.disk_usage(folder).free / 1e9}
+
+
+def _memory_bytes() -> int:
+    """Resident set (proc(5)); where there is no /proc its maximum so far (getrusage(2))."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _cpu_flags(file: Path) -> set[str]:

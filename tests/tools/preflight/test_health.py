@@ -8,8 +8,8 @@ import pytest
 from transformer_jax.commands.flag_parsing import parse_flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError
-from transformer_jax.runtime.compiler_faults import known_faults, relative_error, reproduced
 from transformer_jax.tools.preflight import health
+from transformer_jax.tools.preflight.compiler_faults import known_faults, relative_error, reproduced
 
 FOR_TESTS = {"XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR"}
 

@@ -20,10 +20,10 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.runs.run_directory import REPORTED_PACKAGES
 from transformer_jax.runtime.atomic_files import appearing_file
-from transformer_jax.runtime.compiler_faults import FAULTS, known_faults, relative_error, reproduced
-from transformer_jax.runtime.host_usage import host_usage
+from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tools.preflight.compiler_faults import FAULTS, known_faults, relative_error, reproduced
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, row_groups
 from transformer_jax.training.update import Update
 

@@ -1,17 +1,18 @@
-"""The allocator keeps memory only where it should, and really does so."""
+"""Set-up of a process: freed memory is kept, and an accelerator that is not there is not looked for."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 from process_environment import process_environment
 
-from transformer_jax.runtime import allocator
+from transformer_jax.runtime import startup
 
 # Allocates and frees 64 MB, ten times; each fresh page is a fault.
 PAGE_FAULTS = """
 import ctypes, resource, sys
-from transformer_jax.runtime.allocator import keep_freed_memory
+from transformer_jax.runtime.startup import keep_freed_memory
 keeps = keep_freed_memory()
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
@@ -47,16 +48,30 @@ def test_freed_memory_is_used_again_instead_of_fetched_anew():
 @pytest.mark.parametrize("platforms", ["cuda", "tpu", "cuda,cpu"])
 def test_nothing_is_changed_for_accelerators(platforms, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", platforms)
-    assert not allocator.keep_freed_memory()
+    assert not startup.keep_freed_memory()
 
 
 def test_nothing_is_changed_where_a_gpu_is_found_or_the_user_says_so(monkeypatch, tmp_path):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(allocator, "DEVICE_FILES", tmp_path)
-    assert not allocator._may_use_accelerator()
+    monkeypatch.setattr(startup, "DEVICES", tmp_path)
     (tmp_path / "nvidiactl").touch()
-    assert not allocator.keep_freed_memory()
+    assert not startup.keep_freed_memory()
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert not allocator._may_use_accelerator()
     monkeypatch.setenv("TRANSFORMER_JAX_MALLOC", "default")
-    assert not allocator.keep_freed_memory()
+    assert not startup.keep_freed_memory()
+
+
+@pytest.mark.parametrize(
+    ("files", "is_installed", "chosen"),
+    [((), True, "cpu"), ((), False, None), (("accel0",), True, None), (("nvidia0",), True, None)],
+)
+def test_only_a_plugin_without_devices_is_kept_quiet(monkeypatch, tmp_path, files, is_installed, chosen):
+    for name in files:
+        (tmp_path / name).touch()
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setattr(startup, "find_spec", lambda name: object() if is_installed else None)
+    startup.skip_missing_accelerators(tmp_path)
+    assert os.environ.get("JAX_PLATFORMS") == chosen
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    startup.skip_missing_accelerators(tmp_path)
+    assert os.environ["JAX_PLATFORMS"] == "tpu"

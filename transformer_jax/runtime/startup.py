@@ -1,0 +1,67 @@
+"""Set-up of a process before JAX starts: memory allocator, JAX's platforms, and the name of the command."""
+
+import ctypes
+import os
+import shlex
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+NAME = "transformer-jax"
+SWITCH = "TRANSFORMER_JAX_MALLOC"
+# Parameters of mallopt(3), from malloc.h, with the values that keep all memory in one arena.
+KEEP_MEMORY = {
+    "M_ARENA_MAX": (-8, 1),
+    "M_MMAP_MAX": (-4, 0),
+    "M_TRIM_THRESHOLD": (-1, -1),
+}
+# Device files of TPUs and of NVIDIA and AMD GPUs.
+ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*", "nvidiactl", "kfd")
+DEVICES = Path("/dev")
+PLUGINS = ("libtpu", "jax_cuda13_plugin", "jax_cuda12_plugin")
+
+
+def keep_freed_memory() -> bool:
+    """Makes glibc keep freed memory, and returns whether it does; call it before any thread starts.
+
+    JAX on a CPU allocates the buffers of a step as one large block. glibc would return it to the system after every step and
+    fetch it again, page by page: 10 to 16 % of the time of a run (``experiments/benchmarks/allocator.py``).
+    Does nothing outside Linux, with another C library, where there is an accelerator that JAX may use, or with
+    ``TRANSFORMER_JAX_MALLOC=default``. Processes that this one starts decide for themselves.
+    """
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    may_use_accelerator = platforms != "cpu" and (bool(platforms) or _has_accelerator(DEVICES))
+    if os.environ.get(SWITCH) == "default" or not sys.platform.startswith("linux") or may_use_accelerator:
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(parameter, value) == 1 for parameter, value in KEEP_MEMORY.values())
+
+
+def skip_missing_accelerators(devices: Path = DEVICES) -> None:
+    """Keeps installed plugins, which preflight needs, from looking for devices on a machine that has no accelerator.
+
+    Does nothing where ``JAX_PLATFORMS`` is set.
+    """
+    if (
+        "JAX_PLATFORMS" not in os.environ
+        and any(find_spec(plugin) for plugin in PLUGINS)
+        and not _has_accelerator(devices)
+    ):
+        os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def _has_accelerator(devices: Path) -> bool:
+    return any(any(devices.glob(pattern)) for pattern in ACCELERATORS)
+
+
+def program_name() -> str:
+    """The command of this package as the user typed it, so that printed commands work when pasted.
+
+    ``transformer-jax`` where the shell finds this installation under that name, else the path by which it was started.
+    """
+    started = Path(sys.argv[0])
+    if started.name != NAME:
+        return NAME
+    found = shutil.which(NAME)
+    return NAME if found and Path(found).resolve() == started.resolve() else shlex.quote(str(started))
