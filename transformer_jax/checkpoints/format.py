@@ -11,7 +11,7 @@ from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.file_digests import changed_files
 
-# A folder with such a name is half-written or half-deleted: it is not a checkpoint, and the next start of the run removes it.
+# In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
 
 
@@ -58,7 +58,7 @@ def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
     """The newest checkpoint whose settings can be read, and these; None where there is none."""
     for name in reversed(step_names(directory)):
         folder = directory / name
-        # What is damaged is told when the checkpoint is restored.
+        # Damage is reported when the checkpoint is restored.
         with suppress(OSError, ValueError, KeyError, TypeError):
             if not changed_files(folder, ["progress"]):
                 return int(name), from_json(parse_json((folder / "progress" / "metadata").read_bytes())["config"])
@@ -90,7 +90,7 @@ def were_set_aside(run: Path) -> list[Path]:
 
 
 def remove(checkpoint: Path) -> None:
-    """Deletes a checkpoint; if it is killed, no half-deleted checkpoint is left under the name."""
+    """Deletes a checkpoint; a kill leaves no half-deleted checkpoint under the name."""
     unfinished = checkpoint.with_name(f"{checkpoint.name}{UNFINISHED}removed")
     shutil.rmtree(unfinished, ignore_errors=True)
     checkpoint.rename(unfinished)

@@ -56,7 +56,7 @@ class Checkpoints:
         selection: Metric = SELECTION,
         read_only: bool = False,
     ) -> None:
-        # Orbax logs nothing that this class does not report.
+        # This class reports the errors that Orbax would log.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         ignore_abandoned_work()
         self._directory = Path(directory).absolute()
@@ -166,12 +166,12 @@ class Checkpoints:
     def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
         """The newest checkpoint that can be read, and a sentence about each newer one that could not.
 
-        Those are moved aside, beside the checkpoints, once an older one was read; nothing is deleted. Raises CheckpointError,
-        and moves nothing, when none can be read: then it is not a checkpoint that is broken.
+        Unreadable ones are moved beside the checkpoints once an older one was read; nothing is deleted. Raises CheckpointError,
+        and moves nothing, when none can be read, since then the cause is likely elsewhere.
         """
         damaged: dict[int, str] = {}
         steps = self.steps()
-        # Not through the manager that all processes share: where one cannot read, the others would wait for it.
+        # A manager of this process alone: where one process cannot read, the others would wait for it in the shared one.
         with closing(Checkpoints(self._directory, read_only=True)) as reader:
             for step in reversed(steps):
                 problem = ""
@@ -225,7 +225,6 @@ class Checkpoints:
         total = self.restore_params(steps[0], like)
         for step in steps[1:]:
             total = jax.tree.map(operator.add, total, self.restore_params(step, like))
-        # One is its own mean: no program needs to be compiled for each of its shapes.
         return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
 
     def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
@@ -253,7 +252,7 @@ class Checkpoints:
 
 
 def on_host(shapes: PyTree) -> PyTree:
-    """NumPy arrays of these shapes, for ``restore_params``: no device is asked for memory, and nothing is in them yet."""
+    """Uninitialized NumPy arrays of these shapes, for ``restore_params`` without memory of a device."""
     return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
 
 
@@ -280,7 +279,7 @@ class DigestedArrays(ocp.StandardCheckpointHandler):
 
 
 def _digest_if_written(folder: Path) -> None:
-    # A process that holds no first copy of an array writes none.
+    # A process that holds no primary replica of an array writes none.
     if folder.is_dir():
         write_digests(folder)
 
@@ -295,7 +294,7 @@ def digesting_handlers() -> ocp.DefaultCheckpointHandlerRegistry:
 
 
 class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
-    """A checkpoint that gets its digests last, before it gets its name: the processes' own, and those of what Orbax merged."""
+    """A checkpoint whose digests, of all processes and of what Orbax merged, are written before it gets its name."""
 
     async def finalize(self) -> None:
         """Called by process 0 when all processes have written."""
@@ -319,7 +318,7 @@ def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
 
 
 def require_finite(folder: Path, params: PyTree) -> None:
-    """For a checkpoint without digests, as earlier versions wrote them; finite parameters alone are ever saved."""
+    """Raises CheckpointError where a checkpoint without digests, of an earlier version, has parameters that are not finite."""
     if has_digests(folder):
         return
     _say_unprotected(folder.parent)
@@ -331,5 +330,5 @@ def require_finite(folder: Path, params: PyTree) -> None:
 
 @cache
 def _say_unprotected(directory: Path) -> None:
-    """Says so once a folder."""
+    """Reports it once for each folder."""
     say(f"{directory}: checkpoints of an earlier version, without digests: damage to them may go unnoticed", sys.stderr)

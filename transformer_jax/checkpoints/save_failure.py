@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be written: a full disk, a folder that is gone; one sentence instead of the writer's tracebacks."""
+"""Checkpoints that cannot be written, on a full disk or in a removed folder: one sentence instead of tracebacks."""
 
 import errno
 import logging
@@ -17,11 +17,11 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# tensorstore's errors have no number, only the system's text in a message.
+# tensorstore's errors have no number, only the message of the system.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
-GONE = "{} was removed or moved while training; put it back and run the same command"
+_GONE = "{} was removed or moved while training; put it back and run the same command"
 
 
 class SaveFailed(DataError):
@@ -39,9 +39,9 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def ignore_abandoned_work() -> None:
-    """Once a file failed, the others that were being read or written fail with nobody waiting, a traceback for each.
+    """Suppresses the tracebacks of files that are still being read or written after another one has failed.
 
-    tensorstore's threads report them to an event loop that is gone, asyncio to its log.
+    tensorstore's threads report them to a closed event loop, asyncio to its log.
     """
     logging.getLogger("asyncio").addFilter(_is_news)
     if not getattr(sys.unraisablehook, "ignores_abandoned_work", False):
@@ -61,13 +61,13 @@ def reported(checkpoints: Path) -> Iterator[None]:
     try:
         if not checkpoints.is_dir():
             # Writing would make another run directory in its place.
-            raise SaveFailed(GONE.format(checkpoints.parent))
+            raise SaveFailed(_GONE.format(checkpoints.parent))
         yield
     except SaveFailed:
         raise
     # Orbax, tensorstore and the system have different errors.
     except Exception as error:
-        # Of what else was to be written; told when it is collected, at the end.
+        # Python warns about the abandoned writes when they are collected.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         raise SaveFailed(problem_of(checkpoints, error)) from None
 
@@ -75,7 +75,7 @@ def reported(checkpoints: Path) -> Iterator[None]:
 def problem_of(checkpoints: Path, error: BaseException) -> str:
     """One line: why the folder cannot be written, the newest checkpoint that is whole, and the remedy."""
     if not checkpoints.is_dir():
-        return GONE.format(checkpoints.parent)
+        return _GONE.format(checkpoints.parent)
     steps = [each.step for each in stored_checkpoints(checkpoints) if each.is_sound]
     newest = f"newest whole checkpoint: {steps[-1] if steps else 'none'}"
     if is_disk_full(error):

@@ -1,4 +1,4 @@
-"""Selection of a checkpoint of a run: by ``best``, ``last`` or a number, and the scores it rests on. Needs no Orbax."""
+"""Selection of a checkpoint: ``best``, ``last`` or a number, by its score on the validation split. Needs no Orbax."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from transformer_jax.runtime.atomic_files import read_records
 def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
     """The complete checkpoints of a run, oldest first, each with its score on the validation split.
 
-    Where the run scored none of them that is what ``evaluate --watch`` found. Never some of one and some of the other:
-    they may have decoded otherwise, and over other sentences. Raises DataError when the watcher's log is damaged.
+    Where the run scored none of them, ``evaluate --watch`` may have. Scores of both are never mixed: they may differ in
+    decoding and in sentences. Raises DataError when the watcher's log is damaged.
     """
     stored = stored_checkpoints(run.checkpoints)
     if any(each.score is not None for each in stored) or not run.watched("validation").is_dir():

@@ -1,4 +1,4 @@
-"""The folder of a run: self-describing, so that every command needs the folder and nothing else."""
+"""The folder of a run: names of its files, its lock, and the checks that it is a run with its own settings."""
 
 import json
 import os
@@ -21,9 +21,9 @@ from transformer_jax.runtime.atomic_files import locked, remove_partial, require
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
-# What a start may leave before it writes the settings; the last is of a file system of its own.
+# Files that a start may leave before it writes the settings; ``lost+found`` is of the file system.
 BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
-# What shells and schedulers write there, and unfinished files.
+# Unfinished files, and output of shells and schedulers.
 NO_RUN = (".partial", ".log", ".out", ".err")
 # Set by --trust_config, also for the processes that a command starts.
 TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
@@ -38,10 +38,9 @@ class RunIsBusy(ConfigError):
 
 
 class RunDirectory:
-    """Names of the files of a run, and the writing of those that describe it.
+    """Names of the files of a run.
 
-    Several processes train in one folder: all write the checkpoints, the first everything else; for each of the others
-    ``scratch`` is where it goes.
+    Of several processes all write checkpoints, and process 0 everything else; another process has ``scratch`` for that.
     """
 
     def __init__(self, path: str | Path, scratch: str | Path | None = None) -> None:
@@ -134,10 +133,10 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Makes the folder, and locks it; where nothing is written meanwhile, what this has made is removed again.
+        """Makes the folder and locks it; removes it again if nothing was written in it.
 
-        Raises ConfigError where the folder cannot be written or is not one of a run, RunIsBusy, with ``refusal``, while another
-        process trains here; they would overwrite each other.
+        Raises ConfigError where the folder cannot be written or holds other files, and RunIsBusy, with
+        ``refusal``, while another process trains here.
         """
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
@@ -227,7 +226,7 @@ def require_settings(folder: Path) -> None:
 
 
 def _remove_unused(made: Iterable[Path], folder: Path) -> None:
-    """Removes what a start has made, a lock and folders, the innermost first, unless the run has begun; empty folders only."""
+    """Removes the lock and the empty folders that a start has made, the innermost first, unless the run has begun."""
     if _has_begun(folder):
         return
     with suppress(OSError):
@@ -239,7 +238,7 @@ def _remove_unused(made: Iterable[Path], folder: Path) -> None:
 
 
 def _has_begun(folder: Path) -> bool:
-    """Whether a start got as far as to write the settings."""
+    """Whether a start has written the settings."""
     return (folder / CONFIG_FILE).is_file() or bool(step_names(folder / "checkpoints"))
 
 

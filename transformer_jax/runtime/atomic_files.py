@@ -1,4 +1,4 @@
-"""Atomic writes of whole files, and files that grow by whole lines."""
+"""Files that a kill leaves whole: replaced at once, or grown by lines; locks; checks that a path can be written."""
 
 import contextlib
 import fcntl
@@ -17,11 +17,10 @@ from transformer_jax.config.json_text import finite_or_none, is_count, parse_jso
 
 @contextlib.contextmanager
 def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
-    """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
+    """A file to write to, which replaces ``path`` at the end of the block, but not after an error; makes its folder.
 
-    A reader finds the old file or the new one, also after a kill. Several processes may do so at once, also
-    on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
-    A private file is for its owner alone to read.
+    A reader finds the old file or the new one, also after a kill; of several processes the last one wins. Only the owner can
+    read a file that ``is_private``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
@@ -38,7 +37,7 @@ def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO
 
 @contextlib.contextmanager
 def appearing_folder(path: Path) -> Iterator[Path]:
-    """A new folder to write into, which gets the name ``path`` when the block ends, and is removed where it ends in an error.
+    """A new folder to write into, which gets the name ``path`` at the end of the block, and is removed after an error.
 
     An empty folder of that name is replaced; raises OSError where it holds something.
     """
@@ -59,9 +58,9 @@ def write_whole(path: Path, content: str | bytes, *, is_private: bool = False) -
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file that grows by a JSON object a line; a last line cut short by a kill is left out.
+    """The records of a file with a JSON object on each line; a last line that a kill cut short is left out.
 
-    Raises DataError when there is no such file, and, with the number of the line, at a line that is damaged.
+    Raises DataError when there is no such file, and at a damaged line, with its number.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
@@ -84,15 +83,15 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def remove_partial(path: Path) -> None:
-    """Removes what killed processes left of ``appearing_file``; only for the one process that writes ``path``."""
+    """Removes unfinished files that killed processes left beside ``path``; call it only in the process that writes it."""
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def locked(path: Path, problem: ConfigError) -> Iterator[None]:
-    """Raises ``problem`` while another process is inside, for the same file."""
-    # Never through a link: a run directory that somebody else made must not name a file to open.
+    """Locks a file for the block; raises ``problem`` while another process holds it."""
+    # Not through a link: a run directory that somebody else made must not name a file to open.
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

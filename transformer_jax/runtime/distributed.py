@@ -25,8 +25,8 @@ from transformer_jax.config import ConfigError, DataError
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
 # How long processes wait for each other where one may compile or read for long: the first collective alone waits 30 s.
 SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
-SECONDS_UNTIL_TOLD = 20.0
-# Of the libraries that move arrays between processes, and of JAX's service that watches them.
+SECONDS_UNTIL_REPORTED = 20.0
+# In errors of the libraries that move arrays between processes, and of JAX's coordination service.
 OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)")
 Json = TypeVar("Json")
 # EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
@@ -37,10 +37,9 @@ BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 def join_processes() -> None:
     """Connects this process to the others that run the same command; call before any other use of JAX.
 
-    SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods are recognized by JAX. Elsewhere three variables of
-    the environment say it, as torchrun's do: ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
-    ``JAX_PROCESS_ID``.
-    Raises ConfigError when nothing says how many processes there are, or when they cannot connect.
+    JAX recognizes SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods. Elsewhere the environment has
+    ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's.
+    Raises ConfigError when the number of processes is unknown, or when they cannot connect.
     """
     try:
         with _connecting():
@@ -64,14 +63,14 @@ def join_processes() -> None:
 
 @contextmanager
 def _connecting() -> Iterator[None]:
-    """While processes connect in C++, which aborts where one does not come: says so, and lets Ctrl-C end this one at once."""
+    """While processes connect in C++, which aborts where one is missing: explains aborts, and lets Ctrl-C end this process."""
     explain_aborts(
         f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
         "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow"
     )
     interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with _reported_after(SECONDS_UNTIL_TOLD, "this process waits for the others, to connect"):
+        with _reported_after(SECONDS_UNTIL_REPORTED, "this process waits for the others, to connect"):
             yield
     finally:
         signal.signal(signal.SIGINT, interrupt)
@@ -105,9 +104,9 @@ def leave_aborts() -> None:
 
 @contextmanager
 def ending_with_others() -> Iterator[None]:
-    """Where a collective of the block fails because another process ended: one line, and the end, with status 75.
+    """Ends this process at once, with one line and status 75, where a collective fails because another process ended.
 
-    At once: what else is done at the end waits for that process, in vain.
+    Orderly shutdown would wait for that process.
     """
     try:
         yield
@@ -131,9 +130,9 @@ def _lost_another(error: str) -> str:
 
 
 def wait_for_all(name: str) -> None:
-    """A barrier: returns when all processes have called it with this name, each name once.
+    """A barrier: returns when all processes have called it with this name; a name serves once.
 
-    Collectives time out after 30 s and abort the process with a C++ stack trace; this waits for slow processes and says so.
+    Collectives time out after 30 s and abort the process with a C++ stack trace; this waits longer, and reports that it waits.
     Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds, 1800 where it is not set, and RuntimeError where
     another process died.
     """
@@ -141,7 +140,7 @@ def wait_for_all(name: str) -> None:
     if jax.process_count() == 1 or client is None:
         return
     try:
-        with _reported_after(SECONDS_UNTIL_TOLD, f"process {jax.process_index()} waits for the others: {name}"):
+        with _reported_after(SECONDS_UNTIL_REPORTED, f"process {jax.process_index()} waits for the others: {name}"):
             client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
     except RuntimeError as error:
         if not str(error).startswith("DEADLINE_EXCEEDED"):
@@ -227,9 +226,9 @@ def say(text: str, file: TextIO = sys.stdout) -> None:
 
 @contextmanager
 def first_goes_first() -> Iterator[None]:
-    """Runs the block on process 0, and then on the others, which find on disk what it made.
+    """Runs the block on process 0, and then on the others, which find its files on disk.
 
-    Its ConfigError or DataError is raised on all; the block may not wait for another process.
+    Raises its ConfigError or DataError on all processes; the block may not wait for another process.
     """
     if not is_first():
         from_first(lambda: None)
@@ -255,7 +254,7 @@ def require_same(content: str, problem: str) -> None:
 
 
 def require_shared_folder(folder: Path) -> None:
-    """Raises ConfigError, in every process, unless all see the same ``folder``. One process has nothing to agree on."""
+    """Raises ConfigError, in every process, unless all see the same ``folder``."""
     if jax.process_count() == 1:
         return
 

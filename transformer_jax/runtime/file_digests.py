@@ -18,7 +18,7 @@ from transformer_jax.runtime.atomic_files import write_whole
 
 DIGESTS = "digests.json"
 SEGMENT_BYTES = 1 << 22
-# Stays in the cache of a core between reading and summing.
+# Fits into the cache of a core.
 _READ_BYTES = 1 << 18
 _THREADS = min(8, os.cpu_count() or 1)
 # Orbax writes them after the digests; nothing in them is restored.
@@ -26,7 +26,7 @@ _WRITTEN_LATER = (DIGESTS, "_CHECKPOINT_METADATA", "commit_success.txt")
 
 
 class Part(NamedTuple):
-    """Part ``number`` of ``parts``: several processes that check one folder read each segment once."""
+    """Part ``number`` of ``parts`` of the segments, so that each of several processes checks its own."""
 
     number: int = 0
     parts: int = 1
@@ -59,17 +59,17 @@ def write_digests(folder: Path) -> None:
 
 
 def has_digests(folder: Path) -> bool:
-    """Whether the folder has digests; what earlier versions wrote has none."""
+    """Whether the folder has digests; folders of earlier versions have none."""
     return (folder / DIGESTS).is_file()
 
 
 def changed_files(
     folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE, sample: int | None = None
 ) -> list[str]:
-    """The files that are gone, new or not as they were written; of those named, or inside a folder named, in ``prefixes``.
+    """Files that were removed, added or changed since the digests were written; only those in ``prefixes``, files or folders.
 
-    ``sample``: reads so many segments, chosen at random. Empty where there are no digests; digests of nothing are damaged.
-    Opens only names that it finds in the folder, never one that the digests name.
+    ``sample``: number of segments to read, chosen at random. Empty where there are no digests. Opens only names that are
+    in the folder, never a name from the digests.
     """
     if not has_digests(folder):
         return []
@@ -103,7 +103,7 @@ def _recorded(folder: Path) -> dict[str, list[int]] | None:
 
 
 def _files(folder: Path, prefixes: Iterable[str] | None = None) -> Iterator[str]:
-    """Files by their relative name, but for what is written later or was left by a killed process."""
+    """Relative names of the files, without unfinished ones and those that Orbax writes later."""
     roots = [folder] if prefixes is None else [folder / prefix for prefix in prefixes]
     for file in sorted(each for root in roots for each in ([root] if root.is_file() else root.rglob("*"))):
         name = file.relative_to(folder).as_posix()

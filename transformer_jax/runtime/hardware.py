@@ -51,7 +51,7 @@ def require_memory(needed: int, devices: Sequence[Any]) -> None:
 
 
 def is_nvidia_gpu(device: Any) -> bool:
-    """Also of a GPU that is only compiled for, whose client does not name its platform: its own name does."""
+    """Whether this is an NVIDIA GPU, also one that is only compiled for, whose client does not name its platform."""
     names = f"{device.client.platform_version} {device.device_kind}".lower()
     return device.platform == "gpu" and ("cuda" in names or "nvidia" in names)
 
@@ -62,10 +62,9 @@ def fastest_compute_dtype(device: Device) -> str:
 
 
 def evaluation_dtype(stated: str, of_model: str, device: Device) -> str:
-    """The precision that ``decoding.compute_dtype`` stands for; ``model`` is that of the model, but float32 on CPUs.
+    """The precision that ``decoding.compute_dtype`` stands for: ``model`` is the model's own, but float32 on CPUs.
 
-    Float32 rounds less, and there it is faster too, even where products of bfloat16 have units: those of one token are small,
-    and XLA widens batched ones.
+    On CPUs float32 is faster, even with units for bfloat16: products of one token are small, and XLA widens batched ones.
     """
     if stated != "model":
         return stated

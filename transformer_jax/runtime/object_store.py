@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
@@ -35,7 +35,7 @@ MARKER = "_CHECKPOINT_METADATA"
 
 _OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
 _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
-# For programs of others; and files of this machine alone.
+# Traces and events, which no command reads; and files that stay on this machine.
 _NOT_READ = re.compile(r"(.*/)?(profile/.*|events\.[^/]*)")
 _LOCAL = re.compile(r"(.*/)?(damaged-[^/]*/.*|[^/]*\.(partial|lock))")
 _OPEN: dict[Path, "StoredFolder"] = {}
@@ -59,7 +59,7 @@ class StoredFolder:
         self._files, self._root = _opened(self.address)
         self._checkpoints: dict[str, set[str]] = {}
         self._markers: dict[str, bytes] = {}
-        # By name what tells whether a file was written to since the store got it.
+        # Size and time of the files that the store has, by name.
         self._sent: dict[str, tuple[int, int]] = {}
         self._absent: set[str] = set()
         path.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class StoredFolder:
         self._sent = self._described()
         for checkpoint in self._checkpoints:
             if f"{checkpoint}/{MARKER}" in sizes:
-                self._markers[checkpoint] = (self.path / checkpoint / MARKER).read_bytes()
+                self._markers[checkpoint] = self._marker(checkpoint)
 
     def _listing(self) -> dict[str, int]:
         """The size of each object by its name below the address."""
@@ -96,12 +96,7 @@ class StoredFolder:
         sizes = {path.removeprefix(below): info["size"] for path, info in found.items() if path.startswith(below)}
         sizes = {name: size for name, size in sizes.items() if name and not name.endswith("/")}
         for name in sizes:
-            if (
-                not name.isprintable()
-                or "\\" in name
-                or str(PurePosixPath("/", name)) != f"/{name}"
-                or ".." in name.split("/")
-            ):
+            if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(name.split("/")):
                 raise DataError(f"{self.address}: holds {name[:100]!r}, which is not a valid file name; remove it")
         return sizes
 
@@ -138,20 +133,26 @@ class StoredFolder:
                 self._remove(sorted(self._checkpoints.pop(name)))
 
     def _upload_checkpoint(self, name: str, marker: bytes) -> None:
-        files = {each.relative_to(self.path).as_posix() for each in (self.path / name).rglob("*") if each.is_file()}
+        files = self._files_of(name)
         self._remove_marker(name)
         stale = self._checkpoints.get(name, set()) - files
         self._checkpoints[name] = files | stale
         try:
             self._put(sorted(files - {f"{name}/{MARKER}"}))
         except StoreError:
-            if self._marker(name) != marker:
-                # The run deleted it meanwhile.
-                return
-            raise
+            if self._files_of(name) == files:
+                raise
+        if self._files_of(name) != files:
+            # The run deletes it.
+            return
         self._remove(sorted(stale))
         self._put([f"{name}/{MARKER}"])
         self._checkpoints[name], self._markers[name] = files, marker
+
+    def _files_of(self, checkpoint: str) -> set[str]:
+        return {
+            each.relative_to(self.path).as_posix() for each in (self.path / checkpoint).rglob("*") if each.is_file()
+        }
 
     def _remove_marker(self, checkpoint: str) -> None:
         if self._markers.pop(checkpoint, None):
@@ -203,7 +204,7 @@ class StoredFolder:
 
 
 def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
-    """Before items of a checkpoint are read: downloads them where the run lies in a store."""
+    """Downloads the arrays of some items of a checkpoint where its run lies in a store; call it before they are read."""
     for path, stored in _OPEN.items():
         if folder.is_relative_to(path):
             stored.fetch(folder, items)
@@ -211,7 +212,10 @@ def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
 
 @cache
 def copy_to_read(address: str) -> StoredFolder:
-    """A copy of the run, or of the folder of runs, at an address; removed when the process ends. Raises DataError at none."""
+    """A copy of the run, or of the folder of runs, at an address; removed when the process ends.
+
+    Raises DataError where there is no run.
+    """
     scheme, _, rest = address.rstrip("/").partition("://")
     stored = StoredFolder(address, _folder_of_this_process() / scheme / rest)
     if not any(stored.path.glob("config.json")) and not any(stored.path.glob("*/config.json")):

@@ -19,7 +19,7 @@ ECHO_SECONDS = 1.0
 
 
 class CutShort(BaseException):
-    """A signal came while something was done that can be done again later."""
+    """A signal came during work that can be repeated later."""
 
 
 class Interruption:
@@ -33,7 +33,7 @@ class Interruption:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal has arrived."""
         return self.number != 0
 
     def __enter__(self) -> "Interruption":
@@ -72,10 +72,10 @@ class Interruption:
 
 
 class AgreedInterruption:
-    """The same for several processes, which stop after the same update when one gets a signal. A context manager.
+    """As ``Interruption``, for several processes: all stop after the same update when one gets a signal.
 
-    JAX notices SIGTERM and finds that update (its preemption service), once in the life of a process; SIGINT is turned into
-    SIGTERM, and a second SIGINT ends its process at once. ``number`` is the signal by which this process ends then.
+    JAX's preemption service handles SIGTERM and finds that update, once in the life of a process; SIGINT is turned into
+    SIGTERM, and a second SIGINT ends its process at once. ``number`` is the signal that ends this process.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class AgreedInterruption:
         return multihost_utils.reached_preemption_sync_point(step) or came_early
 
     def cutting_short(self) -> AbstractContextManager[None]:
-        """Nothing is: the others would wait for this process."""
+        """Does nothing: the other processes would wait for this one."""
         return nullcontext()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -117,10 +117,10 @@ def interruption() -> Interruption | AgreedInterruption:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """SIGTERM and SIGINT in the block raise KeyboardInterrupt(signal): there is nothing to save yet, only to clear away.
+    """SIGTERM and SIGINT in the block raise KeyboardInterrupt(signal), since there is nothing to save yet.
 
-    One that falls into a callback, where Python drops exceptions, is raised again. Only in the main thread of a single process;
-    of several JAX takes SIGTERM.
+    A signal that comes in a callback, where Python drops exceptions, is raised again. Only in the main thread of a single
+    process; with several processes JAX handles SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
