@@ -14,7 +14,7 @@ from transformer_jax.config.addresses import is_address
 # Flags that name runs. ``init_from`` stays an address, by which a run remembers where its parameters came from.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", ARGUMENTS_FLAG)
 # Each of these writes many runs, what another machine executes, or a run that is not trained.
-LOCAL = ("sweep", "vectorize", "launch", "import", "quickstart", "doctor")
+LOCAL = ("sweep", "launch", "import", "quickstart", "doctor")
 
 _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|json)|:[^:/]*)?")
 
