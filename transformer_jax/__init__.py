@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from transformer_jax.api.training import train
     from transformer_jax.config import ConfigError, DataError
     from transformer_jax.config.plugins import load_plugin, register
-    from transformer_jax.runs.callbacks import Callback
+    from transformer_jax.runs.hooks import Callback
 
 __version__ = "0.3.0"
 __all__ = ["Callback", "ConfigError", "DataError", "Run", "load", "load_plugin", "register", "train"]
 
 _PLACES = {
-    "Callback": "transformer_jax.runs.callbacks",
+    "Callback": "transformer_jax.runs.hooks",
     "ConfigError": "transformer_jax.config",
     "DataError": "transformer_jax.config",
     "Run": "transformer_jax.api.trained_run",

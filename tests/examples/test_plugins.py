@@ -17,6 +17,7 @@ import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.commands.flag_parsing import parse_flags, resolve_config
 from transformer_jax.commands.registry import load_command
+from transformer_jax.commands.train import summary
 from transformer_jax.config import (
     ConfigError,
     DataConfig,
@@ -37,9 +38,9 @@ from transformer_jax.config.plugins import EXTENSIONS, load_plugin, register, re
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
-from transformer_jax.runs.outcome import Outcome, summary
+from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.trackers import open_trackers
+from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.registry import build_task, new_tokenizers
 from transformer_jax.training.optimizers import make_optimizer
@@ -243,7 +244,7 @@ def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
 
 def test_a_tracker(tmp_path):
     config = from_dict({"training": {"trackers": "jsonl,csv"}})
-    (tracker,) = open_trackers(tmp_path, config, 0)
+    (tracker,) = Trackers(tmp_path, config, 0).trackers
     tracker.write(3, {"train/loss": 1.5})
     tracker.close()
     assert (tmp_path / "metrics.csv").read_text() == "3,train/loss,1.5\n"

@@ -1,10 +1,15 @@
 """The log of a resumed run: what it was when its checkpoint was saved, or a sentence."""
 
 from contextlib import closing
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from transformer_jax.runs.metrics_log import LogContents, MetricsLog
+from transformer_jax.runs.run import Counters
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.step import StepMetrics
 
 
 def written(path, *steps: int) -> LogContents:
@@ -42,3 +47,20 @@ def test_a_change_is_told(tmp_path, old, new, change):
 
 def test_an_earlier_version_wrote_no_digest(tmp_path):
     assert written(tmp_path / "log", 1, 2).change_since(LogContents(2)) == ""
+
+
+def metrics(loss: float, *, finite: bool) -> StepMetrics:
+    sums = LossSums(*(np.float32(value) for value in (loss, loss, 2.0, 4.0)))
+    return StepMetrics(sums, np.float32(1.0), np.asarray(finite))
+
+
+def test_a_skipped_update_is_counted_and_adds_nothing():
+    counters = Counters()
+    counters.add(metrics(8.0, finite=True))
+    assert "train/skipped_updates" not in replace(counters).take_means()
+    counters.add(metrics(float("nan"), finite=False))
+    assert (counters.skipped, counters.total_tokens) == (1, 4.0)
+    restored = Counters.from_json(asdict(counters))
+    means = restored.take_means()
+    assert (means["train/loss"], means["train/skipped_updates"]) == (2.0, 1.0)
+    assert restored.take_means()["train/loss"] == 0.0, "nothing was added since"

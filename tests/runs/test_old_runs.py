@@ -9,9 +9,9 @@ from run_steps import metrics_of, train
 
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.folder_checks import TRUST_CONFIG
-from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, MeshConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import ChosenRun, write_json
 from transformer_jax.tasks.registry import TASKS
 

@@ -139,20 +139,6 @@ def test_a_language_model_masks_only_rows_with_several_documents_and_prompts(kin
     assert masks(prefill, params, rows.ids), "prompts are padded on the left"
 
 
-def test_vectorized_runs_that_share_a_batch_call_it_too():
-    heads = jax.ShapeDtypeStruct((3, ROWS, 2, SOURCE, 8), jnp.bfloat16)
-    segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)
-
-    def total(query, segments):
-        mask = SentenceMask(segments, segments, is_causal=True)
-        heads = CudnnAttention(one_sentence=True)(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
-        return jnp.square(heads.astype(jnp.float32)).sum()
-
-    of_all = jax.jit(jax.vmap(jax.grad(total), in_axes=(0, None)))
-    program = of_all.trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
-    assert len(re.findall(r"custom_call @__cudnn", program)) == 2
-
-
 def test_packed_rows_keep_their_mask():
     heads = jax.ShapeDtypeStruct((ROWS, 2, SOURCE, 8), jnp.bfloat16)
     segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)

@@ -16,7 +16,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.plugins import _REGISTERED
 from transformer_jax.training.optimizers import RULES, make_optimizer
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.schedules import SCHEDULES, Schedule, make_schedule
 
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)

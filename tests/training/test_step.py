@@ -27,7 +27,7 @@ from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.nonfinite import first_non_finite
 from transformer_jax.training.optimizers import RULES, make_optimizer
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 from transformer_jax.training.sharding import (
     make_mesh,

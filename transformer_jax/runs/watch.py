@@ -14,7 +14,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.renamed import without_removed
-from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
+from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard
 from transformer_jax.runtime.atomic_files import locked
@@ -60,28 +60,36 @@ def watch(
             pause()
         # What was measured beyond the newest checkpoint belongs to a run that was reset or restarted.
         newest = run.checkpoint_steps()[-1]
-        with closing(MetricsLog(folder / "metrics.jsonl", newest, [TensorBoard(folder, None, newest)])) as log:
-            Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
+        with (
+            closing(MetricsLog(folder / "metrics.jsonl", newest)) as log,
+            closing(TensorBoard(folder, None, newest)) as tensorboard,
+        ):
+            Watcher(run, config, split, log, tensorboard, say).follow(pause)
 
 
 class Watcher:
     """A task, and its results: values of the selection metric by update."""
 
     def __init__(
-        self, run: RunDirectory, config: ExperimentConfig, split: str, log: MetricsLog, say: Callable[[str], None]
+        self,
+        run: RunDirectory,
+        config: ExperimentConfig,
+        split: str,
+        log: MetricsLog,
+        tensorboard: TensorBoard,
+        say: Callable[[str], None],
     ) -> None:
-        self._run, self._split, self._log, self._say = run, split, log, say
+        self._run, self._split, self._log, self._tensorboard, self._say = run, split, log, tensorboard, say
         mesh = make_mesh(config.mesh)
         # No device waits for the scores.
         self._task = build_task(config.with_all_scores, tokenizers_of_run(run), mesh)
         self._selection = config.selection
         self._like = placed_shapes(jax.eval_shape(self._task.init_params, jax.random.key(0)), mesh)
-        self._found: dict[int, float] = {}
+        self._found = {record["step"]: record[f"{split}/{config.selection.name}"] for record in log.earlier}
         self._failures: Counter[int] = Counter()
 
-    def follow(self, log: Path, pause: Callable[[], None]) -> None:
-        """Scores and waits, from what is in the ``log`` to the end of the run."""
-        self._found = {record["step"]: record[f"{self._split}/{self._selection.name}"] for record in read_metrics(log)}
+    def follow(self, pause: Callable[[], None]) -> None:
+        """Scores and waits until the end of the run; what is in the log is not scored again."""
         while True:
             # Asked before the folder is read: what the run saved before its end is then seen.
             is_over = _is_over(self._run)
@@ -100,8 +108,10 @@ class Watcher:
         if params is None:
             return step not in self._run.checkpoint_steps()
         found = self._task.evaluate(params, self._split)
-        self._log.write(step, {f"{self._split}/{name}": value for name, value in found.metrics.items()})
+        metrics = {f"{self._split}/{name}": value for name, value in found.metrics.items()}
+        self._log.write(step, metrics)
         self._log.sync()
+        self._tensorboard.write(step, metrics)
         self._found[step] = found.metrics[self._selection.name]
         self._say(f"update {step}: {self._split} {found.summary} ({self._remark(step)})")
         return True

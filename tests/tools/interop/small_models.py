@@ -13,7 +13,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.opened_model import OpenedModel
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh
 
 SMALL = {"num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}

@@ -9,7 +9,7 @@ from libraries import library
 from tools.interop.small_models import TEXTS, opened, small_model
 
 from transformer_jax.__main__ import main
-from transformer_jax.runs.checkpoint_tools.difference import read_parameters
+from transformer_jax.runs.checkpoint_tools import read_parameters
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.interop import marian_export
 

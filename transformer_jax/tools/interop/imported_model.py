@@ -16,7 +16,7 @@ from transformer_jax.tasks.language_model.objective import LanguageModelObjectiv
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tools.interop.opened_model import OpenedModel, in_float32
-from transformer_jax.training.parameter_names import named_leaves, some_of
+from transformer_jax.training.parameters import named_leaves, some_of
 from transformer_jax.training.sharding import make_mesh, path_of
 
 # Of the only checkpoint of an imported run; 0 would mean untrained.

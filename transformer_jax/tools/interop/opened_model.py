@@ -29,7 +29,7 @@ from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.registry import TASKS
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translation.translator import Translator
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 
 ROWS_AT_ONCE = 16
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError
-from transformer_jax.training.mesh_layout import laid_out
+from transformer_jax.training.sharding import laid_out
 
 
 @dataclass(frozen=True)
