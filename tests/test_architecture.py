@@ -39,7 +39,7 @@ for floor in ("tasks", "runs", "tools", "commands", "api"):
 FLOORS["tasks"] |= {"runs.run_directory"}
 # Still to be turned around: the tool registers what it adds.
 FLOORS["tasks.registry"] = FLOORS["tasks"] | {"tools.word_vectors.task"}
-FLOORS["runs.initial_embeddings"] = FLOORS["runs"] | {"tools.word_vectors"}
+FLOORS["runs.initial_state"] = FLOORS["runs"] | {"tools.word_vectors.initial_embeddings"}
 FLOORS["__main__"] = {"config", "commands", "runtime.allocator", "runtime.platforms"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.

@@ -26,8 +26,8 @@ def reopened(path, step: int) -> LogContents:
 
 def test_a_log_that_is_cut_to_its_checkpoint_is_the_one_of_then(tmp_path):
     of_then, whole = written(tmp_path / "then", 1, 2), written(tmp_path / "log", 1, 2, 3, 4)
-    assert whole.change_since(of_then)
-    assert reopened(tmp_path / "log", 2).change_since(of_then) == ""
+    assert whole.changes_since(of_then)
+    assert reopened(tmp_path / "log", 2).changes_since(of_then) == []
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_a_change_is_told(tmp_path, old, new, change):
     path = tmp_path / "log"
     before = written(path, 1, 2, 3)
     path.write_text(path.read_text().replace(old, new))
-    assert reopened(path, 3).change_since(before) == change
+    assert reopened(path, 3).changes_since(before) == [f"metrics.jsonl: {change}"]
 
 
 def test_an_earlier_version_wrote_no_digest(tmp_path):
-    assert written(tmp_path / "log", 1, 2).change_since(LogContents(2)) == ""
+    assert written(tmp_path / "log", 1, 2).changes_since(LogContents(2)) == []
 
 
 def metrics(loss: float, *, finite: bool) -> StepMetrics:

@@ -88,8 +88,6 @@ class CudnnAttention:
         if self.one_sentence:
             # A row of padding sees its first place, so that its weights are finite; every query is computed, padding too.
             lengths = jnp.maximum(jnp.sum(jnp.asarray(mask.key_segments) != 0, axis=1, dtype=jnp.int32), 1)
-            # Of vectorized runs, which share a batch, the kernel wants lengths for each run: these depend on its queries.
-            lengths = jnp.where(query[:, 0, 0, 0] > 0, lengths, lengths)
             heads = attend(
                 is_causal=mask.is_causal,
                 query_seq_lengths=0 * lengths + query.shape[1],

@@ -83,8 +83,8 @@ class Callback:
 
     def __call__(self, run: TrainingRun) -> None:
         """Calls the methods whose events happened."""
-        if run.logged.keys() - run.validated.keys():
-            self.on_log(run.number, {name: run.logged[name] for name in run.logged.keys() - run.validated.keys()})
+        if trained := {name: value for name, value in run.logged.items() if name not in run.validated}:
+            self.on_log(run.number, trained)
         if run.validated and self.on_validation(run.number, run.validated):
             run.stop()
         if run.is_saved:

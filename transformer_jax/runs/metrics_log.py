@@ -16,11 +16,12 @@ class LogContents(NamedTuple):
     num_records: int = 0
     digest: str = ""
 
-    def change_since(self, before: "LogContents") -> str:
-        """What happened to the log since ``before``; empty for nothing."""
+    def changes_since(self, before: "LogContents") -> list[str]:
+        """A sentence where the log lost or changed records since ``before``."""
         if self.num_records < before.num_records:
-            return f"records were lost: {self.num_records} left of {before.num_records}"
-        return "records were changed since they were written" if before.digest not in ("", self.digest) else ""
+            return [f"metrics.jsonl: records were lost: {self.num_records} left of {before.num_records}"]
+        is_same = before.digest in ("", self.digest)
+        return [] if is_same else ["metrics.jsonl: records were changed since they were written"]
 
 
 class MetricsLog:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh
@@ -53,7 +53,7 @@ from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers, ob
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
-from transformer_jax.training.state import count_parameters
+from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import compiler_options
 from transformer_jax.training.update import CompiledStep, Update
 
@@ -95,49 +95,58 @@ def run_training(
         task = build_task(config, tokenizers, mesh)
         update = Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
         _require_state_fits(update)
-
-        # Restored before the corpus is tokenized: nothing is written until all of this is known to fit.
         kept = {"keep_last": config.training.keep_last, "keep_best": config.training.keep_best}
         checkpoints = enter(closing(Checkpoints(directory.checkpoints, **kept, selection=config.selection)))
-        is_new = not checkpoints.steps()
-        initial = InitialState(config, update, tokenizers, is_resumed=not is_new)
-        state, progress, notes = (None, {}, []) if is_new else checkpoints.restore_newest(update.state_shapes)
-        _require_same_data(directory, task, progress)
-        first_update, counters = int(state.step) if state else 0, Counters.from_json(progress.get("counters", {}))
-        is_over = first_update >= (counters.num_updates or config.training.num_updates)
-        notes += [] if is_over else require_room(directory.path, update.state_shapes, sum(kept.values()))
-
+        saved = _restored(checkpoints, update, task, directory)
+        initial = InitialState(config, update, tokenizers, is_resumed=saved.state is not None)
+        if not saved.is_over(config):
+            saved.notes.extend(require_room(directory.path, update.state_shapes, sum(kept.values())))
         data = task.training_data()
         _require_same_batches(task, data)
         LOGGER.info("%s", data.report.text)
-        is_validation_due, logged = progress.get("is_validation_due", False), _logged(progress)
+
+        # Everything fits: from here on files are written.
         with first_goes_first():
-            goodput = Goodput(directory.goodput, first_update, clock)
+            goodput = Goodput(directory.goodput, saved.number, clock)
             _describe(directory, config, update, task, data, initial.origin() | dict(origin))
-            trackers = enter(closing(Trackers(directory.metrics.parent, config, first_update)))
-            most = logged.num_records if is_validation_due else None
-            log = enter(closing(MetricsLog(directory.metrics, first_update, most)))
-        if change := log.contents.change_since(logged):
-            notes.append(f"{directory.metrics}: {change}")
+            log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))
+            trackers = enter(closing(Trackers(directory.metrics.parent, config, saved.number)))
         signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
         interrupted = enter(interruption())
-        parts = config, directory, task, update, data, checkpoints, clock, goodput, log, signs, interrupted
-        run = TrainingRun(*parts, first_update, counters, is_validation_due, state, number=first_update)
-        del state
-        for note in [*notes, *initial.notes(), *[f"resumed at update {first_update}"] * bool(first_update)]:
+        run = TrainingRun(
+            config,
+            directory,
+            task,
+            update,
+            data,
+            checkpoints,
+            clock,
+            goodput,
+            log,
+            signs,
+            interrupted,
+            first_update=saved.number,
+            counters=saved.counters,
+            is_validation_due=saved.is_validation_due,
+            state=saved.state,
+            number=saved.number,
+        )
+        for note in [*saved.notes, *log.contents.changes_since(saved.logged), *initial.notes()]:
             LOGGER.info("%s", note)
+        if saved.number:
+            LOGGER.info("resumed at update %d", saved.number)
         if run.reason_to_end:
             return _concluded(run)
 
         # Compiled in the background from here on, while the dry run evaluates.
-        compiled = enter(closing(CompiledStep(update, data.batch_shapes(first_update))))
+        compiled = enter(closing(CompiledStep(update, data.batch_shapes(run.number))))
         profile = enter(closing(Profile(profiled if is_first() else None, directory.profile)))
         observers = [trackers, enter(ProgressBar()), profile, *callbacks]
         hooks = hooks_of(run, observers)
-        if is_new:
+        if run.state is None:
             run.state = initial.state()
             dry_run(run)
-        elif is_validation_due:
+        elif run.is_validation_due:
             make_up_validation(run)
         for hook in observers:
             hook(run)
@@ -147,7 +156,7 @@ def run_training(
         clock.turn_to("step")
         enter(watchdog(clock, config.training.hang_factor, directory.hang))
         hyperparameters, unread = put_hyperparameters(run.hyperparameters, mesh), None
-        for number, rows in enumerate(clock.waiting_for(data.batches(first_update)), first_update + 1):
+        for number, rows in enumerate(clock.waiting_for(data.batches(run.number)), run.number + 1):
             batch = put_batch(rows, mesh)
             if jax.process_count() == 1 and not compiled.is_ready(batch):
                 # Compiling takes minutes: what was measured is logged first. Several processes must log at the same point.
@@ -222,23 +231,53 @@ def _require_state_fits(update: Update) -> None:
     require_memory(len(devices) * sum(shards), devices)
 
 
-def _require_same_data(directory: RunDirectory, task: Task, progress: Mapping[str, Any]) -> None:
+class _Saved(NamedTuple):
+    """What a checkpoint knows of its run; a new run has no ``state``. ``notes``: newer checkpoints that are damaged."""
+
+    state: TrainState | None
+    counters: Counters
+    logged: LogContents
+    is_validation_due: bool
+    notes: list[str]
+
+    @property
+    def number(self) -> int:
+        """The number of updates made."""
+        return 0 if self.state is None else int(self.state.step)
+
+    @property
+    def num_records(self) -> int | None:
+        """The number of lines of the log to keep, where more may be of update ``number`` than its checkpoint knows."""
+        return self.logged.num_records if self.is_validation_due else None
+
+    def is_over(self, config: ExperimentConfig) -> bool:
+        """Whether no update is left, so that nothing will be saved."""
+        return self.number >= (self.counters.num_updates or config.training.num_updates)
+
+
+def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:
+    """The newest checkpoint that can be read, if there is one.
+
+    Raises ConfigError when the data changed since it was written; CheckpointError when none can be read.
+    """
+    if not checkpoints.steps():
+        return _Saved(None, Counters(), LogContents(), False, [])
+    state, progress, notes = checkpoints.restore_newest(update.state_shapes)
     for name, digest in task.identity.items():
-        if progress and progress["data"][name] != digest:
+        if progress["data"][name] != digest:
             raise ConfigError(
                 f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
                 "the data they were trained on"
             )
+    logged = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
+    counters = Counters.from_json(progress["counters"])
+    return _Saved(state, counters, logged, progress.get("is_validation_due", False), notes)
 
 
 def _require_same_batches(task: Task, data: TrainingData) -> None:
     same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(0)]
     problem = "data: the processes read different data; give all of them the same data.directory content"
     require_same(repr(same), problem)
-
-
-def _logged(progress: Mapping[str, Any]) -> LogContents:
-    return LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
 
 
 def _describe(

@@ -1,13 +1,17 @@
-"""Placement of each array: one mesh of four axes and one ordered table from parameter path to partition."""
+"""Sharding of every array: one mesh of four axes and one ordered table from parameter path to partition."""
 
+import math
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -16,7 +20,7 @@ from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.mesh_sizes import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
 from transformer_jax.layers.batch_axes import ROW_AXES, is_one_device, splits
-from transformer_jax.training.mesh_layout import laid_out
+from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.training.state import TrainState
 
 AXES = ("data", "fsdp", "context", "tensor")
@@ -43,6 +47,11 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"(narrow_bias|output_bias|norm/bias|norm/scale)$", P(None)),
 )
 
+# Parameters that are nothing but operands of matrix products, which round them to the model's compute type.
+OPERANDS = (
+    r"attention/(query|key|value|output)$|(wide|gate|narrow|input|recurrent|combine|readout)_kernel$|projection/table$"
+)
+
 BATCH_ROWS = P(ROW_AXES)
 
 StateFunction = Callable[[PyTree, Array], PyTree]
@@ -61,6 +70,26 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(config, len(devices))
     return Mesh(laid_out(devices, [sizes[axis] for axis in AXES]), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
+    """The devices in the shape ``sizes`` of the axes, as their connections suggest.
+
+    Several slices, which a slow network connects, are a hybrid mesh whose first axes run between slices, as far as they can:
+    gradients then cross the network once an update, where parameters would at every layer.
+    Raises ConfigError for slices of different sizes.
+    """
+    counts = Counter(getattr(device, "slice_index", 0) for device in devices)
+    slices = len(counts)
+    if len(set(counts.values())) > 1:
+        raise ConfigError(f"mesh: slices of {sorted(counts.values())} devices cannot share one; use slices of one size")
+    if slices == 1:
+        return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    between: list[int] = []
+    for size in sizes:
+        between.append(math.gcd(size, slices // math.prod(between)))
+    within = [size // count for size, count in zip(sizes, between, strict=True)]
+    return mesh_utils.create_hybrid_device_mesh(within, between, devices, allow_split_physical_axes=True)
 
 
 def row_groups(mesh: Mesh) -> int:
@@ -278,3 +307,44 @@ def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
     """Global arrays from all rows, which every process has."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda rows: jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__), batch)
+
+
+def whole_over_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
+    """Parameters for decoding, whole along ``fsdp``: a loop over tokens would gather them at each.
+
+    ``OPERANDS`` are rounded before they are sent; a model of this ``compute_dtype`` computes the same with them.
+    """
+    return params if mesh.shape["fsdp"] == 1 else gather_over_fsdp(mesh, compute_dtype)(params)
+
+
+@cache
+def gather_over_fsdp(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
+    """The program of ``whole_over_fsdp``."""
+
+    def gather(params: PyTree) -> PyTree:
+        # Both types of an operand are split alike, or the compiler may send the wider one.
+        params = lax.with_sharding_constraint(params, state_shardings(params, mesh))
+        params = lax.with_sharding_constraint(operands_rounded(params, compute_dtype), state_shardings(params, mesh))
+        return lax.with_sharding_constraint(params, decoding_shardings(params, mesh))
+
+    return jax.jit(gather)
+
+
+def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
+    """``OPERANDS`` in the type of the products of a model of this ``compute_dtype``, unless a plugin may use them otherwise."""
+    # An ensemble may have several.
+    dtype = POLICIES.get(compute_dtype, FLOAT32).compute
+    if any(registered(kind) for kind in KINDS_WITH_PARAMETERS):
+        return params
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf.astype(dtype) if re.search(OPERANDS, path_of(path)) else leaf, params
+    )
+
+
+def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
+    """A NamedSharding for every parameter, or its shape, in a loop over tokens: whole along ``fsdp``."""
+
+    def whole(placed: NamedSharding) -> NamedSharding:
+        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in placed.spec)))
+
+    return jax.tree.map(whole, state_shardings(params, mesh))

@@ -29,8 +29,7 @@ from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.attention_choice import batch_tokens_on
 from transformer_jax.tasks.decoding_program import DecodingProgram
-from transformer_jax.training.gathered_parameters import whole_over_fsdp
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
 UNFINISHED = "\ufffd\x1b"

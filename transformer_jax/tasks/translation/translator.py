@@ -21,8 +21,7 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.training.gathered_parameters import whole_over_fsdp
-from transformer_jax.training.sharding import put_rows, row_groups
+from transformer_jax.training.sharding import put_rows, row_groups, whole_over_fsdp
 
 # More beams in all are no faster on a CPU, and wait longer for the last of them.
 MOST_BEAMS = {"cpu": 5 * FEWEST_ROWS}

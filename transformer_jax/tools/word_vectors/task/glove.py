@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import GloveConfig
+from transformer_jax.tools.word_vectors.task.row_updates import Lookup
 from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import Lookup
 
 WORD_BIAS, CONTEXT_BIAS = ("embedding", "bias"), ("projection", "bias")
 

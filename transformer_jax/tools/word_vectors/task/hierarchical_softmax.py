@@ -9,10 +9,10 @@ from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
 from transformer_jax.config import Word2vecConfig
+from transformer_jax.tools.word_vectors.task.row_updates import Lookup
 from transformer_jax.tools.word_vectors.task.windows import pair_mask, window_limits, window_means
 from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS, nll_of_sign
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import Lookup
 
 
 class TreeBlock(NamedTuple):

@@ -10,9 +10,9 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, Word2vecConfig
 from transformer_jax.tools.word_vectors.task.glove import Glove, PairBlock, init_glove
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import CbowTree, SkipGramTree
+from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookup, row_update_rule
 from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, TextBlock, init_tables
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import ROW_RULES, Lookup, row_update_rule
 from transformer_jax.training.step import UpdateRule
 
 Word2vec = SkipGramNegative | CbowNegative | SkipGramTree | CbowTree

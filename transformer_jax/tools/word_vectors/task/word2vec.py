@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Word2vecConfig
+from transformer_jax.tools.word_vectors.task.row_updates import Lookup
 from transformer_jax.tools.word_vectors.task.windows import pair_mask, window_means
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import Lookup
 
 WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")
 """The vectors of words, and those that predict: of words, or of the inner nodes of a Huffman tree."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.tools.word_vectors.task.row_updates import Lookup, row_update_rule
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import Lookup, row_update_rule
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState
 
