@@ -113,15 +113,16 @@ def train(
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.trainer import run_training
-    from transformer_jax.runtime.distributed import ending_with_others, say, wait_for_all
+    from transformer_jax.runtime.distributed import ending_with_others, say, wait_until_all_are_done
     from transformer_jax.runtime.preemption import ending_at_once
     from transformer_jax.tools.pictures.curves import curves_at_end
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:
-        with ending_with_others() if is_distributed else ending_at_once(), curves_at_end(directory, config):
-            outcome = run_training(config, workdir, profiled=profiled, is_distributed=is_distributed, origin=origin)
-            wait_for_all("end")
+        with ending_with_others() if is_distributed else ending_at_once():
+            with curves_at_end(directory, config):
+                outcome = run_training(config, workdir, profiled=profiled, is_distributed=is_distributed, origin=origin)
+            wait_until_all_are_done()
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1

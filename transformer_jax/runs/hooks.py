@@ -19,6 +19,7 @@ from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, TrainingDiverged, TrainingRun
 from transformer_jax.runtime.background import in_background
+from transformer_jax.runtime.distributed import is_first
 from transformer_jax.runtime.host_usage import host_usage
 from transformer_jax.runtime.preemption import CutShort
 from transformer_jax.tasks.protocol import Evaluation
@@ -296,8 +297,8 @@ class Profile:
         return self._steps is not None and number in (self._steps.first - 1, self._steps.last)
 
     def __call__(self, run: TrainingRun) -> None:
-        """Starts or ends the trace."""
-        if self._steps and run.number == self._steps.first - 1:
+        """Starts or ends the trace, of process 0."""
+        if self._steps and run.number == self._steps.first - 1 and is_first():
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._is_tracing = True
         elif self.is_due(run.number):

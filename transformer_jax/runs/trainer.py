@@ -95,12 +95,13 @@ def run_training(
         task = build_task(config, tokenizers, mesh)
         update = Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
         _require_state_fits(update)
-        kept = {"keep_last": config.training.keep_last, "keep_best": config.training.keep_best}
-        checkpoints = enter(closing(Checkpoints(directory.checkpoints, **kept, selection=config.selection)))
+        last, best = config.training.keep_last, config.training.keep_best
+        checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
+        enter(closing(checkpoints))
         saved = _restored(checkpoints, update, task, directory)
         initial = InitialState(config, update, tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config):
-            saved.notes.extend(require_room(directory.path, update.state_shapes, sum(kept.values())))
+            saved.notes.extend(require_room(directory.path, update.state_shapes, last + best))
         data = task.training_data()
         _require_same_batches(task, data)
         LOGGER.info("%s", data.report.text)
@@ -112,7 +113,8 @@ def run_training(
             log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))
             trackers = enter(closing(Trackers(directory.metrics.parent, config, saved.number)))
         signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
-        interrupted = enter(interruption())
+        interrupted = interruption()
+        enter(interrupted)
         run = TrainingRun(
             config,
             directory,
@@ -140,8 +142,8 @@ def run_training(
 
         # Compiled in the background from here on, while the dry run evaluates.
         compiled = enter(closing(CompiledStep(update, data.batch_shapes(run.number))))
-        profile = enter(closing(Profile(profiled if is_first() else None, directory.profile)))
-        observers = [trackers, enter(ProgressBar()), profile, *callbacks]
+        profile = enter(closing(Profile(profiled, directory.profile)))
+        observers: list[Hook] = [trackers, enter(ProgressBar()), profile, *callbacks]
         hooks = hooks_of(run, observers)
         if run.state is None:
             run.state = initial.state()
