@@ -37,6 +37,7 @@ FLOORS: dict[str, set[str]] = {
 for floor in ("tasks", "runs", "tools", "commands", "api"):
     FLOORS[floor] = set(FLOORS)
 FLOORS["tasks"] |= {"runs.run_directory"}
+FLOORS["api"] -= {"commands"}
 # Still to be turned around: the tool registers what it adds.
 FLOORS["tasks.registry"] = FLOORS["tasks"] | {"tools.word_vectors.task"}
 FLOORS["runs.initial_state"] = FLOORS["runs"] | {"tools.word_vectors.initial_embeddings"}

@@ -117,6 +117,22 @@ def test_a_signal_in_the_last_validation_ends_before_it_and_it_is_made_up_for(wh
     assert_same_scores(whole, run)
 
 
+@pytest.mark.slow
+def test_a_hook_is_called_after_every_update_and_may_end_the_run(cache, tmp_path):
+    seen = []
+
+    def hook(run):
+        seen.append((run.number, int(run.state.step) - run.number, run.is_saved, "train/loss" in run.logged))
+        if run.number == 4:
+            run.stop()
+
+    assert train(tiny_config(cache), tmp_path, callbacks=[hook])[:2] == (5, "stopped")
+    assert [number for number, *_ in seen] == list(range(6))
+    assert [number for number, _, is_saved, _ in seen if is_saved] == [0, 3, 5]
+    assert all(ahead == 0 if is_saved else ahead in (0, 1) for _, ahead, is_saved, _ in seen)
+    assert [is_logged for *_, is_logged in seen] == [False, *[True] * 5]
+
+
 def end_in_validation(monkeypatch) -> None:
     """Every validation gets a signal and never returns."""
 

@@ -187,7 +187,7 @@ class TrainingRun:
         self.logged |= metrics
 
     def progress(self) -> Progress:
-        """Metadata of a checkpoint: what it was trained on, and how far the run is."""
+        """Metadata of a checkpoint: settings, digests of the data, tokenizers, counters, and the state of the log."""
         logged = self.log.contents
         return {
             "config": to_json(self.config),
@@ -201,4 +201,4 @@ class TrainingRun:
 
 
 Hook = Callable[[TrainingRun], object]
-"""Called after an update, about the newest results of the run; what it returns is ignored."""
+"""Called after an update with its run; its result is ignored."""

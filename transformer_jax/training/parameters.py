@@ -1,4 +1,4 @@
-"""Parameters by their paths: listed, frozen, matched to those of a checkpoint."""
+"""Parameters by their paths: listed, frozen, matched to a checkpoint."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

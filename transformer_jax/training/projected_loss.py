@@ -50,7 +50,7 @@ def projected_cross_entropy(
     The gradient is taken chunk by chunk together with the value, so nothing is computed twice. Rows and columns are taken in
     ``groups`` equal parts, each with that many logits, and each adds up its own gradient of ``matrix``. With a
     group for every device that has tokens of the batch, devices exchange that gradient once and not once a chunk.
-    ``precision`` is that of the products and of the logits, as in ``einsum``.
+    ``precision``: of the products and of the logits, as in ``einsum``.
     """
     row_groups, column_groups = groups
     rows, width = labels.shape[0], -(-labels.shape[1] // column_groups)

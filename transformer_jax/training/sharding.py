@@ -105,8 +105,8 @@ def token_groups(mesh: Mesh) -> tuple[int, int]:
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the parameter at ``path``.
 
-    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a new line; those that a plugin
-    adds are replicated.
+    Raises KeyError when no rule matches: a new kind of parameter needs a new line in ``RULES``. Parameters of plugins are
+    replicated.
     """
     for pattern, spec in RULES:
         if re.search(pattern, path):
@@ -190,7 +190,7 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """``function`` run by each device on its own rows with all parameters, and its results added up.
 
     For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Random numbers are drawn by a row's place in the batch (``layers.batch_axes``), as on one
+    would do both at every step. Random numbers depend on a row's index in the batch (``layers.batch_axes``), as on one
     device. Nothing is split over ``tensor``.
     """
 
@@ -248,15 +248,15 @@ def positions_of(length: int, mesh: Mesh, *choices: tuple[str, ...]) -> P:
 
 
 def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
-    """Reads rows of a table [V, D] whose vocabulary is split over ``tensor``: each device those it has, and then their sum.
+    """Reads rows of a table [V, D] whose vocabulary is split over ``tensor``: each device the rows that it holds, then a psum.
 
-    Left to itself the compiler gathers the whole table on every device.
+    By itself the compiler gathers the whole table on every device.
     """
 
     def of_local_part(table: Array, token_ids: Array) -> Array:
-        places = token_ids - lax.axis_index("tensor") * len(table)
-        is_mine = (places >= 0) & (places < len(table))
-        rows = table[jnp.clip(places, 0, len(table) - 1)]
+        local_ids = token_ids - lax.axis_index("tensor") * len(table)
+        is_mine = (local_ids >= 0) & (local_ids < len(table))
+        rows = table[jnp.clip(local_ids, 0, len(table) - 1)]
         return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
 
     def lookup(table: Array, token_ids: Array) -> Array:
