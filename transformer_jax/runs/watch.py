@@ -31,7 +31,7 @@ def watch(
 
     Yields a line for each. Appends ``SPLIT/METRIC`` for each metric to ``metrics.jsonl`` and TensorBoard events in ``folder``,
     and scores nothing again that is in it. ``pause`` waits a while. The checkpoints are only read; one that the run deletes
-    before or while it is read is left out. Programs are compiled once. ``config``: of the run, perhaps with other decoding settings.
+    before or while it is read is left out. ``config``: of the run, perhaps with other decoding settings.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
     decoding settings, or another process is writing them.
     """
