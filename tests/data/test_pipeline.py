@@ -9,7 +9,8 @@ import tensorflow
 from transformer_jax.config import BatchingConfig, ConfigError, DataError
 from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
-from transformer_jax.data.pipeline import make_batch, training_batches
+from transformer_jax.data.batches import make_batch
+from transformer_jax.data.pipeline import training_batches
 
 KINDS = ("buckets", "packed", "tokens")
 

@@ -5,10 +5,11 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import TextBatchingConfig, TextDataConfig, TokenizerConfig
-from transformer_jax.data.document_store import open_document_store, train_text_tokenizer
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.text_rows import PADDING_ROW, PackedRows, RowPlan, SplitRows, plan_rows, rows_of_store
-from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.data.token_store import open_document_store
+from transformer_jax.data.tokenizers import train_text_tokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 
 STREAM = np.arange(100, 123).astype(np.uint16)
 OFFSETS = np.array([0, 3, 4, 15, 23])

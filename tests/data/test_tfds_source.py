@@ -106,23 +106,6 @@ def test_variable_languages_keep_the_examples_that_have_both(data_dir):
         list(corpus("empty_translate", data_dir).pairs("train"))
 
 
-def test_translate_folder(tmp_path):
-    for language, lines in (("en", "a b\nc\n"), ("de", "A B\nC\n")):
-        (tmp_path / f"{language}.train.txt").write_text(lines, encoding="utf-8")
-    pairs = corpus("translate_folder", tmp_path)
-    assert list(pairs.pairs("train")) == [("a b", "A B"), ("c", "C")]
-    fingerprint = pairs.fingerprint("train")
-    (tmp_path / "de.train.txt").write_text("A B\nX\n")
-    assert corpus("translate_folder", tmp_path).fingerprint("train") != fingerprint
-    (tmp_path / "de.train.txt").write_text("A B\n")
-    with pytest.raises(
-        DataError, match="'translate_folder' cannot be opened: Num examples for split train do not match"
-    ):
-        list(corpus("translate_folder", tmp_path).pairs("train"))
-    with pytest.raises(DataError, match="'' is not a folder"):
-        list(corpus("translate_folder", "").pairs("train"))
-
-
 def test_errors_list_the_choices(data_dir):
     with pytest.raises(DataError, match="has no language 'dk'; it has de, en"):
         list(corpus("tiny_translate", data_dir, target="dk").pairs("train"))

@@ -11,8 +11,7 @@ from transformer_jax.data.corpus_statistics import (
     side_text,
 )
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.interface import train_tokenizer
+from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.data.vocabulary_choice import too_many_pieces, vocabulary_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -12,7 +12,7 @@ from transformer_jax.api.python_errors import python_errors
 from transformer_jax.api.trained_run import Run, load
 from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ExperimentConfig, to_dict
-from transformer_jax.data.languages import with_languages
+from transformer_jax.data.corpora import with_languages
 from transformer_jax.runs.callbacks import Callback
 from transformer_jax.runs.train import run_training
 from transformer_jax.runtime.distributed import say

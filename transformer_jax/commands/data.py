@@ -67,7 +67,7 @@ def _texts(given: Sequence[str]) -> list[list[Path]]:
         if path.is_dir():
             texts += _of_folder(path)
         elif re.search("[,{]", name):
-            from transformer_jax.data.named_files import named_files
+            from transformer_jax.data.parallel_text import named_files
 
             texts.append(list(named_files(name, "data check")))
         else:

@@ -5,33 +5,35 @@ A sample shows the scripts, the letter sequences and the length ratio of the tex
 
 import re
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataConfig, DataError, TokenizerConfig
 from transformer_jax.config.languages import script_of
-from transformer_jax.data.corpus_report import EXAMPLE_CHARACTERS, EXAMPLES, CorpusReport, Faults, Finding
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
     ZERO_WIDTH,
     CorpusSample,
     SideText,
+    letters_of,
     sample_of,
     shared_letters,
+    strange_texts,
 )
-from transformer_jax.data.filters import EncodedPair, is_overlong, training_filters
-from transformer_jax.data.letter_sequences import letters_of, strange_texts
 from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
+from transformer_jax.data.pair_encoding import PairEncoder, training_filters
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import raw_lines, require_no_archive, sentence_of_line
-from transformer_jax.data.tokenizers.interface import train_tokenizer
+from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.data.vocabulary_choice import vocabulary_of
 
+EXAMPLES, EXAMPLE_CHARACTERS = 3, 80
 # Lines at once; lines of which the shift is found at once, and so many more that the last are not few.
 CHUNK, SHIFT_LINES, MORE_LINES = 8192, 200_000, 1000
 LONG_LINE = 1000
@@ -66,6 +68,71 @@ _ANY_PATTERN = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in PATTE
 
 Rows = Callable[[], Iterator[tuple[int, tuple[str, ...]]]]
 """Starts a pass over the lines that can be read: their numbers from 1, and the text of each side."""
+
+
+class Finding(NamedTuple):
+    """The number of lines of a side, or of pairs, with a fault, the number of all, and the first ones with file and line."""
+
+    side: str
+    fault: str
+    lines: int
+    of: int
+    examples: list[str]
+    is_serious: bool = False
+
+
+class CorpusReport(NamedTuple):
+    """The findings on a text, and remarks that hold for all of it."""
+
+    title: str
+    remarks: list[str]
+    findings: list[Finding]
+
+    @property
+    def is_serious(self) -> bool:
+        """Whether a training on the text makes no sense, or cannot read it."""
+        return any(found.lines for found in self.findings if found.is_serious)
+
+    def text(self) -> str:
+        """A table of lines, share and fault, below each fault its first lines; then the faults that were not found."""
+        rows = [self.title, *(f"  {remark}" for remark in self.remarks), "   lines    share"]
+        for side, fault, lines, of, examples, is_serious in self.findings:
+            if lines:
+                name = f"{side}: {fault}" if side else fault
+                rows.append(f"{lines:>8,}  {lines / of:>7.2%}  {'SERIOUS: ' * is_serious}{name}")
+                rows += [f"{'':21}{example}" for example in examples]
+        found = {each.fault for each in self.findings if each.lines}
+        missing = dict.fromkeys(each.fault for each in self.findings if each.fault not in found)
+        return "\n".join([*rows, f"not found: {'; '.join(missing)}"])
+
+
+class Faults:
+    """Counts lines by side and fault, and keeps the first of each."""
+
+    def __init__(self) -> None:
+        self._lines: Counter[tuple[str, str]] = Counter()
+        self._examples: dict[tuple[str, str], list[str]] = defaultdict(list)
+
+    def count(self, side: str, fault: str, lines: int = 1) -> None:
+        self._lines[side, fault] += lines
+
+    def show(self, side: str, fault: str, where: str, text: str = "") -> None:
+        if len(self._examples[side, fault]) < EXAMPLES:
+            shown = "".join(
+                each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text[:EXAMPLE_CHARACTERS]
+            )
+            shown += "..." * (len(text) > EXAMPLE_CHARACTERS)
+            self._examples[side, fault].append(f"{where}  {shown}".rstrip())
+
+    def add(self, side: str, fault: str, where: str, text: str = "") -> None:
+        self.count(side, fault)
+        self.show(side, fault, where, text)
+
+    def findings(
+        self, sides: Iterable[str], faults: Iterable[str], of: int, *, is_serious: bool = False
+    ) -> list[Finding]:
+        keys = [(side, fault) for fault in faults for side in sides]
+        return [Finding(*key, self._lines[key], of, self._examples[key], is_serious) for key in keys]
 
 
 def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> CorpusReport:
@@ -250,18 +317,15 @@ def _joined(parts: Sequence[LineShift]) -> LineShift:
 def _left_out(
     sample: CorpusSample, names: Sequence[str], data: DataConfig, tokenizer: TokenizerConfig
 ) -> list[Finding]:
-    """What the filters of training remove from the sample, counted in tokens of a vocabulary that is learned from it."""
-    size, kind = tokenizer.vocabulary_size, tokenizer.kind
-    sides = [list(side) for side in zip(*sample.pairs, strict=True)]
-    ids = []
-    for side, texts in zip((sample.source, sample.target), sides, strict=True):
-        fitting = vocabulary_of(side, side, kind, size).settings["tokenizer.vocabulary_size"]
-        learned = train_tokenizer(replace(tokenizer, vocabulary_size=fitting), texts)
-        ids.append(learned.encode_batch(["" if is_overlong(text) else text for text in texts]))
-    filters, faults = training_filters(data), Faults()
-    for line, pair, source_ids, target_ids in zip(sample.lines, sample.pairs, *ids, strict=True):
-        encoded = EncodedPair(pair.source, pair.target, source_ids, target_ids)
-        reason = next((reason for reason, applies in filters.items() if applies(encoded)), None)
-        if reason is not None:
+    """The pairs of the sample that the filters of training remove, counted in tokens of a vocabulary learned from it."""
+    learned = []
+    for side, texts in zip((sample.source, sample.target), zip(*sample.pairs, strict=True), strict=True):
+        size = vocabulary_of(side, side, tokenizer.kind, tokenizer.vocabulary_size).settings[
+            "tokenizer.vocabulary_size"
+        ]
+        learned.append(train_tokenizer(replace(tokenizer, vocabulary_size=size), texts))
+    encoder, faults = PairEncoder(TokenizerPair(*learned), data), Faults()
+    for line, pair in zip(sample.lines, encoder.encoded(sample.pairs), strict=True):
+        if reason := encoder.reason_to_drop(pair):
             faults.add("", f"{FILTERED}: {reason}", f"{names[0]}:{line + 1}", pair.source)
-    return faults.findings([""], [f"{FILTERED}: {reason}" for reason in filters], len(sample.pairs))
+    return faults.findings([""], [f"{FILTERED}: {reason}" for reason in training_filters(data)], len(sample.pairs))

@@ -7,12 +7,12 @@ import numpy as np
 
 from transformer_jax.array_types import PAD_ID
 from transformer_jax.config import TextBatchingConfig
-from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import random_order
+from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.document_store import DocumentStore
 from transformer_jax.data.packing import pack_rows
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.sequence_types import Tokens
 
 PADDING_ROW = -1

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from transformer_jax.data.corpus_statistics import FULL_WIDTH, ZERO_WIDTH, SideText, shared_letters, side_text
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.tokenizers import SUBWORD_KINDS, TokenizerPair
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.subword import SUBWORD_KINDS
 
 PIECES_PER_CHARACTER = 3
 # Of distinct runs of letters: sentencepiece found 1.9 or more in 200 to 20,000 lines of English, German, French and Japanese.

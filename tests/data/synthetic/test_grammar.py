@@ -10,11 +10,20 @@ import pytest
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.synthetic import lexicon
-from transformer_jax.data.synthetic.grammar import MAX_WORDS, MIN_WORDS, GrammarCorpus
-from transformer_jax.data.synthetic.grammar_english import english
-from transformer_jax.data.synthetic.grammar_german import german, noun_form
-from transformer_jax.data.synthetic.grammar_meanings import Adjunct, Clause, NounPhrase, Sentence
-from transformer_jax.data.synthetic.grammar_sampling import MeaningSampler, combination_split
+from transformer_jax.data.synthetic.grammar import (
+    MAX_WORDS,
+    MIN_WORDS,
+    Adjunct,
+    Clause,
+    GrammarCorpus,
+    MeaningSampler,
+    NounPhrase,
+    Sentence,
+    combination_split,
+    english,
+    german,
+    noun_form,
+)
 
 NOUNS = {noun.english: noun for noun in lexicon.ANIMATES + lexicon.THINGS + lexicon.PLACES}
 VERBS = {verb.english: verb for verbs in lexicon.VERBS.values() for verb in verbs}
@@ -25,10 +34,7 @@ CASES = ("nominative", "accusative", "dative", "genitive")
 
 GENERATE = """
 import json, random
-from transformer_jax.data.synthetic.grammar import GrammarCorpus
-from transformer_jax.data.synthetic.grammar_english import english
-from transformer_jax.data.synthetic.grammar_german import german
-from transformer_jax.data.synthetic.grammar_sampling import MeaningSampler
+from transformer_jax.data.synthetic.grammar import GrammarCorpus, MeaningSampler, english, german
 
 corpus = GrammarCorpus(20_000, seed=3)
 splits = {split: list(corpus.pairs(split)) for split in ("train", "validation", "test")}

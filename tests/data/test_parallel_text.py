@@ -1,3 +1,5 @@
+"""Parallel text files: sentences as they are written, faults named with file and line, held-out pairs never trained on."""
+
 import gzip
 import os
 import re
@@ -5,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import DataError
+from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of, parse_flags
+from transformer_jax.config import ConfigError, DataConfig, DataError
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.text_files import TextCorpus, hash_file, read_lines
+from transformer_jax.data.text_files import hash_file
 
 
 def write(path, content):
@@ -36,11 +41,6 @@ def test_reads_pairs_in_order(tmp_path, gz, as_table):
     assert pairs == [SentencePair("a", "A"), SentencePair("b c", "B C")]
 
 
-def test_direction_is_the_one_asked_for(tmp_path):
-    corpus(tmp_path, "a\n", "A\n")
-    assert list(TextCorpus(str(tmp_path), "de", "en").pairs("train")) == [("A", "a")]
-
-
 def test_last_line_needs_no_line_end_and_carriage_returns_go(tmp_path):
     assert list(corpus(tmp_path, b"\xef\xbb\xbfa\r\nb\r\r\n\r\n", "A\nB\n\n").pairs("train")) == [
         ("a", "A"),
@@ -52,7 +52,7 @@ def test_last_line_needs_no_line_end_and_carriage_returns_go(tmp_path):
     assert list(later.pairs("train"))[1].source == "\ufeffb", "only the first line of a file can have a byte order mark"
 
 
-@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\r"])
+@pytest.mark.parametrize("separator", ["\u2028", "\x0b", "\x85", "\r"])
 def test_only_line_feeds_end_a_line(tmp_path, separator):
     pairs = list(corpus(tmp_path, f"a{separator}b\nc\n", "A\nC\n").pairs("train"))
     assert pairs == [(f"a{separator}b", "A"), ("c", "C")]
@@ -62,13 +62,7 @@ def test_odd_sentences_pass(tmp_path):
     long = "wort " * 200_000
     pairs = list(corpus(tmp_path, f"\nsame\n{long}\n", f"A\nsame\n{long}\n").pairs("train"))
     assert pairs == [("", "A"), ("same", "same"), (long, long)]
-
-
-def test_reading_streams(tmp_path):
-    pairs = corpus(tmp_path, b"a\n\xff\n", "A\nB\n").pairs("train")
-    assert next(pairs) == ("a", "A")
-    with pytest.raises(DataError, match="line 2"):
-        next(pairs)
+    assert next(TextCorpus(str(tmp_path), "de", "en").pairs("train")) == ("A", "")
 
 
 @pytest.mark.parametrize("gz", ["", ".gz"])
@@ -90,12 +84,12 @@ def test_different_line_counts_are_both_given(tmp_path, source, target, counts):
     assert re.search(rf"train\.en has {counts[0]} lines but \S*train\.de has {counts[1]};", message)
 
 
-def test_empty_corpus(tmp_path):
+def test_empty_files_are_named(tmp_path):
     assert "the files are empty" in error_of(corpus(tmp_path, "", "").pairs("train"))
-
-
-def test_empty_table(tmp_path):
-    assert "the file is empty" in error_of(corpus(tmp_path, table="").pairs("train"))
+    (tmp_path / "train.tsv").write_text("")
+    (tmp_path / "train.en").unlink()
+    (tmp_path / "train.de").unlink()
+    assert "the file is empty" in error_of(TextCorpus(str(tmp_path), "en", "de").pairs("train"))
 
 
 @pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", ""])
@@ -115,16 +109,12 @@ def test_damaged_gzip(tmp_path, damage):
     assert re.search(r"train\.de\.gz: not a whole gzip file, damaged after line \d+", error_of(reader.pairs("train")))
 
 
-def test_plain_and_gzip_of_one_file_is_ambiguous(tmp_path):
-    corpus(tmp_path, "a\n", "A\n")
-    with pytest.raises(DataError, match=r"both train\.en and train\.en\.gz exist"):
-        corpus(tmp_path, "b\n", gz=".gz").files("train")
-
-
-def test_table_and_single_languages_are_ambiguous(tmp_path):
+def test_two_files_for_one_side_are_ambiguous(tmp_path):
     reader = corpus(tmp_path, "a\n", "A\n", table="a\tA\n")
     with pytest.raises(DataError, match=r"both train\.tsv and train\.\*"):
         reader.pairs("train")
+    with pytest.raises(DataError, match=r"both train\.en and train\.en\.gz exist"):
+        corpus(tmp_path, "b\n", gz=".gz").files("train")
 
 
 def test_missing_folder_split_and_language_say_what_there_is(tmp_path):
@@ -166,44 +156,12 @@ def test_large_files_are_hashed_by_samples(tmp_path, monkeypatch):
     assert hash_file(path) != sampled
 
 
-def test_unreadable_file(tmp_path):
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(DataError, match="folder: cannot be read: Is a directory"):
-        list(read_lines(tmp_path / "folder"))
-
-
-def make_pipe(path):
-    os.mkfifo(path)
-
-
-def link_to_nothing(path):
-    path.symlink_to(path.parent / "nowhere")
-
-
-def link_in_a_loop(path):
-    path.symlink_to(path)
-
-
-def link_to_a_device(path):
-    path.symlink_to("/dev/zero")
-
-
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (Path.mkdir, "a directory"),
-        (make_pipe, "a pipe"),
-        (link_to_nothing, "a link that leads nowhere"),
-        (link_in_a_loop, "a link that leads nowhere"),
-        (link_to_a_device, "a device"),
-    ],
-)
-def test_what_is_no_file_is_told(tmp_path, make, kind):
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent / "nowhere")])
+def test_what_is_no_file_is_named(tmp_path, make):
     make(tmp_path / "train.en")
     (tmp_path / "train.de").write_text("a\n")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r"train\.en is a folder, a broken link, a pipe or a device; give a text file"):
         TextCorpus(str(tmp_path), "en", "de").pairs("train")
-    assert str(caught.value) == f"{tmp_path / 'train.en'} is {kind}; give a text file"
 
 
 @pytest.mark.parametrize(
@@ -216,3 +174,70 @@ def test_what_is_no_file_is_told(tmp_path, make, kind):
 )
 def test_what_is_no_text_is_told(tmp_path, content, problem):
     assert error_of(corpus(tmp_path, content, "A\n").pairs("train")) == f"{tmp_path / 'train.en'}: {problem}"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "a corpus"
+    folder.mkdir()
+    lines = [f"line {number % 50}" for number in range(60)]
+    (folder / "train.en").write_text("".join(f"{line}\n" for line in lines))
+    with gzip.open(folder / "train.de.gz", "wt") as file:
+        file.write("".join(f"Zeile {line.split()[1]}\n" for line in lines))
+    (folder / "test.tsv").write_text("a\tb\n")
+    return folder
+
+
+def test_named_files_are_found_however_they_are_written(folder):
+    for text in (f"{folder}/train.{{en,de}}", f"{folder}/train.en,{folder}/train.de.gz"):
+        config = DataConfig(source="text", train=text, test=f"{folder}/test.tsv").absolute()
+        found = open_corpus(config, 0)
+        assert len(list(found.pairs("train"))) == 60
+        assert list(found.pairs("test")) == [("a", "b")]
+        with pytest.raises(
+            DataError,
+            match=r"no split .validation.; splits here: train, test; name its files with .*validation, or hold",
+        ):
+            found.pairs("validation")
+
+
+def test_a_shell_splits_braces_and_they_are_joined_again():
+    values = parse_flags(
+        define_override_flag,
+        ["--config.data.train=t.en", "--config.data.train=t.de", "--config.seed=1", "--config.seed=2"],
+    )
+    assert overrides_of(values) == [("data.train", "t.en,t.de"), ("seed", "1"), ("seed", "2")]
+
+
+def test_held_out_pairs_are_never_trained_on_nor_are_their_copies(folder):
+    config = DataConfig(source="text", train=f"{folder}/train.{{en,de}}", held_out=9)
+    first, again, other = (open_corpus(config, seed) for seed in (1, 1, 2))
+    held, trained = list(first.pairs("validation")), list(first.pairs("train"))
+    assert len(held) == 9 == first.count("validation")
+    assert set(held).isdisjoint(trained)
+    # Lines 0 to 9 occur twice: their copies are missing as well.
+    assert 60 - 2 * len(set(held)) <= len(trained) <= 60 - len(held)
+    assert list(again.pairs("validation")) == held != list(other.pairs("validation"))
+    assert len({each.fingerprint(split) for each in (first, other) for split in ("train", "validation")}) == 4
+    tenth = open_corpus(DataConfig(source="text", train=config.train, held_out=0.1), 0)
+    assert tenth.count("validation") == 6
+    with pytest.raises(DataError, match=r"data\.held_out: 40 of 60 pairs; hold out at least one, and at most half"):
+        list(open_corpus(DataConfig(source="text", train=config.train, held_out=40), 0).pairs("train"))
+
+
+def test_what_is_no_pair_of_files_is_refused(folder):
+    for text, message in (
+        (f"{folder}/train.en", "data.train: .*train.en' is neither two files"),
+        (f"{folder}/train.{{en,fr}}", "data.train: .*train.fr is not a file"),
+    ):
+        with pytest.raises(DataError, match=message):
+            open_corpus(DataConfig(source="text", train=text), 0).pairs("train")
+    for settings, message in (
+        ({"source": "grammar", "train": "a.en,a.de"}, "data.source: grammar reads no files"),
+        (
+            {"source": "text", "train": "a.tsv", "validation": "b.tsv", "held_out": 3},
+            "data.held_out: data.validation names",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            DataConfig(**settings)

@@ -1,25 +1,93 @@
-"""Byte pair encoding by a list of merges, on text that is words already (Sennrich et al. 2016, algorithm 1)."""
+"""Tokenizers that come with imported models: a sentencepiece model with ids of its own, and lists of merges."""
 
-import hashlib
+import base64
 import json
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar
+
+import sentencepiece
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
 from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.tokenizers.interface import Tokenizer
 
 END_OF_WORD, CONTINUED = "</w>", "@@"
 
 
-class BpeCodesTokenizer:
+class MappedSubwordTokenizer(Tokenizer):
+    """A sentencepiece model, the ``pieces`` of the vocabulary by id (the first four special), and a ``prefix`` of pieces.
+
+    A piece that the vocabulary lacks becomes UNK; the model normalizes text as it was trained to. ``prefix``, such as the token
+    of a language, precedes every text. A code such as ``>>de<<`` at the beginning of a text is one piece, if it is listed.
+    """
+
+    kind = "mapped"
+
+    def __init__(self, model: bytes, pieces: Sequence[str], prefix: Sequence[str] = ()) -> None:
+        self._model, self._pieces, self._prefix = model, list(pieces), list(prefix)
+        self._ids = {piece: number for number, piece in enumerate(self._pieces)}
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except RuntimeError as error:
+            raise DataError(f"not a sentencepiece model: {error}") from None
+        for piece in self._prefix:
+            if piece not in self._ids:
+                raise DataError(f"{piece!r} is not in the vocabulary")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "MappedSubwordTokenizer":
+        """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
+        try:
+            content = parse_json(data)
+            return cls(base64.b64decode(content["model"]), content["pieces"], content["prefix"])
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def model(self) -> bytes:
+        """The sentencepiece model."""
+        return self._model
+
+    def encode(self, text: str) -> list[int]:
+        return [self._ids.get(piece, UNK_ID) for piece in self._split(text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; special ones and the prefix are left out."""
+        pieces = [piece for piece, i in zip(self.pieces(ids), ids, strict=True) if i >= NUM_SPECIAL_IDS]
+        return self._processor.decode_pieces([piece for piece in pieces if piece not in self._prefix])
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[int(i)] for i in ids]
+
+    def surfaces(self, text: str) -> list[bytes]:
+        """The pieces in UTF-8; concatenated, the text as the model normalizes it, after a space."""
+        return [piece.replace("\u2581", " ").encode() for piece in self._split(text)]
+
+    def to_bytes(self) -> bytes:
+        """JSON, ASCII only; the model in base 64."""
+        model = base64.b64encode(self._model).decode()
+        content = {"kind": self.kind, "model": model, "pieces": self._pieces, "prefix": self._prefix}
+        return json.dumps(content, indent=0).encode("ascii")
+
+    def _split(self, text: str) -> list[str]:
+        code, mark, rest = text.partition("<<")
+        codes = [code + mark] if mark and code.startswith(">>") and code + mark in self._ids else []
+        return [*self._prefix, *codes, *self._processor.encode(rest if codes else text, out_type=str)]
+
+
+class BpeCodesTokenizer(Tokenizer):
     """The ``merges`` of subword-nmt or fastBPE, first learned first, and the ``pieces`` by id (the first four special).
 
     Words stand between spaces, as Moses's tokenizer leaves them; every subword of a word but the last ends in ``@@``.
     """
 
-    kind: ClassVar[str] = "bpe_codes"
+    kind = "bpe_codes"
 
     def __init__(self, merges: Sequence[tuple[str, str]], pieces: Sequence[str]) -> None:
         self._merges = list(merges)
@@ -27,9 +95,6 @@ class BpeCodesTokenizer:
         self._ranks = {pair: rank for rank, pair in reversed(list(enumerate(self._merges)))}
         self._ids = {piece: number for number, piece in enumerate(self._pieces)}
         self._words: dict[str, list[str]] = {}
-
-    def __reduce__(self) -> tuple[type["BpeCodesTokenizer"], tuple[list[tuple[str, str]], list[str]]]:
-        return BpeCodesTokenizer, (self._merges, self._pieces)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "BpeCodesTokenizer":
@@ -42,17 +107,10 @@ class BpeCodesTokenizer:
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids, the four special ones included."""
         return len(self._pieces)
 
     def encode(self, text: str) -> list[int]:
-        """Ids without BOS and EOS."""
         return [self._ids.get(piece, UNK_ID) for piece in self._split(text)]
-
-    def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """``encode`` of many texts; always on one core."""
-        del num_threads
-        return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Words with a space between them; special ids but UNK are left out."""
@@ -60,7 +118,6 @@ class BpeCodesTokenizer:
         return f"{kept} ".replace(f"{CONTINUED} ", "").rstrip(" ")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id, for display."""
         return [self._pieces[int(i)] for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
@@ -70,10 +127,6 @@ class BpeCodesTokenizer:
             surfaces.append((" " * is_new + piece.removesuffix(CONTINUED)).encode())
             is_new = not piece.endswith(CONTINUED)
         return surfaces
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the kind, the merges and the vocabulary."""
-        return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """JSON, ASCII only."""
