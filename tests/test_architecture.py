@@ -55,7 +55,7 @@ DOORS: dict[str, set[str]] = {
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures", "tools.sweeps.pictures"},
     "optuna": {"tools.sweeps"},
-    "rich": {"runs.progress", "tools.sweeps.progress", "data.cached_stores"},
+    "rich": {"runs.progress", "tools.sweeps.progress"},
     "tensorboardX": {"runs.trackers"},
     "absl": {"commands", "__main__"},
     "yaml": {"tools.launching"},

@@ -59,15 +59,21 @@ class RowGroup(NamedTuple):
 class BatchPlan:
     """All batches of all epochs. Every epoch has every pair once, in its own order, in the same number of batches.
 
-    Each epoch shuffles the rows of each group and the batches of all groups; what is left of the last batch of a group is
-    rows of padding. A plan depends on lengths, settings and seed alone: not on devices, processes or what was asked of it
-    before.
+    Each epoch shuffles the rows of each group and, with ``shuffles_batches``, the batches of all groups; rows of padding
+    complete the last batch of a group. A plan is a pure function of lengths, settings and seed: not of devices or processes.
     """
 
     def __init__(
-        self, source_lengths: np.ndarray, target_lengths: np.ndarray, seed: int, groups: Sequence[RowGroup]
+        self,
+        source_lengths: np.ndarray,
+        target_lengths: np.ndarray,
+        seed: int,
+        groups: Sequence[RowGroup],
+        *,
+        shuffles_batches: bool = True,
     ) -> None:
         self.seed = seed
+        self._shuffles_batches = shuffles_batches
         self.num_pairs = len(source_lengths)
         self._groups = groups
         sizes = [group.sizes for group in groups]
@@ -137,10 +143,13 @@ class BatchPlan:
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
         """The orders of an epoch: of its batches, and of the rows of each group."""
+        first = int(self._shuffles_batches)
         row_orders = [
-            random_order(len(group.offsets) - 1, self.seed, epoch, stream=number + 1)
-            for number, group in enumerate(self._groups)
+            random_order(len(group.offsets) - 1, self.seed, epoch, stream=number)
+            for number, group in enumerate(self._groups, start=first)
         ]
+        if not self._shuffles_batches:
+            return np.arange(self.batches_per_epoch), *row_orders
         return random_order(self.batches_per_epoch, self.seed, epoch, stream=0), *row_orders
 
 
@@ -174,7 +183,7 @@ def bucket_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: 
 def packed_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
     """Several pairs a row. They are packed once, in an order drawn from the seed; each epoch shuffles the rows."""
     if config.count == "positions":
-        return PackedPlan(source_lengths, target_lengths, config, seed)
+        return fixed_width_plan(source_lengths, target_lengths, config, seed)
     order = random_order(len(source_lengths), seed, epoch=0, stream=PACKING_STREAM)
     tokens = (source_lengths + target_lengths) / 2
     groups = []
@@ -188,27 +197,21 @@ def packed_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: 
     return BatchPlan(source_lengths, target_lengths, seed, groups)
 
 
-class PackedPlan(BatchPlan):
-    """Packed rows of the same width on both sides, in batches of the same size, whose order is that of their rows."""
-
-    def __init__(
-        self, source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
-    ) -> None:
-        width = config.packed_length
-        longest = int(max(source_lengths.max(), target_lengths.max()))
-        if longest > width:
-            remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
-            raise ConfigError(f"batching.packed_length: {width} is less than the longest sentence, {longest}; {remedy}")
-        order = random_order(len(source_lengths), seed, epoch=0, stream=1)
-        pairs, offsets = pack_rows(source_lengths, target_lengths, order, (width, width))
-        rows = rows_of(width, config.tokens_per_update, config.row_multiple)
-        sizes = [rows] * -(-(len(offsets) - 1) // rows)
-        super().__init__(source_lengths, target_lengths, seed, [RowGroup(width, width, pairs, offsets, sizes)])
-
-    def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        (group,) = self._groups
-        row_order = random_order(len(group.offsets) - 1, self.seed, epoch, stream=0)
-        return np.arange(self.batches_per_epoch), row_order
+def fixed_width_plan(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
+) -> BatchPlan:
+    """Packed rows of the same width on both sides, in batches of the same size, in the order of their rows."""
+    width = config.packed_length
+    longest = int(max(source_lengths.max(), target_lengths.max()))
+    if longest > width:
+        remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
+        raise ConfigError(f"batching.packed_length: {width} is less than the longest sentence, {longest}; {remedy}")
+    order = random_order(len(source_lengths), seed, epoch=0, stream=1)
+    pairs, offsets = pack_rows(source_lengths, target_lengths, order, (width, width))
+    rows = rows_of(width, config.tokens_per_update, config.row_multiple)
+    sizes = [rows] * -(-(len(offsets) - 1) // rows)
+    groups = [RowGroup(width, width, pairs, offsets, sizes)]
+    return BatchPlan(source_lengths, target_lengths, seed, groups, shuffles_batches=False)
 
 
 PLANS = {"buckets": bucket_plan, "packed": packed_plan}

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from transformer_jax.config import DataError
 from transformer_jax.config.addresses import absolute_path
@@ -97,42 +96,25 @@ class StoreCheck:
 
 
 class BuildProgress:
-    """Progress of building a store: a live bar on a terminal, else a line now and then; nothing if it is quick.
-
-    A context manager. ``total`` 0: not known.
-    """
+    """Progress of building a store: a line on standard error after two seconds, then every fifteen; ``total`` 0: not known."""
 
     def __init__(self, split: str, total: int, unit: str = "pairs", doing: str = "tokenizing") -> None:
-        self._unit, self._doing, self._split, self._total = unit, doing, split, total
-        self._console = Console(stderr=True)
-        columns = BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
-        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
-        self._task = self._bar.add_task("", total=total or None)
+        self._split, self._total, self._unit, self._doing = split, total, unit, doing
         self._done = 0
         self._started = time.monotonic()
         self._next_line = self._started + SECONDS_UNTIL_SHOWN
-
-    def __enter__(self) -> "BuildProgress":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
 
     def advance(self, number: int) -> None:
         """Counts ``number`` more units."""
         self._done += number
         now = time.monotonic()
-        rate = self._done / max(now - self._started, 1e-9)
-        of_total = f" of {self._total:,}" if self._total else ""
-        line = f"{self._doing} {self._split}: {self._done:,}{of_total} {self._unit}, {rate:,.0f} a second"
-        self._bar.update(self._task, description=line, completed=self._done)
         if now < self._next_line:
             return
         self._next_line = now + SECONDS_BETWEEN_LINES
-        if self._console.is_terminal:
-            self._bar.start()
-        else:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        rate = self._done / (now - self._started)
+        of_total = f" of {self._total:,}" if self._total else ""
+        line = f"{self._doing} {self._split}: {self._done:,}{of_total} {self._unit}, {rate:,.0f} a second"
+        sys.stderr.write(f"{line}\n")
 
 
 def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreType | None:
@@ -144,43 +126,27 @@ def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreTy
 
 @contextlib.contextmanager
 def _appearing(directory: Path, is_whole: Callable[[], bool]) -> Iterator[Path]:
-    """A folder to write to, which appears as ``directory`` at the end of the block."""
-    partial = _temporary_name(directory)
+    """A folder to write to, which appears as ``directory`` at the end of the block.
+
+    Where another process was first, its store may be mapped already, and stays.
+    """
+    partial = directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
     try:
         _remove_abandoned(directory.parent)
         partial.mkdir(parents=True)
         yield partial
-        _move_into_place(partial, directory, is_whole)
+        if directory.exists() and not is_whole():
+            shutil.rmtree(directory, ignore_errors=True)
+        try:
+            partial.rename(directory)
+        except OSError:
+            if not is_whole():
+                raise
     except OSError as error:
         problem = f"cannot write the tokenized data to {directory}: {error}"
         raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _move_into_place(partial: Path, directory: Path, is_whole: Callable[[], bool]) -> None:
-    """Gives a complete store its name, unless another process was first: its store may be mapped already, and stays."""
-    try:
-        partial.rename(directory)
-        return
-    except OSError:
-        if is_whole():
-            return
-        if not directory.exists():
-            raise
-    aside = _temporary_name(directory)
-    with contextlib.suppress(FileNotFoundError):  # another process may have moved it
-        directory.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        partial.rename(directory)
-    except OSError:
-        if not is_whole():
-            raise
-
-
-def _temporary_name(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
 
 
 def _remove_abandoned(folder: Path) -> None:

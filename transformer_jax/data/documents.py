@@ -35,15 +35,12 @@ class DocumentSource(Protocol):
 
     def documents(self, split: str) -> Iterator[Document]:
         """Streams a split; raises DataError on unreadable data and on a split that is not there."""
-        ...
 
     def count_bytes(self, split: str) -> int:
         """Approximate size of a split in bytes, for showing progress."""
-        ...
 
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""
-        ...
 
 
 def lines(path: Path) -> Iterator[Document]:

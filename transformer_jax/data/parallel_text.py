@@ -129,24 +129,21 @@ class TextCorpus:
 
     def _missing(self, folder: Path, split: str) -> str:
         names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir())
-        languages = sorted({name[len(split) + 1 :] for name in names if name.startswith(f"{split}.")} - {"tsv"})
-        if not languages:
-            endings = self.source_language, self.target_language, "tsv"
-            splits = sorted(
-                {name.rpartition(".")[0] for name in names if name.endswith(tuple(f".{e}" for e in endings))}
-            )
-            listed = ", ".join(splits[:20]) or f"none, only {', '.join(names[:20]) or 'an empty folder'}"
-            wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
-            is_role = split in ("train", "validation", "test")
-            name = next((each for each in splits if split.startswith(each)), "NAME")
-            remedy = f"; where it has another name, set --config.data.{split}_split={name}" if is_role else ""
-            hint = did_you_mean(split, splits) + remedy
-            return f"{folder}: no split {split!r}; expected {wanted}; splits found: {listed}{hint}"
-        sides = {"source_language": self.source_language, "target_language": self.target_language}
-        setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
-        found = ", ".join(languages[:20])
-        remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
-        return f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{remedy}"
+        languages = sorted({name.removeprefix(f"{split}.") for name in names if name.startswith(f"{split}.")})
+        if languages:
+            sides = {"source_language": self.source_language, "target_language": self.target_language}
+            setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
+            remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
+            found = ", ".join(languages[:20])
+            return f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{remedy}"
+        endings = self.source_language, self.target_language, "tsv"
+        splits = sorted({name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in endings})
+        wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
+        remedy = did_you_mean(split, splits)
+        if split in ("train", "validation", "test"):
+            remedy += f"; where it has another name, set --config.data.{split}_split=NAME"
+        found = ", ".join(splits[:20]) or "none"
+        return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:

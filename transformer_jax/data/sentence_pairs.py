@@ -23,24 +23,19 @@ class Corpus(Protocol):
     @property
     def source_language(self) -> str:
         """Language that is translated from."""
-        ...
 
     @property
     def target_language(self) -> str:
         """Language that is translated into."""
-        ...
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """Streams a split; raises DataError, with file and line, on unreadable data and on a split without any pair."""
-        ...
 
     def count(self, split: str) -> int:
         """Approximate number of pairs of a split, found fast, for showing progress."""
-        ...
 
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""
-        ...
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

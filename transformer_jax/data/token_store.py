@@ -273,11 +273,10 @@ def _write_pairs(
 ) -> None:
     """Writes the store of a split to an empty folder. ``filtering`` None keeps every pair."""
     dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
-    read = 0
+    read, progress = 0, BuildProgress(split, corpus.count(split))
     with (
         SideWriter(directory, "source", tokenizers.source) as source,
         SideWriter(directory, "target", tokenizers.target) as target,
-        BuildProgress(split, corpus.count(split)) as progress,
     ):
         for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering):
             read += chunk.read
@@ -291,11 +290,10 @@ def _write_pairs(
 
 
 def _write_documents(source: DocumentSource, split: str, tokenizer: Tokenizer, directory: Path) -> None:
-    num_bytes = 0
+    num_bytes, progress = 0, BuildProgress(split, source.count_bytes(split), unit="bytes")
     with (
         SideWriter(directory, DOCUMENTS, tokenizer) as writer,
         open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
-        BuildProgress(split, source.count_bytes(split), unit="bytes") as progress,
     ):
         np.zeros(1, np.int64).tofile(byte_offsets)
         for chunk in chunks_of(source.documents(split), lambda document: len(document.text)):

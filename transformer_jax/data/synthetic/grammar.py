@@ -30,7 +30,6 @@ from transformer_jax.data.synthetic.symbols import held_out_split, split_random,
 
 MIN_WORDS, MAX_WORDS = 3, 16
 _REFERENCE_PAIRS, _REFERENCE_SEED, _COMMON = 8000, 0, 4
-_VOWELS = "aeiou"
 AnyWord = TypeVar("AnyWord", Noun, Verb, Adjective)
 _DEFINITE = tuple(
     row for row in lexicon.DETERMINERS if row.declension == "definite" or row.english in ("this", "my", "our")
@@ -39,7 +38,7 @@ _QUESTION_FRAMES = ("none", "none", "animate", "thing", "any", "dative", "direct
 _SIMPLE_FRAMES = (*_QUESTION_FRAMES, "quality")
 _MAIN_FRAMES = (*_SIMPLE_FRAMES, "any", "both", "clause", "infinitive")
 _KINDS = {"statement": 11, "question": 3, "subordinate_first": 3, "subordinate_last": 3, "coordination": 2}
-_CASES = {"nominative": 0, "accusative": 1, "dative": 2, "genitive": 3}
+_CASES = ("nominative", "accusative", "dative", "genitive")
 # by gender or plural ("p"), then by case: nominative, accusative, dative, genitive
 _ARTICLES = {"m": "der den dem des", "f": "die die der der", "n": "das das dem des", "p": "die die den der"}
 _STRONG = {"m": "er en em es", "f": "e e er er", "n": "es es em es", "p": "e e en er"}
@@ -129,14 +128,12 @@ class Sentence(NamedTuple):
     time_first: bool = False
 
 
-def person(phrase: Phrase) -> str:
-    """``first`` or ``third`` person singular, or ``plural``: what the verb agrees with."""
-    match phrase:
+def person(subject: Phrase | None) -> str:
+    """The agreement of a verb with its subject: ``first`` or ``third`` person singular, or ``plural``."""
+    match subject:
         case Pronoun():
-            return phrase.person
-        case NounPhrase():
-            return "plural" if phrase.plural else "third"
-        case Couple():
+            return subject.person
+        case NounPhrase(plural=True) | Couple():
             return "plural"
     return "third"
 
@@ -341,40 +338,32 @@ class MeaningSampler:
 
 def english(sentence: Sentence) -> str:
     """The English sentence: subject, verb, objects, place, time; "do" in questions and negations."""
-    first = (
-        _english_question(sentence.first)
-        if sentence.kind == "question"
-        else _english_statement(sentence.first, sentence.time_first)
-    )
     joint = [sentence.joint[0]] if sentence.joint else []
     if sentence.kind == "question":
-        return spell(joint + first, "?")
+        return spell(joint + _english_clause(sentence.first, is_question=True), "?")
+    first = _english_clause(sentence.first, time_first=sentence.time_first)
     if sentence.second is None:
         return spell(first, ".")
-    second = _english_statement(sentence.second)
+    second = _english_clause(sentence.second)
     if sentence.kind == "subordinate_first":
         return spell([*joint, *second, ",", *first], ".")
     comma = [","] if joint == ["but"] else []
     return spell(first + comma + joint + second, ".")
 
 
-def _english_statement(clause: Clause, time_first: bool = False) -> list[str]:
-    auxiliary, verb = _english_verb_forms(clause, clause.negated)
-    subject = _english_phrase(clause.subject, is_subject=True) if clause.subject else []
-    front = [clause.time[0]] if time_first and clause.time else []
-    return front + subject + _english_predicate(clause, auxiliary, verb, with_time=not time_first)
+def _english_clause(clause: Clause, *, is_question: bool = False, time_first: bool = False) -> list[str]:
+    auxiliary, verb = _english_verb(clause, person(clause.subject), clause.negated or is_question)
+    subject = _english_phrase(clause.subject, is_subject=True)
+    if is_question:
+        return auxiliary + subject + _english_predicate(clause, verb)
+    if time_first and clause.time:
+        return [clause.time[0], *subject, *_english_predicate(clause._replace(time=None), verb, auxiliary)]
+    return subject + _english_predicate(clause, verb, auxiliary)
 
 
-def _english_question(clause: Clause) -> list[str]:
-    auxiliary, verb = _english_verb_forms(clause, needs_auxiliary=True)
-    subject = _english_phrase(clause.subject, is_subject=True) if clause.subject else []
-    return auxiliary + subject + _english_predicate(clause, [], verb)
-
-
-def _english_verb_forms(clause: Clause, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
+def _english_verb(clause: Clause, agreement: str, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
     """The auxiliary, if any, and the main verb."""
-    verb = clause.verb
-    is_third = clause.subject is not None and person(clause.subject) == "third"
+    verb, is_third = clause.verb, agreement == "third"
     if verb is BE:
         return [verb.english_third if is_third else verb.english], []
     if clause.auxiliary:
@@ -386,66 +375,52 @@ def _english_verb_forms(clause: Clause, needs_auxiliary: bool) -> tuple[list[str
     return [], [verb.english_third if is_third else verb.english]
 
 
-def _english_predicate(clause: Clause, auxiliary: list[str], verb: list[str], with_time: bool = True) -> list[str]:
-    """Everything after the subject (in a question, after the auxiliary and the subject)."""
-    words = list(auxiliary)
-    words += ["not"] if clause.negated else []
+def _english_predicate(clause: Clause, verb: Sequence[str], auxiliary: Sequence[str] = ()) -> list[str]:
+    """Everything after the subject."""
+    words = [*auxiliary, *(["not"] if clause.negated else [])]
     words += [clause.frequency[0]] if clause.frequency else []
-    words += verb
-    for phrase in (clause.indirect, clause.direct):
-        words += _english_phrase(phrase, is_subject=False) if phrase else []
+    words += [*verb, *_english_phrase(clause.indirect), *_english_phrase(clause.direct)]
     words += [clause.quality.english] if clause.quality else []
     words += [clause.manner[0]] if clause.manner else []
     for adjunct in clause.adjuncts:
-        words += _english_adjunct(adjunct)
-    words += [clause.time[0]] if clause.time and with_time else []
-    return words + (_english_complement(clause.complement) if clause.complement else [])
+        words += [adjunct.preposition.english, *_english_phrase(adjunct.phrase)]
+    words += [clause.time[0]] if clause.time else []
+    inner = clause.complement
+    if inner is None:
+        return words
+    if inner.subject is None:
+        return [*words, "to", *_english_predicate(inner, [inner.verb.english])]
+    return [*words, "that", *_english_clause(inner)]
 
 
-def _english_complement(clause: Clause) -> list[str]:
-    if clause.subject is None:
-        return ["to", *_english_predicate(clause, [], [clause.verb.english])]
-    return ["that", *_english_statement(clause)]
-
-
-def _english_adjunct(adjunct: Adjunct) -> list[str]:
-    return [adjunct.preposition.english, *_english_phrase(adjunct.phrase, is_subject=False)]
-
-
-def _english_phrase(phrase: Phrase, is_subject: bool) -> list[str]:
+def _english_phrase(phrase: Phrase | None, is_subject: bool = False) -> list[str]:
     match phrase:
+        case None:
+            return []
         case Name():
             return [phrase.text]
         case Pronoun():
             return [phrase.english if is_subject else phrase.english_object]
         case Couple():
             return [*_english_phrase(phrase.first, is_subject), "and", *_english_phrase(phrase.second, is_subject)]
-    return _english_noun_phrase(phrase)
-
-
-def _english_noun_phrase(phrase: NounPhrase) -> list[str]:
     noun = phrase.noun.english_plural if phrase.plural else phrase.noun.english
     words = [phrase.adjective.english, noun] if phrase.adjective else [noun]
     determiner = phrase.determiner.english_plural if phrase.plural else phrase.determiner.english
-    if determiner == "a" and words[0][0] in _VOWELS:
+    if determiner == "a" and words[0][0] in "aeiou":
         determiner = "an"
     if isinstance(phrase.possessor, Name):
         words = [f"{phrase.possessor.text}'s", *words]
     else:
         words = [determiner, *words]
-        words += ["of", *_english_noun_phrase(phrase.possessor)] if phrase.possessor else []
-    return words + (_english_relative(phrase) if phrase.relative else [])
-
-
-def _english_relative(phrase: NounPhrase) -> list[str]:
+        words += ["of", *_english_phrase(phrase.possessor)] if phrase.possessor else []
     clause = phrase.relative
-    assert clause is not None
-    pronoun = "who" if phrase.noun.kind == ANIMATE else "that"
+    if clause is None:
+        return words
+    words.append("who" if phrase.noun.kind == ANIMATE else "that")
     if clause.gap:
-        return [pronoun, *_english_statement(clause)]
-    stand_in = clause._replace(subject=phrase._replace(relative=None))
-    auxiliary, verb = _english_verb_forms(stand_in, clause.negated)
-    return [pronoun, *_english_predicate(clause, auxiliary, verb)]
+        return words + _english_clause(clause)
+    auxiliary, verb = _english_verb(clause, person(phrase), clause.negated)
+    return words + _english_predicate(clause, verb, auxiliary)
 
 
 def german(sentence: Sentence) -> str:
@@ -455,43 +430,44 @@ def german(sentence: Sentence) -> str:
     and separable prefixes go to the end; articles, adjectives and nouns agree in case, gender and number.
     """
     joint = [sentence.joint[1]] if sentence.joint else []
+    first, second = sentence.first, sentence.second
     if sentence.kind == "question":
-        return spell(joint + _verb_first(sentence.first), "?")
-    if sentence.kind == "subordinate_first" and sentence.second:
-        return spell([*joint, *_verb_last(sentence.second), ",", *_verb_first(sentence.first)], ".")
-    first = _verb_second(sentence.first, sentence.time_first)
-    if sentence.second is None:
-        return spell(first, ".")
+        return spell(joint + _german_clause(first, "verb first"), "?")
+    if sentence.kind == "subordinate_first" and second:
+        return spell([*joint, *_german_clause(second, "verb last"), ",", *_german_clause(first, "verb first")], ".")
+    words = _german_clause(first, "verb second")
+    if sentence.time_first and first.time:
+        words = [first.time[1], *_german_clause(first._replace(time=None), "verb first")]
+    if second is None:
+        return spell(words, ".")
     if sentence.kind == "subordinate_last":
-        return spell([*first, ",", *joint, *_verb_last(sentence.second)], ".")
+        return spell([*words, ",", *joint, *_german_clause(second, "verb last")], ".")
     comma = [","] if joint == ["aber"] else []
-    return spell(first + comma + joint + _verb_second(sentence.second), ".")
+    return spell(words + comma + joint + _german_clause(second, "verb second"), ".")
 
 
-def _verb_first(clause: Clause) -> list[str]:
-    finite, end = _german_verb_forms(clause, person(clause.subject) if clause.subject else "third")
-    subject = _german_phrase(clause.subject, "nominative") if clause.subject else []
-    return [finite, *subject, *_middle(clause), *end, *_german_complement(clause)]
+def _german_clause(clause: Clause, order: str, agreement: str = "") -> list[str]:
+    """``agreement``: person of the noun that a relative clause without subject hangs on."""
+    finite, end = _german_verb(clause, agreement or person(clause.subject))
+    subject, middle = _german_phrase(clause.subject, "nominative"), _german_middle(clause)
+    if order == "verb last":
+        verbs = [clause.verb.prefix + finite] if clause.tense == "present" else [*end, finite]
+        words = [*subject, *middle, *verbs]
+    else:
+        front = [finite, *subject] if order == "verb first" else [*subject, finite]
+        words = [*front, *middle, *end]
+    inner = clause.complement
+    if inner is None:
+        return words
+    if inner.subject:
+        return [*words, ",", "dass", *_german_clause(inner, "verb last")]
+    verb = inner.verb
+    infinitive = [f"{verb.prefix}zu{verb.plural}"] if verb.prefix else ["zu", verb.plural]
+    return [*words, ",", *_german_middle(inner), *infinitive]
 
 
-def _verb_second(clause: Clause, time_first: bool = False) -> list[str]:
-    if time_first and clause.time:
-        return [clause.time[1], *_verb_first(clause._replace(time=None))]
-    finite, end = _german_verb_forms(clause, person(clause.subject) if clause.subject else "third")
-    subject = _german_phrase(clause.subject, "nominative") if clause.subject else []
-    return [*subject, finite, *_middle(clause), *end, *_german_complement(clause)]
-
-
-def _verb_last(clause: Clause, agrees_with: str = "") -> list[str]:
-    """A subordinate clause; ``agrees_with``: person of the noun that a relative clause without subject hangs on."""
-    finite, end = _german_verb_forms(clause, agrees_with or (person(clause.subject) if clause.subject else "third"))
-    subject = _german_phrase(clause.subject, "nominative") if clause.subject else []
-    verbs = [clause.verb.prefix + finite] if clause.tense == "present" else [*end, finite]
-    return [*subject, *_middle(clause), *verbs, *_german_complement(clause)]
-
-
-def _german_verb_forms(clause: Clause, agreement: str) -> tuple[str, list[str]]:
-    """The finite verb, and what stands at the end of a main clause: prefix, participle or infinitive."""
+def _german_verb(clause: Clause, agreement: str) -> tuple[str, list[str]]:
+    """The finite verb, and the end of a main clause: prefix, participle or infinitive."""
     verb = clause.verb
     column = ("first", "third", "plural").index(agreement)
     if clause.auxiliary:
@@ -502,7 +478,7 @@ def _german_verb_forms(clause: Clause, agreement: str) -> tuple[str, list[str]]:
     return (verb.first, verb.third, verb.plural)[column], [verb.prefix] if verb.prefix else []
 
 
-def _middle(clause: Clause) -> list[str]:
+def _german_middle(clause: Clause) -> list[str]:
     """Between the verbs: pronouns, time, objects, "nicht", manner, prepositional phrases, predicate."""
     direct_case = "dative" if clause.verb.objects == "dative" else "accusative"
     objects = ((clause.indirect, "dative"), (clause.direct, direct_case))
@@ -512,7 +488,7 @@ def _middle(clause: Clause) -> list[str]:
         words += _german_phrase(phrase, case) if isinstance(phrase, Pronoun) else []
     words += [adverb[1]] if adverb else []
     for phrase, case in objects:
-        words += _german_phrase(phrase, case) if phrase and not isinstance(phrase, Pronoun) else []
+        words += _german_phrase(phrase, case) if not isinstance(phrase, Pronoun) else []
     words += ["nicht"] if clause.negated else []
     words += [clause.manner[1]] if clause.manner else []
     for adjunct in clause.adjuncts:
@@ -520,21 +496,9 @@ def _middle(clause: Clause) -> list[str]:
     return words + ([clause.quality.german] if clause.quality else [])
 
 
-def _german_complement(clause: Clause) -> list[str]:
-    inner = clause.complement
-    if inner is None:
-        return []
-    if inner.subject:
-        return [",", "dass", *_verb_last(inner)]
-    verb = inner.verb
-    infinitive = [f"{verb.prefix}zu{verb.plural}"] if verb.prefix else ["zu", verb.plural]
-    return [",", *_middle(inner), *infinitive]
-
-
 def _german_adjunct(adjunct: Adjunct) -> list[str]:
-    preposition = adjunct.preposition
-    words = _german_phrase(adjunct.phrase, preposition.case)
-    phrase = adjunct.phrase
+    preposition, phrase = adjunct
+    words = _german_phrase(phrase, preposition.case)
     if isinstance(phrase, NounPhrase) and words[0] in ("dem", "der", "das") and not phrase.plural:
         fusion = dict(preposition.fused).get(phrase.noun.gender)
         if fusion:
@@ -542,44 +506,40 @@ def _german_adjunct(adjunct: Adjunct) -> list[str]:
     return [preposition.german, *words]
 
 
-def _german_phrase(phrase: Phrase, case: str) -> list[str]:
+def _german_phrase(phrase: Phrase | None, case: str) -> list[str]:
     match phrase:
+        case None:
+            return []
         case Name():
             return [phrase.text]
         case Pronoun():
             return [{"nominative": phrase.nominative, "accusative": phrase.accusative, "dative": phrase.dative}[case]]
         case Couple():
             return [*_german_phrase(phrase.first, case), "und", *_german_phrase(phrase.second, case)]
-    return _german_noun_phrase(phrase, case)
-
-
-def _german_noun_phrase(phrase: NounPhrase, case: str) -> list[str]:
-    number_gender = "p" if phrase.plural else phrase.noun.gender
-    declension = "strong" if isinstance(phrase.possessor, Name) else phrase.determiner.declension
-    words = [phrase.possessor.text + "s"] if isinstance(phrase.possessor, Name) else [_german_determiner(phrase, case)]
+    gender = "p" if phrase.plural else phrase.noun.gender
+    determiner, possessor = phrase.determiner, phrase.possessor
+    declension = determiner.declension
+    if isinstance(possessor, Name):
+        declension = "strong"
+        words = [f"{possessor.text}s"]
+    elif declension == "number":
+        words = [determiner.german]
+    else:
+        endings = {"definite": _ARTICLES, "ein": _EIN}.get(declension, _STRONG)
+        words = [determiner.german + _ending(endings, gender, case)]
     if phrase.adjective:
-        ending = _ending(_ADJECTIVE_ENDINGS[declension], number_gender, case)
-        words.append(phrase.adjective.german + ending)
+        words.append(phrase.adjective.german + _ending(_ADJECTIVE_ENDINGS[declension], gender, case))
     words.append(noun_form(phrase.noun, case, phrase.plural))
-    words += _german_noun_phrase(phrase.possessor, "genitive") if isinstance(phrase.possessor, NounPhrase) else []
-    if phrase.relative:
-        relative_case = "accusative" if phrase.relative.gap else "nominative"
-        pronoun = _ending(_ARTICLES, number_gender, relative_case)
-        words += [",", pronoun, *_verb_last(phrase.relative, "" if phrase.relative.gap else person(phrase)), ","]
+    words += _german_phrase(possessor, "genitive") if isinstance(possessor, NounPhrase) else []
+    clause = phrase.relative
+    if clause:
+        pronoun = _ending(_ARTICLES, gender, "accusative" if clause.gap else "nominative")
+        words += [",", pronoun, *_german_clause(clause, "verb last", "" if clause.gap else person(phrase)), ","]
     return words
 
 
-def _german_determiner(phrase: NounPhrase, case: str) -> str:
-    number_gender = "p" if phrase.plural else phrase.noun.gender
-    determiner = phrase.determiner
-    if determiner.declension == "number":
-        return determiner.german
-    endings = {"definite": _ARTICLES, "ein": _EIN}.get(determiner.declension, _STRONG)
-    return determiner.german + _ending(endings, number_gender, case)
-
-
-def _ending(endings: dict[str, str], number_gender: str, case: str) -> str:
-    return endings[number_gender].split()[_CASES[case]].strip("-")
+def _ending(endings: dict[str, str], gender: str, case: str) -> str:
+    return endings[gender].split()[_CASES.index(case)].strip("-")
 
 
 def noun_form(noun: Noun, case: str, plural: bool) -> str:

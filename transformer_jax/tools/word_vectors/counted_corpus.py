@@ -94,9 +94,9 @@ class _Answers:
 
 
 def _documents(path: Path, doing: str) -> Iterator[str]:
-    """The lines of a file, with a progress bar; how much a compressed file holds is not known before."""
+    """The lines of a file, with progress; the size of the text in a compressed file is not known before."""
     total = path.stat().st_size if path.is_file() and path.suffix not in (".gz", ".xz") else 0
-    with BuildProgress(path.name, total, unit="bytes", doing=doing) as progress:
-        for number, raw in enumerate(raw_lines(path), start=1):
-            progress.advance(len(raw))
-            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+    progress = BuildProgress(path.name, total, unit="bytes", doing=doing)
+    for number, raw in enumerate(raw_lines(path), start=1):
+        progress.advance(len(raw))
+        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)

@@ -75,10 +75,10 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
 
 
 def _starts_with_progress(num_tokens: int) -> Iterator[int]:
-    with BuildProgress("pairs of words", num_tokens, unit="tokens", doing="counting") as progress:
-        for start in range(0, num_tokens, IDS_AT_ONCE):
-            yield start
-            progress.advance(min(IDS_AT_ONCE, num_tokens - start))
+    progress = BuildProgress("pairs of words", num_tokens, unit="tokens", doing="counting")
+    for start in range(0, num_tokens, IDS_AT_ONCE):
+        yield start
+        progress.advance(min(IDS_AT_ONCE, num_tokens - start))
 
 
 def _summed(pairs: np.ndarray) -> np.ndarray:
