@@ -11,6 +11,10 @@ from transformer_jax.data.pair_encoding import joined
 from transformer_jax.sequence_types import Tokens
 
 
+def ids_of(side, index):
+    return side.sentences(np.array([index])).ids.tolist()
+
+
 def test_packed_rows():
     rows = token_rows(joined([[7, 8, 2], [9, 2], [5, 2]]), np.array([0, 2, 2, 3]), width=6)
     assert rows.ids.tolist() == [[7, 8, 2, 9, 2, 0], [0, 0, 0, 0, 0, 0], [5, 2, 0, 0, 0, 0]]
@@ -48,7 +52,9 @@ def store(store_of):
 def test_scoring_has_every_pair_once_and_whole(store, limit):
     found = [pair for batch in scoring_batches(store, 512, 4, limit=limit) for pair in sentences_of(batch)]
     number = min(limit or store.num_pairs, store.num_pairs)
-    expected = [(tuple(store.source(index).tolist()), tuple(store.target(index).tolist())) for index in range(number)]
+    expected = [
+        (tuple(ids_of(store.source_side, index)), tuple(ids_of(store.target_side, index))) for index in range(number)
+    ]
     assert sorted(found) == sorted(expected)
 
 

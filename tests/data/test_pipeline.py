@@ -15,6 +15,10 @@ from transformer_jax.data.pipeline import training_batches
 KINDS = ("buckets", "packed", "tokens")
 
 
+def ids_of(side, index):
+    return side.sentences(np.array([index])).ids.tolist()
+
+
 @pytest.fixture
 def store(store_of):
     return store_of([tuple(pair) for pair in np.random.default_rng(0).integers(1, 30, (90, 2)).tolist()])
@@ -57,7 +61,8 @@ def test_an_epoch_has_the_sentences_of_the_store_with_their_translations(store, 
         for side in batch:
             assert ((side.ids == 0) == (side.segments == 0)).all()
     expected = [
-        (tuple(store.source(index).tolist()), tuple(store.target(index).tolist())) for index in range(store.num_pairs)
+        (tuple(ids_of(store.source_side, index)), tuple(ids_of(store.target_side, index)))
+        for index in range(store.num_pairs)
     ]
     assert sorted(found) == sorted(expected)
 

@@ -46,10 +46,6 @@ class Side(NamedTuple):
     ids: np.ndarray
     offsets: np.ndarray
 
-    def sentence(self, index: int) -> np.ndarray:
-        """Token ids of one sentence, int32."""
-        return np.asarray(self.ids[self.offsets[index] : self.offsets[index + 1]], np.int32)
-
     def sentences(self, indices: np.ndarray) -> Sentences:
         """Token ids (int32) of some sentences, one after another, and their lengths; reads nothing else."""
         starts, lengths = self.offsets[indices], self.offsets[indices + 1] - self.offsets[indices]
@@ -135,14 +131,6 @@ class TokenStore:
     def target_lengths(self) -> np.ndarray:
         """Tokens of each target sentence, int32 ``[num_pairs]``."""
         return np.diff(self.target_side.offsets).astype(np.int32)
-
-    def source(self, index: int) -> np.ndarray:
-        """Token ids of a source sentence, int32, ending with EOS."""
-        return self.source_side.sentence(index)
-
-    def target(self, index: int) -> np.ndarray:
-        """Token ids of a target sentence, int32, ending with EOS."""
-        return self.target_side.sentence(index)
 
 
 class DocumentStore:

@@ -12,13 +12,13 @@ from typing import TypeVar
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.corpus_statistics import SAMPLED, side_text
+from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_text
 from transformer_jax.data.documents import DocumentSource
-from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
 from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer, CharacterTokenizer, LowerWordTokenizer, WordTokenizer
-from transformer_jax.data.tokenizers.subword import SUBWORD_KINDS, SubwordTokenizer, train_subword_tokenizer
+from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
 from transformer_jax.runtime.atomic_files import write_whole
 
 FORMAT_VERSION = 1
@@ -28,6 +28,7 @@ TOKENIZER_FILES = (
     *(f"tokenizer.{role}.{ending}" for role in ("joint", "source", "target") for ending in ("model", "json")),
 )
 """All names that ``tokenizer_files`` gives; a name that was read from a file must be among them before it is opened."""
+MOST_PIECES_A_WORD, MOST_PIECES_A_CHARACTER = 4.0, 1.5
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 _LISTED = {each.kind: each for each in (WordTokenizer, LowerWordTokenizer, CharacterTokenizer)}
@@ -106,6 +107,25 @@ def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str]) -> Tokeni
     if not coverage:
         coverage = 0.9995 if side_text(sentences[:: len(sentences) // SAMPLED + 1]).has_many_characters else 1.0
     return train_subword_tokenizer(config.kind, sentences, config.vocabulary_size, coverage)
+
+
+def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    """A warning for each side that subwords cut into more than four pieces a word, or 1.5 a character without spaces."""
+    found = []
+    texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    for language, sentences, tokenizer in zip(languages, texts, tokenizers, strict=True):
+        if tokenizer.kind not in SUBWORD_KINDS:
+            continue
+        side = side_text(sentences)
+        pieces = sum(map(len, tokenizer.encode_batch(sentences, num_threads=1)))
+        unit, number = ("word", side.words) if side.is_spaced else ("character", side.characters.total())
+        ratio = pieces / max(number, 1)
+        if ratio > (MOST_PIECES_A_WORD if side.is_spaced else MOST_PIECES_A_CHARACTER):
+            found.append(
+                f"WARNING: {ratio:.1f} pieces a {unit} of {language}: a vocabulary of {tokenizer.vocabulary_size:,} spells "
+                f"it in letters or bytes; raise tokenizer.vocabulary_size"
+            )
+    return found
 
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:

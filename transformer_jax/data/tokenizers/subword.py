@@ -10,7 +10,6 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers.interface import Tokenizer
 
-SUBWORD_KINDS = ("bpe", "unigram")
 SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}

@@ -14,8 +14,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.token_store import TokenStore, open_token_store, unigram_entropy
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.vocabulary_choice import too_many_pieces
+from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces
 from transformer_jax.models.interface import activations
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
