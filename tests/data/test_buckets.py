@@ -28,7 +28,7 @@ def fewest_positions(source_lengths, target_lengths, num_buckets, tokens, row_mu
     return fewest
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("num_buckets", [1, 3, 20])
 @pytest.mark.parametrize("longest_source", [8, 36])
 def test_no_other_widths_have_fewer_positions(seed, num_buckets, longest_source):
@@ -51,10 +51,6 @@ def test_a_side_is_as_wide_as_it_needs():
     (bucket,) = choose_buckets(np.array([3, 4]), np.array([30, 32]), 1, 320, 2, 4)
     assert (bucket.source_width, bucket.target_width) == (4, 32)
     assert bucket.rows == 10
-
-
-def test_few_pairs_get_few_buckets():
-    assert len(choose_buckets(np.array([3, 9, 30]), np.array([3, 9, 30]), 5, 4096, 8, 4)) == 1
 
 
 def test_very_different_lengths_do_not_take_forever(monkeypatch):

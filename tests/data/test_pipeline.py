@@ -71,17 +71,10 @@ def test_an_epoch_has_the_sentences_of_the_store_with_their_translations(store, 
 def test_the_processes_parts_are_the_whole(store, kind):
     plan = make_plan(store, kind)
     whole = take(6, store, plan, start_update=2)
-    for count in (2, 4):
-        parts = [take(6, store, plan, start_update=2, parts=([index], count)) for index in range(count)]
+    for chosen, count in (([[0], [1]], 2), ([[0, 1], [2], [3]], 4)):
+        parts = [take(6, store, plan, start_update=2, parts=(each, count)) for each in chosen]
         together = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *each) for each in zip(*parts, strict=True)]
         assert_same(together, whole)
-
-
-def test_a_process_may_hold_parts_that_do_not_follow_each_other(store):
-    plan = make_plan(store, "buckets")
-    apart = make_batch(store, plan, 0, parts=([1, 3], 4))
-    one, other = (make_batch(store, plan, 0, parts=([index], 4)) for index in (1, 3))
-    assert_same([apart], [jax.tree.map(lambda *leaves: np.concatenate(leaves), one, other)])
 
 
 def test_a_process_reads_only_its_part(store, monkeypatch):

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import BatchingConfig, ConfigError
-from transformer_jax.data.buckets import choose_buckets, most_rows, rows_of
+from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
 from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly, row_widths
 
 # Updates scanned for the order in which shapes are needed; later shapes are compiled in time anyway.
 SHAPES_LOOKED_FOR = 100
-# Of the order in which pairs are packed; those of an epoch have the lowest numbers.
+# Stream of random numbers for the order in which pairs are packed; the orders of an epoch have low stream numbers.
 PACKING_STREAM = 2**32
 
 Shape = tuple[int, int, int]
@@ -170,7 +170,7 @@ def bucket_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: 
     limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_multiple
     buckets = choose_buckets(source_lengths, target_lengths, *limits)
     bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.maximum(source_lengths, target_lengths))
-    # Pairs of bucket 0, then those of bucket 1, ...
+    # Pairs of bucket 0, then pairs of bucket 1, ...
     by_bucket = np.argsort(bucket_of, kind="stable")
     starts = np.searchsorted(bucket_of[by_bucket], np.arange(len(buckets) + 1)).tolist()
     groups = []
@@ -191,8 +191,8 @@ def packed_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: 
     for members, sides in filled_widths(source_lengths, target_lengths, order, widths, config.tokens_per_update):
         pairs, offsets = pack_tightly(source_lengths, target_lengths, members, sides)
         batches = round(tokens[members].sum() / config.tokens_per_update)
-        most = most_rows(max(sides), config.tokens_per_update, config.row_multiple)
-        sizes = even_sizes(len(offsets) - 1, batches, most, config.row_multiple)
+        limit = max_rows(max(sides), config.tokens_per_update, config.row_multiple)
+        sizes = even_sizes(len(offsets) - 1, batches, limit, config.row_multiple)
         groups.append(RowGroup(*sides, pairs, offsets, sizes))
     return BatchPlan(source_lengths, target_lengths, seed, groups)
 
@@ -217,14 +217,14 @@ def fixed_width_plan(
 PLANS = {"buckets": bucket_plan, "packed": packed_plan}
 
 
-def even_sizes(rows: int, batches: int, most: int, multiple: int) -> list[int]:
+def even_sizes(rows: int, batches: int, limit: int, multiple: int) -> list[int]:
     """Rows of each of ``batches`` batches that hold ``rows``: multiples of ``multiple``, at most two different ones.
 
     Less than ``multiple`` rows stay empty: 100 rows in 3 batches of multiples of 8 are [40, 32, 32]. There are more batches
-    where they would have more than ``most`` rows.
+    where one would have more than ``limit`` rows.
     """
     units = -(-rows // multiple)
-    batches = min(max(batches, -(-rows // most)), units)
+    batches = min(max(batches, -(-rows // limit)), units)
     size, larger = divmod(units, batches)
     return [(size + 1) * multiple] * larger + [size * multiple] * (batches - larger)
 

@@ -12,7 +12,7 @@ MAX_CANDIDATES = 512
 class Bucket(NamedTuple):
     """Batches of ``rows`` pairs; a pair belongs to the first bucket with ``widest`` >= its longer side.
 
-    The widths of the two sides are what its members need, which is less than ``widest`` on one side at times.
+    The widths of the two sides are the longest of its members, so one of them may be less than ``widest``.
     """
 
     rows: int
@@ -23,12 +23,12 @@ class Bucket(NamedTuple):
 
 
 def rows_of(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """As many rows of ``width`` as the tokens allow, a multiple of ``row_multiple``, and at least that."""
+    """The number of rows of ``width`` that the tokens allow: a multiple of ``row_multiple``, and at least that."""
     return max(tokens_per_update // width // row_multiple, 1) * row_multiple
 
 
-def most_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """Rows of ``width`` that hold so many tokens although a tenth of the positions is padding, the next ``row_multiple``."""
+def max_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
+    """Rows of ``width`` that hold the tokens although a tenth of the positions is padding, the next ``row_multiple``."""
     return math.ceil(tokens_per_update / 0.9 / width / row_multiple) * row_multiple
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a text or a parallel corpus: counts, shares, and examples with file and line.
+"""Faults of a text or a parallel corpus: counts, shares, and examples with file and line.
 
 A sample shows the scripts, the letter sequences and the length ratio of the text itself; then every line is compared with them.
 """
@@ -36,7 +36,7 @@ EXAMPLES, EXAMPLE_CHARACTERS = 3, 80
 # Lines at once; lines whose shift is found at once, and further lines to wait for, so that the last part is not short.
 CHUNK, SHIFT_LINES, MORE_LINES = 8192, 200_000, 1000
 LONG_LINE = 1000
-# Characters of the longer side against what is usual for the other; shorter lines are not judged.
+# Ratio of the lengths of the sides against the median ratio; characters of the longer side, below which it is not judged.
 RATIO, RATIO_CHARACTERS = 3.0, 30
 # An identical line is boilerplate if it occurs this often, and once in this many lines.
 BOILERPLATE, BOILERPLATE_SHARE = 10, 2000

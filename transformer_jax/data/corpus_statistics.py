@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax.config.languages import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 
-# Pairs of a block of the sample, of the sample, and of the text that it is taken from.
+# Pairs in a block of the sample, in the sample, and in the beginning of the text that is sampled.
 BLOCK, SAMPLED, MOST_READ = 256, 20_000, 400_000
 LARGE_SCRIPTS = frozenset(("HAN", "HANGUL", "YI", "TANGUT"))
 """Scripts of thousands of characters."""
@@ -119,7 +119,7 @@ class CorpusSample(NamedTuple):
 
 
 def sample_of(pairs: Iterable[SentencePair], count: int) -> CorpusSample:
-    """About ``SAMPLED`` of the first ``MOST_READ`` pairs of ``count``; the alphabets are those of all pairs read."""
+    """About ``SAMPLED`` of the first ``MOST_READ`` pairs of ``count``; the alphabets come from all pairs read."""
     alphabets: tuple[set[str], set[str]] = set(), set()
     chosen: list[tuple[int, SentencePair]] = []
     for is_sampled, start, block in _blocks(pairs, min(count, MOST_READ)):
@@ -208,7 +208,7 @@ def vocabulary_of(
     """Of subwords at least ``size`` pieces and three for each distinct character, but no more than the text supports.
 
     One vocabulary for both sides where half of the letters are in scripts of both, else two, and then source and target
-    embeddings cannot be tied. What ``stated`` has stays.
+    embeddings cannot be tied. Settings in ``stated`` stay as they are.
     """
     stated = stated or {}
     shared = shared_letters(source, target)

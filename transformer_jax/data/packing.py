@@ -25,7 +25,7 @@ def pack_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of pairs whose sources, and whose targets, fit into ``widths`` positions together: windowed best fit.
 
-    Pairs are taken in ``order``; each goes into the open row that it fills best, and where none has room the fullest is
+    Pairs are taken in ``order``; each goes into the open row that it fills best, and where none has space the fullest is
     closed for a new one. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows among them. With
     lengths [3, 2, 4] on both sides and widths (5, 5): pairs [0, 1, 2], offsets [0, 2, 3]. Time is linear in the pairs.
     Raises ValueError for a pair that fits into no row.
@@ -36,7 +36,7 @@ def pack_rows(
     if (needs > width).any():
         raise ValueError(f"a pair is longer than the {widths} positions of a row")
     lanes = lanes or max(number // LANE_PAIRS, 1)
-    room = np.broadcast_to(width[:, :, None], (2, lanes, OPEN_ROWS)).copy()
+    free = np.broadcast_to(width[:, :, None], (2, lanes, OPEN_ROWS)).copy()
     open_rows = np.arange(lanes * OPEN_ROWS).reshape(lanes, OPEN_ROWS)
     next_row = open_rows.size
     row_of_pair = np.zeros(number, np.int64)
@@ -44,16 +44,16 @@ def pack_rows(
     for start in range(0, number, lanes):
         needed = needs[:, start : start + lanes]
         lane = np.arange(needed.shape[1])
-        source_left, target_left = room[:, : len(lane)] - needed[:, :, None]
+        source_left, target_left = free[:, : len(lane)] - needed[:, :, None]
         fits = np.minimum(source_left, target_left) >= 0
         slot = np.where(fits, np.maximum(source_left, target_left), none).argmin(axis=1)
         nowhere = np.flatnonzero(~fits[lane, slot])
         if len(nowhere):
-            slot[nowhere] = room[:, nowhere].max(axis=0).argmin(axis=1)
-            room[:, nowhere, slot[nowhere]] = width
+            slot[nowhere] = free[:, nowhere].max(axis=0).argmin(axis=1)
+            free[:, nowhere, slot[nowhere]] = width
             open_rows[nowhere, slot[nowhere]] = next_row + np.arange(len(nowhere))
             next_row += len(nowhere)
-        room[:, lane, slot] -= needed
+        free[:, lane, slot] -= needed
         row_of_pair[start : start + lanes] = open_rows[lane, slot]
     by_row = np.argsort(row_of_pair, kind="stable")
     sizes = np.unique(row_of_pair, return_counts=True)[1]
@@ -63,7 +63,7 @@ def pack_rows(
 def pack_tightly(
     source_lengths: np.ndarray, target_lengths: np.ndarray, order: np.ndarray, widths: Widths
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``pack_rows``, longer pairs first, so that shorter ones fill what those leave."""
+    """``pack_rows``, longer pairs first, so that shorter ones fill the gaps."""
     filled = source_lengths[order] / widths[0] + target_lengths[order] / widths[1]
     order = order[np.argsort(-filled, kind="stable")]
     return pack_rows(source_lengths, target_lengths, order, widths, lanes=max(round(filled.sum() / 2 / LANE_ROWS), 1))

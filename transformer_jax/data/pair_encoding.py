@@ -139,8 +139,8 @@ def encoded_chunks(
 ) -> Iterator[EncodedChunk]:
     """Encodes a stream of pairs, chunk after chunk in order; memory holds a few chunks, whatever the corpus.
 
-    The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core, to a limit). Whatever
-    ``pairs`` raises is raised; raises DataError when a worker dies.
+    The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core, to a limit). Raises
+    the errors of ``pairs``, and DataError when a worker dies.
     """
     chunks = chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target))
     encode = PairEncoder(tokenizers, filtering)

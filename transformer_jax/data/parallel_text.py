@@ -57,7 +57,7 @@ class TextCorpus:
         return sum(block.count(b"\n") for block in raw_blocks(self.files(split)[0]))
 
     def fingerprint(self, split: str) -> str:
-        """Digest of the content of the split's files, source first, and of what is held out; where they lie does not matter."""
+        """Digest of the content of the split's files, source first, and of the part held out; their folder does not matter."""
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
         content = digest(f"{path.name.removeprefix(name)} {hash_file(path)}" for path in self.files(name))

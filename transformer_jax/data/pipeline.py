@@ -28,7 +28,7 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Batches of the updates from ``start_update`` on, for ever; of each, ``parts`` of the rows.
 
-    Raises, before the first batch is read, ConfigError when the rows of a batch do not divide into those parts,
+    Raises, before the first batch is read, ConfigError when the rows of a batch do not divide into the parts,
     and DataError where TensorFlow is not installed.
     """
     for rows, _, _ in plan.shapes:

@@ -62,6 +62,6 @@ def digest(parts: Iterable[str]) -> str:
 
 
 def generated_fingerprint(corpus: Corpus, split: str, settings: Iterable[object], sample: int = 500) -> str:
-    """Digest of a generated split: what it is generated from, and its first pairs, so that a change of generator shows."""
+    """Digest of a generated split: its settings and its first pairs, so that it changes with the generator."""
     head = (text for pair in islice(corpus.pairs(split), sample) for text in pair)
     return digest([type(corpus).__name__, split, *map(str, settings), *head])

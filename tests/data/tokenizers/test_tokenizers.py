@@ -1,4 +1,5 @@
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -27,7 +28,6 @@ HARD = [
     "double  and   triple",
     "tab\tand\x0bvertical\x0cform feed",
     "carriage\rreturn and \u2028 line \u2029 paragraph \x85 next line",
-    "no\u00a0break \u202f narrow \u3000 ideographic \u200b zero width",
     "literal \u2581 lower\u2581block \u2581\u2581",
     "\x1b escape \x1b0 \x1b1 \x1b\u2581 \x1b\x1b",
     "e\u0301 is not \u00e9, \u1e9b\u0323 \u0041\u030a \u212b \ufb01",
@@ -74,21 +74,23 @@ def subword(request):
     return train_subword_tokenizer(request.param, SENTENCES, 300)
 
 
-@pytest.mark.parametrize("text", HARD)
-def test_subword_round_trip_of_hard_text(subword, text):
-    assert subword.decode(subword.encode(text)) == text
-    assert subword.encode_batch([text, text]) == [subword.encode(text)] * 2
-    assert subword.encode_batch([text]) == [subword.encode(text)]
+def test_round_trip_of_hard_text(subword):
+    for text in HARD:
+        assert subword.decode(subword.encode(text)) == text
+        assert subword.encode_batch([text]) == [subword.encode(text)]
+    assert subword.encode_batch(HARD) == list(map(subword.encode, HARD))
+    for tokenizer in (WordTokenizer.train(HARD, 10_000), CharacterTokenizer.train(HARD, 10_000)):
+        assert [tokenizer.decode(tokenizer.encode(text)) for text in HARD] == HARD
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ANY_TEXT)
 @example("\u2581 ")
 def test_subword_round_trip_of_any_text(subword, text):
     assert subword.decode(subword.encode(text)) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(ANY_TEXT)
 @example(" a  b\u00a0 c ")
 @example("\n")
@@ -96,12 +98,6 @@ def test_word_and_character_round_trip_where_units_are_known(text):
     for tokenizer in (WordTokenizer.train([text], 10_000), CharacterTokenizer.train([text], 10_000)):
         assert tokenizer.decode(tokenizer.encode(text)) == text
         assert UNK_ID not in tokenizer.encode(text)
-
-
-@pytest.mark.parametrize("text", HARD)
-def test_word_and_character_round_trip_of_hard_text(text):
-    for tokenizer in (WordTokenizer.train(HARD, 10_000), CharacterTokenizer.train(HARD, 10_000)):
-        assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_word_units():
@@ -126,13 +122,7 @@ def test_special_ids_are_reserved_and_left_out(subword):
     assert min(min(ids) for ids in subword.encode_batch(["<s> <pad> <unk>", *SENTENCES])) > UNK_ID
     ids = subword.encode(" the dog")
     assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == " the dog"
-
-
-def test_a_first_word_is_the_same_piece_as_elsewhere(subword):
-    assert subword.encode("dog dog") == subword.encode("dog") * 2
-
-
-def test_bytes_that_are_no_text_decode_to_replacement_characters(subword):
+    assert subword.encode("dog dog") == subword.encode("dog") * 2, "a first word is the same piece as elsewhere"
     first_byte = subword.encode("\u4e2d")[-3:][0]
     assert subword.decode([first_byte]) == "\ufffd"
 
@@ -143,41 +133,34 @@ def test_training_is_deterministic(subword):
     assert train_subword_tokenizer(subword.kind, SENTENCES, 299).fingerprint() != subword.fingerprint()
 
 
-def test_vocabulary_larger_than_the_text_supports_names_the_largest(subword):
-    with pytest.raises(
-        ConfigError, match=r"tokenizer\.vocabulary_size: 8000 is more than .* set it to \d+ or less"
-    ) as caught:
-        train_subword_tokenizer(subword.kind, SENTENCES, 8000)
-    largest = int(str(caught.value).split()[-3])
-    assert train_subword_tokenizer(subword.kind, SENTENCES, largest).vocabulary_size == largest
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (8000, r"tokenizer\.vocabulary_size: 8000 is more than .* set it to (\d+) or less"),
+        (100, r"tokenizer\.vocabulary_size: 100 is too small.* need (\d+)"),
+    ],
+)
+def test_a_vocabulary_that_is_not_possible_names_the_nearest(subword, size, message, capfd):
+    with pytest.raises(ConfigError) as caught:
+        train_subword_tokenizer(subword.kind, SENTENCES, size)
+    nearest = int(re.fullmatch(message, str(caught.value))[1]) + (size == 100)
+    assert train_subword_tokenizer(subword.kind, SENTENCES, nearest).vocabulary_size == nearest
+    assert capfd.readouterr() == ("", ""), "sentencepiece is silent"
 
 
-def test_vocabulary_too_small_names_the_smallest(subword):
-    with pytest.raises(ConfigError, match=r"tokenizer\.vocabulary_size: 100 is too small.* need (\d+)") as caught:
-        train_subword_tokenizer(subword.kind, SENTENCES, 100)
-    smallest = int(str(caught.value).split()[-1])
-    assert train_subword_tokenizer(subword.kind, SENTENCES, smallest + 1).vocabulary_size == smallest + 1
-
-
-def test_lines_of_a_megabyte(subword):
-    lines = ["x" * 1_000_000, "word " * 200_000]
+def test_very_long_lines(subword):
+    lines = ["x" * 300_000, "word " * 60_000]
     tokenizer = train_subword_tokenizer(subword.kind, [*SENTENCES, *lines], 267)
     for tokens in (tokenizer, subword, WordTokenizer.train(lines, 10)):
         assert [tokens.decode(ids) for ids in tokens.encode_batch(lines)] == lines
 
 
-def test_sentencepiece_is_silent(capfd):
-    with pytest.raises(ConfigError):
-        train_subword_tokenizer("bpe", SENTENCES, 8000)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_sample_is_uniform_over_the_whole_stream_and_seeded():
     pairs = [SentencePair(str(number), "") for number in range(100)]
-    counts = Counter(pair.source for seed in range(400) for pair in sample_examples(iter(pairs), 10, seed))
+    counts = Counter(pair.source for seed in range(200) for pair in sample_examples(iter(pairs), 10, seed))
     assert len(counts) == 100
-    assert max(counts.values()) < 75  # 40 expected, standard deviation 6
-    assert min(counts.values()) > 12
+    assert max(counts.values()) < 45  # 20 expected, standard deviation 4
+    assert min(counts.values()) > 3
     assert sample_examples(iter(pairs), 10, 1) == sample_examples(iter(pairs), 10, 1)
     assert sample_examples(iter(pairs), 1000, 1) == pairs
 

@@ -64,7 +64,7 @@ class Name(NamedTuple):
 
 
 class NounPhrase(NamedTuple):
-    """``the old dog of Anna that sleeps``. A name as ``possessor`` takes the place of the determiner ("Anna's dog")."""
+    """``the old dog of Anna that sleeps``. A name as ``possessor`` replaces the determiner ("Anna's dog")."""
 
     determiner: Determiner
     adjective: Adjective | None
@@ -92,7 +92,7 @@ class Adjunct(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """A subject and what is said of it.
+    """A subject and its predicate.
 
     ``subject`` None: the subject is the noun that this relative clause hangs on, or this is an infinitive clause.
     ``tense``: ``present``, ``perfect`` or ``auxiliary``, which ``auxiliary`` then names (a row of ``MODALS``, or ``FUTURE``).
@@ -557,7 +557,7 @@ def common_words() -> frozenset[str]:
     """Words of both languages, as written, that occur at least 4 times in 8000 training pairs.
 
     Evaluation sentences use no others: in 20,000 training pairs of any seed a word of the test split then occurs, for all
-    practical purposes always, so that what the test measures is new combinations of known words.
+    practical purposes always, so that the test measures new combinations of known words.
     """
     reference = GrammarCorpus(_REFERENCE_PAIRS, _REFERENCE_SEED).pairs("train")
     counts = Counter(word for pair in reference for text in pair for word in _words(text))
