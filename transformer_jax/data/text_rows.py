@@ -61,7 +61,7 @@ class PackedRows:
         self._starts = offsets[document] + length * index
         self._sizes = np.minimum(length, sizes[document] - length * index).astype(np.int32)
         order = random_order(len(self._sizes), seed, epoch=0, stream=1)
-        self._pieces, self._offsets = pack_rows(self._sizes, self._sizes, order, (length, length))
+        self._pieces, self._offsets = pack_rows(np.stack([self._sizes] * 2), order, (length, length))
         self.num_rows = len(self._offsets) - 1
 
     def tokens(self, indices: np.ndarray) -> Tokens:

@@ -38,7 +38,7 @@ from transformer_jax.data.synthetic.grammar import GrammarCorpus, MeaningSampler
 corpus = GrammarCorpus(20_000, seed=3)
 splits = {split: list(corpus.pairs(split)) for split in ("train", "validation", "test")}
 sampler = MeaningSampler(random.Random(2), "train")
-meanings = [meaning for meaning in (sampler.sentence() for _ in range(40_000)) if meaning.second is None]
+meanings = [meaning for meaning in (sampler.sentence() for _ in range(60_000)) if meaning.second is None]
 drawn = [pair for pair in ((english(meaning), german(meaning)) for meaning in meanings) if len(pair[0]) < 30]
 print(json.dumps({"splits": splits, "drawn": drawn, "other_seed": list(GrammarCorpus(9, seed=4).pairs("test"))}))
 """
