@@ -1,8 +1,5 @@
 """Sentences as rows of batches, and batches of a whole split for scoring."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -70,9 +67,3 @@ def test_only_the_last_batch_of_scoring_has_free_rows():
     assert all(len(batch.pairs) == batch.shape[0] for batch in full)
     assert 0 < len(last.pairs) <= last.shape[0]
     assert last.offsets[-1] == len(last.pairs)
-
-
-def test_text_tokens_and_scoring_do_without_tensorflow():
-    modules = "transformer_jax.data.batches, transformer_jax.data.corpora, transformer_jax.data.corpus_check"
-    program = f"import sys; import {modules}; assert 'tensorflow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
