@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.config.addresses import absolute_path
 from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.text_sizing import TextStatistics
-from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
+from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
 from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines, require_no_archive
@@ -20,27 +19,6 @@ from transformer_jax.data.text_files import check_sentence, hash_file, is_text_f
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
 MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
-
-
-class Document(NamedTuple):
-    """A text, and its size in the file in bytes of UTF-8, with the line feeds that end it."""
-
-    text: str
-    num_bytes: int
-
-
-@runtime_checkable
-class DocumentSource(Protocol):
-    """One source of documents. The order is fixed; nothing is dropped, cut or normalized here."""
-
-    def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split; raises DataError on unreadable data and on a split that is not there."""
-
-    def count_bytes(self, split: str) -> int:
-        """Approximate size of a split in bytes, for showing progress."""
-
-    def fingerprint(self, split: str) -> str:
-        """Hexadecimal digest that changes when the content of the split changes."""
 
 
 def lines(path: Path) -> Iterator[Document]:

@@ -1,4 +1,4 @@
-"""Interface of a source of training text: an ordered stream of sentence pairs."""
+"""Interfaces of the sources of training text: an ordered stream of sentence pairs, or of documents."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +33,27 @@ class Corpus(Protocol):
 
     def count(self, split: str) -> int:
         """Approximate number of pairs of a split, found fast, for showing progress."""
+
+    def fingerprint(self, split: str) -> str:
+        """Hexadecimal digest that changes when the content of the split changes."""
+
+
+class Document(NamedTuple):
+    """A text, and its size in the file in bytes of UTF-8, with the line feeds that end it."""
+
+    text: str
+    num_bytes: int
+
+
+@runtime_checkable
+class DocumentSource(Protocol):
+    """One source of documents. The order is fixed; nothing is dropped, cut or normalized here."""
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams a split; raises DataError on unreadable data and on a split that is not there."""
+
+    def count_bytes(self, split: str) -> int:
+        """Approximate size of a split in bytes, for showing progress."""
 
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""

@@ -15,7 +15,6 @@ from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.cached_stores import BuildProgress, StoreCheck, memory_map, open_or_build
-from transformer_jax.data.documents import DocumentSource
 from transformer_jax.data.pair_encoding import (
     Sentences,
     chunks_of,
@@ -25,7 +24,7 @@ from transformer_jax.data.pair_encoding import (
     id_type,
     training_filters,
 )
-from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
 # Part of every key: raise it when the files, the filters or the order of pairs change their meaning.

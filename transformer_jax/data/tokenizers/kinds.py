@@ -13,8 +13,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_text
-from transformer_jax.data.documents import DocumentSource
-from transformer_jax.data.sentence_pairs import Corpus, SentencePair
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
 from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
 from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer, CharacterTokenizer, LowerWordTokenizer, WordTokenizer

@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.documents import DocumentSource, open_documents
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.sentence_pairs import DocumentSource
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
 from transformer_jax.data.token_store import DocumentStore, open_document_store, unigram_entropy
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
