@@ -1,6 +1,4 @@
-import pytest
-
-from transformer_jax.config import ConfigError, DataConfig
+from transformer_jax.config import DataConfig
 from transformer_jax.config.data import DATA_SOURCES
 from transformer_jax.data.corpora import CORPORA, open_corpus
 from transformer_jax.data.sentence_pairs import Corpus
@@ -19,8 +17,3 @@ def test_generated_sources_follow_size_and_seed():
         first, second = (list(open_corpus(config, seed).pairs("train")) for seed in (0, 1))
         assert len(first) == len(second) == 7
         assert first != second
-
-
-def test_the_grammar_has_one_direction():
-    with pytest.raises(ConfigError, match="set data.source_language=en"):
-        open_corpus(DataConfig(source_language="de", target_language="en"), seed=0)

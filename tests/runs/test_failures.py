@@ -15,7 +15,7 @@ from run_steps import (
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.data.store_check import StoreCheck
+from transformer_jax.data.cached_stores import StoreCheck
 from transformer_jax.runs import trainer
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged

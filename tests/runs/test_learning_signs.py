@@ -8,7 +8,7 @@ import pytest
 from run_settings import tiny_config
 from run_steps import train
 
-from transformer_jax.data.statistics import unigram_entropy
+from transformer_jax.data.token_store import unigram_entropy
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.tasks.translation.source_use import distinct_share
 from transformer_jax.tools.reports.run_report import not_learning

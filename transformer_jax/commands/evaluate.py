@@ -85,7 +85,7 @@ def run(values: flags.FlagValues) -> int:
 
 def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     chosen = chosen_runs(values, config)
-    from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.data.corpora import require_readable
 
     if not (values.source or values.references) and config.data.source != "tfds":
         require_readable(config, values.split)

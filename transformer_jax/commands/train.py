@@ -78,7 +78,7 @@ def run(values: flags.FlagValues) -> int:
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
     if values.budget_policy is not None:
         values.config_override += [f"training.budget_policy={values.budget_policy}"]
-    from transformer_jax.data.languages import with_languages
+    from transformer_jax.data.corpora import with_languages
     from transformer_jax.tasks.run_sizing import sized
 
     found = sized(
@@ -179,7 +179,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     ``is_alone``, only the first locks the folder, and later.
     """
     from transformer_jax.checkpoints.folder_checks import require_own
-    from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.data.corpora import require_readable
     from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.trackers import require_libraries
     from transformer_jax.runtime.atomic_files import require_writable

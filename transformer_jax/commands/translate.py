@@ -79,8 +79,7 @@ def run(values: flags.FlagValues) -> int:
         if not values[flag].value and stream is None:
             raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
     runs = chosen_runs(values, config)
-    from transformer_jax.data.text_check import require_text
-    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.data.text_files import read_lines, require_text
     from transformer_jax.runtime.atomic_files import require_writable_file
 
     if values.input and not Path(values.input).expanduser().is_fifo():

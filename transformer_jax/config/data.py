@@ -21,7 +21,7 @@ class DataConfig:
     ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``, or the files that ``train``,
     ``validation`` and ``test`` name (``a.en,a.de``, ``a.{en,de}``, ``a.tsv``); ``held_out`` training pairs (below 1:
     a fraction of them), drawn by the seed, are its validation split. A language that is not stated is that of the suffix of
-    ``train``, or stays empty until its text is read (``data/languages.py``); without ``train`` it is ``en``, ``de``.
+    ``train``, or stays empty until its text is read (``data/corpora.py``); without ``train`` it is ``en``, ``de``.
     ``tfds`` reads the data set ``name`` below ``directory`` (or tfds's own default), and with ``download`` gets it there;
     ``grammar``, ``copy`` and ``reverse`` are generated:
     ``generated_pairs`` for training, of ``copy`` and ``reverse`` of at most ``generated_words`` each.

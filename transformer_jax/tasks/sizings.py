@@ -15,7 +15,7 @@ from transformer_jax.config.text_sizing import (
 )
 from transformer_jax.config.word_vectors import WORD2VEC_KINDS
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpus_statistics import CorpusSample, sample_of
+from transformer_jax.data.corpus_statistics import CorpusSample, sample_of, vocabulary_of
 from transformer_jax.data.documents import measure_text
 
 
@@ -49,9 +49,6 @@ SIZED_TRANSLATION = (*SIZED, "tokenizer.joint", "tokenizer.character_coverage", 
 def plan_translation(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
     """The plan of ``config.sizing`` for the corpus of a run, and its vocabulary."""
     corpus, sample = _measured(config), _sample(config)
-    # Tokenizers import JAX, which text that cannot be read need not wait for.
-    from transformer_jax.data.vocabulary_choice import vocabulary_of
-
     plan = plan_of(corpus, seconds, flops, stated)
     vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, plan.size.vocabulary, stated)
     plan = plan_of(corpus, seconds, flops, {**vocabulary.settings, **stated})

@@ -10,7 +10,7 @@ from tools.interop.small_models import TEXTS, opened, small_model
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
-from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.tools.interop import ctranslate2_export
 from transformer_jax.tools.interop.ctranslate2_counterpart import TOLERANCES
 from transformer_jax.tools.interop.formats import open_counterpart

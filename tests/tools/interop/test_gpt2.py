@@ -9,7 +9,7 @@ from tools.interop.small_models import TEXTS
 
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.tools.interop import hugging_face_export, hugging_face_reader
 from transformer_jax.tools.interop.formats import open_counterpart
 from transformer_jax.tools.interop.imported_model import ImportedModel

@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.evaluation_batches import scoring_batches
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair

@@ -11,8 +11,7 @@ import numpy as np
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.data.tokenizers.bpe_codes import BpeCodesTokenizer
-from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
+from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
 from transformer_jax.tools.interop.fairseq_family import SPECIAL_PIECES, Tables, imported_translation
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.json_object import Value, value_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
+from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
 from transformer_jax.tools.interop.fairseq_family import SPECIAL_PIECES, imported_translation
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.json_object import read_object, value_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.mapped import MappedSubwordTokenizer
+from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
 from transformer_jax.tools.interop.fairseq_family import SPECIAL_PIECES, Tables, imported_translation
 from transformer_jax.tools.interop.fairseq_names import halves
 from transformer_jax.tools.interop.imported_model import ImportedModel

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transformer_jax.config.errors import ConfigError, DataError
+from transformer_jax.data.cached_stores import BuildProgress
 from transformer_jax.data.text_files import raw_lines, sentence_of_line
-from transformer_jax.data.token_store_builder import TokenizingProgress
 from transformer_jax.runtime.atomic_files import appearing_file
 from transformer_jax.tools.word_vectors.sparse_files import WrittenMatrix, vocabulary_file, write_sparse
 from transformer_jax.tools.word_vectors.vectorizers import (
@@ -94,9 +94,9 @@ class _Answers:
 
 
 def _documents(path: Path, doing: str) -> Iterator[str]:
-    """The lines of a file, with a progress bar; how much a compressed file holds is not known before."""
+    """The lines of a file, with progress; the size of the text in a compressed file is not known before."""
     total = path.stat().st_size if path.is_file() and path.suffix not in (".gz", ".xz") else 0
-    with TokenizingProgress(path.name, total, unit="bytes", doing=doing) as progress:
-        for number, raw in enumerate(raw_lines(path), start=1):
-            progress.advance(len(raw))
-            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+    progress = BuildProgress(path.name, total, unit="bytes", doing=doing)
+    for number, raw in enumerate(raw_lines(path), start=1):
+        progress.advance(len(raw))
+        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)

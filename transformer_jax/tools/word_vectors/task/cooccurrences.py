@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.data.document_store import DocumentStore
-from transformer_jax.data.token_store_builder import TokenizingProgress
+from transformer_jax.data.cached_stores import BuildProgress
+from transformer_jax.data.token_store import DocumentStore
 
 PAIR = np.dtype([("key", np.int64), ("count", np.float32)])
 """A pair of words, word * V + context, and the sum of 1 / distance."""
@@ -75,10 +75,10 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
 
 
 def _starts_with_progress(num_tokens: int) -> Iterator[int]:
-    with TokenizingProgress("pairs of words", num_tokens, unit="tokens", doing="counting") as progress:
-        for start in range(0, num_tokens, IDS_AT_ONCE):
-            yield start
-            progress.advance(min(IDS_AT_ONCE, num_tokens - start))
+    progress = BuildProgress("pairs of words", num_tokens, unit="tokens", doing="counting")
+    for start in range(0, num_tokens, IDS_AT_ONCE):
+        yield start
+        progress.advance(min(IDS_AT_ONCE, num_tokens - start))
 
 
 def _summed(pairs: np.ndarray) -> np.ndarray:

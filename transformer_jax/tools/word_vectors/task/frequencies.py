@@ -7,7 +7,7 @@ import numpy as np
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS
 from transformer_jax.config import DataError
-from transformer_jax.data.document_store import DocumentStore
+from transformer_jax.data.token_store import DocumentStore
 
 IDS_AT_ONCE = 1 << 22
 NEGATIVE_POWER = 0.75

@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.config import BlockConfig, DataError
 from transformer_jax.data.cached_stores import open_or_build
-from transformer_jax.data.document_store import DocumentStore
+from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.runtime.file_digests import changed_files
 from transformer_jax.tools.word_vectors.task.cooccurrences import PAIR, PAIRS_FILE, count_cooccurrences
 from transformer_jax.tools.word_vectors.task.frequencies import random_bits

@@ -10,9 +10,9 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, Hyperparameters
-from transformer_jax.data.document_store import DocumentStore, train_text_tokenizer
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.token_store import DocumentStore
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.protocol import DataReport

@@ -9,7 +9,7 @@ from transformer_jax.array_types import EOS_ID, PAD_ID
 from transformer_jax.config import BlockConfig, Word2vecConfig
 from transformer_jax.config.word_vectors import SPANS_IN_UPDATE
 from transformer_jax.data.batch_plan import random_order
-from transformer_jax.data.document_store import DocumentStore
+from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.tools.word_vectors.task.frequencies import keep_probabilities, negative_table, random_bits
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TreeBlock
 from transformer_jax.tools.word_vectors.task.huffman import huffman_tree

@@ -9,11 +9,10 @@ from transformer_jax.data.corpus_statistics import (
     ZERO_WIDTH,
     sample_of,
     side_text,
+    vocabulary_of,
 )
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.interface import train_tokenizer
-from transformer_jax.data.vocabulary_choice import too_many_pieces, vocabulary_of
+from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = [f"{LETTERS[n % 26]}{LETTERS[n // 26 % 26]}{LETTERS[n // 7 % 26]}{LETTERS[n // 26]}" for n in range(600)]
