@@ -7,12 +7,8 @@ import pytest
 
 from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.evaluation import (
-    AnalogySection,
-    AnalogySet,
-    SimilaritySet,
     WordTestSets,
     evaluate_vectors,
-    read_test_set,
     read_test_sets,
     spearman,
 )
@@ -24,8 +20,7 @@ ANALOGIES = ": capital\nAthens Greece Oslo Norway\n: gram3-comparative\nbad wors
 
 
 def analogies(**sections):
-    listed = (AnalogySection(name, tuple(map(tuple, map(str.split, text)))) for name, text in sections.items())
-    return WordTestSets(analogies=(AnalogySet("set", tuple(listed)),))
+    return WordTestSets({"set": {name: [tuple(text.split()) for text in texts] for name, texts in sections.items()}})
 
 
 def test_analogies_are_counted_by_section_and_kind():
@@ -62,17 +57,15 @@ def test_spearman():
 def test_similarities_rank_by_cosine():
     judged = {("man", "woman"): 3.0, ("Man", "King"): 2.0, ("man", "apple"): 0.0, ("king", "queen"): 5.0}
     pairs = (*((*words, value) for words, value in judged.items()), ("duck", "man", 9.0))
-    (score,) = evaluate_vectors(ROYAL, WordTestSets(similarities=(SimilaritySet("ours", pairs),))).similarities
+    (score,) = evaluate_vectors(ROYAL, WordTestSets(similarities={"ours": pairs})).similarities
     assert (score.covered, score.total) == (4, 5)
     cosines = [0.5**0.5, 0.5**0.5, -1 / 1.01**0.5, 2 / 6**0.5]
     assert score.spearman == pytest.approx(spearman(np.float32(cosines), [3, 2, 0, 5]))
 
 
 def test_the_report_as_json_text_and_log():
-    sets = WordTestSets(
-        analogies(family=["man king woman queen"], gram1=["a b c d"]).analogies,
-        (SimilaritySet("few", (("man", "king", 1.0),)),),
-    )
+    asked = analogies(family=["man king woman queen"], gram1=["a b c d"]).analogies
+    sets = WordTestSets(asked, {"few": [("man", "king", 1.0)]})
     report = evaluate_vectors(ROYAL, sets)
     fields = json.loads(json.dumps(report.to_json(), allow_nan=False))
     overall = {"name": "overall", "correct": 1, "covered": 1, "total": 2, "accuracy": 1.0}
@@ -94,7 +87,8 @@ def test_the_report_as_json_text_and_log():
 )  # fmt: skip
 def test_judged_pairs_are_read(text, tmp_path):
     (tmp_path / "ws.txt").write_bytes(text.encode())
-    assert read_test_set(tmp_path / "ws.txt") == SimilaritySet("ws", (("tiger", "cat", 7.35), ("tiger", "tiger", 10.0)))
+    expected = {"ws": [("tiger", "cat", 7.35), ("tiger", "tiger", 10.0)]}
+    assert read_test_sets([str(tmp_path)]).similarities == expected
 
 
 @pytest.mark.parametrize(
@@ -109,7 +103,7 @@ def test_judged_pairs_are_read(text, tmp_path):
 def test_other_lines_are_refused(text, message, tmp_path):
     (tmp_path / "pairs.txt").write_text(text)
     with pytest.raises(DataError, match=message):
-        read_test_set(tmp_path / "pairs.txt")
+        read_test_sets([str(tmp_path / "pairs.txt")])
 
 
 def test_folders_are_searched(tmp_path):
@@ -119,11 +113,11 @@ def test_folders_are_searched(tmp_path):
     (tmp_path / "q.txt").write_text(ANALOGIES)
     (tmp_path / "license.txt").write_text("yes")
     (tmp_path / "plain.tsv").write_text("a b c d\n")
-    plain, questions = read_test_sets([str(tmp_path), str(tmp_path / "q.txt")]).analogies
-    assert plain.sections == (AnalogySection("plain", (("a", "b", "c", "d"),)),)
-    assert questions.sections[0] == AnalogySection("capital", (("Athens", "Greece", "Oslo", "Norway"),))
-    assert [section.is_syntactic for section in questions.sections] == [False, True]
-    assert [each.name for each in read_test_sets([str(tmp_path)]).similarities] == ["ws"]
+    found = read_test_sets([str(tmp_path), str(tmp_path / "q.txt")])
+    assert found.analogies["plain"] == {"plain": [("a", "b", "c", "d")]}
+    assert found.analogies["q"]["capital"] == [("Athens", "Greece", "Oslo", "Norway")]
+    assert list(found.analogies["q"]) == ["capital", "gram3-comparative"]
+    assert list(found.similarities) == ["ws"]
     with pytest.raises(DataError, match="no test sets in this folder"):
         read_test_sets([str(tmp_path / "none")])
     (tmp_path / "none" / "q.csv").write_text("a,b,1\n")

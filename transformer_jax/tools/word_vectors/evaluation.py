@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,45 +24,18 @@ NO_TEST_SETS = ("license", "readme", "copying")
 
 Question = tuple[str, str, str, str]
 """a, b, c and d of "a is to b as c is to d"."""
+Sections = Mapping[str, Sequence[Question]]
+"""Questions by section; sections named ``gram1-...`` are about grammar (Mikolov et al. 2013a, table 1)."""
 JudgedPair = tuple[str, str, float]
 """Two words and their similarity as judged by people."""
 
 
 @dataclass(frozen=True)
-class AnalogySection:
-    """Questions of one kind; sections named ``gram1-...`` are about grammar (Mikolov et al. 2013a, table 1)."""
-
-    name: str
-    questions: tuple[Question, ...]
-
-    @property
-    def is_syntactic(self) -> bool:
-        """Whether the questions are about forms of words, not their meaning."""
-        return self.name.startswith(SYNTACTIC_MARK)
-
-
-@dataclass(frozen=True)
-class AnalogySet:
-    """A file of analogies."""
-
-    name: str
-    sections: tuple[AnalogySection, ...]
-
-
-@dataclass(frozen=True)
-class SimilaritySet:
-    """A file of judged pairs."""
-
-    name: str
-    pairs: tuple[JudgedPair, ...]
-
-
-@dataclass(frozen=True)
 class WordTestSets:
-    """The test sets of an evaluation."""
+    """The test sets of an evaluation, by name."""
 
-    analogies: tuple[AnalogySet, ...] = ()
-    similarities: tuple[SimilaritySet, ...] = ()
+    analogies: Mapping[str, Sections] = field(default_factory=dict)
+    similarities: Mapping[str, Sequence[JudgedPair]] = field(default_factory=dict)
 
 
 def read_test_sets(paths: Sequence[str]) -> WordTestSets:
@@ -83,22 +56,24 @@ def read_test_sets(paths: Sequence[str]) -> WordTestSets:
     for file in files:
         if names[file.stem] > 1:
             raise DataError(f"{file}: {names[file.stem]} test sets are named {file.stem}; rename all but one")
-    found = [read_test_set(file) for file in files]
-    return WordTestSets(
-        tuple(each for each in found if isinstance(each, AnalogySet)),
-        tuple(each for each in found if isinstance(each, SimilaritySet)),
-    )
+    analogies, similarities = {}, {}
+    for file in files:
+        found = _read_test_set(file)
+        if isinstance(found, dict):
+            analogies[file.stem] = found
+        else:
+            similarities[file.stem] = found
+    return WordTestSets(analogies, similarities)
 
 
-def read_test_set(path: Path) -> AnalogySet | SimilaritySet:
-    """One file, of either form; see ``read_test_sets``."""
+def _read_test_set(path: Path) -> dict[str, list[Question]] | list[JudgedPair]:
     lines = [(number, line.strip()) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
     if not lines:
         raise DataError(f"{path}: the file is empty; expected analogies or pairs of words")
     first = lines[0][1]
     has_four_words = len(first.split()) == 4 and not any(separator in first for separator in SEPARATORS)
     if not (first.startswith(SECTION_MARK) or has_four_words):
-        return SimilaritySet(path.stem, _pairs(path, lines))
+        return _pairs(path, lines)
     sections: dict[str, list[Question]] = {}
     name = path.stem
     for number, line in lines:
@@ -111,10 +86,10 @@ def read_test_set(path: Path) -> AnalogySet | SimilaritySet:
             raise DataError(f"{path}, line {number}: {problem}")
         a, b, c, d = words
         sections.setdefault(name, []).append((a, b, c, d))
-    return AnalogySet(path.stem, tuple(AnalogySection(name, tuple(each)) for name, each in sections.items()))
+    return sections
 
 
-def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> tuple[JudgedPair, ...]:
+def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
     pairs = []
     for number, line in lines:
         pair = _judged_pair(line)
@@ -122,7 +97,7 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> tuple[JudgedPair, ..
             pairs.append(pair)
         elif number != lines[0][0] or len(lines) == 1:
             raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number")
-    return tuple(pairs)
+    return pairs
 
 
 def _judged_pair(line: str) -> JudgedPair | None:
@@ -247,14 +222,14 @@ def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets, *, limit: in
     if not (test_sets.analogies or test_sets.similarities):
         raise DataError("word vectors: no test set to evaluate on; give a file of analogies or of judged pairs")
     table = vectors.first(limit)
-    analogies = tuple(score_analogies(table, each) for each in test_sets.analogies)
-    similarities = tuple(score_similarity(table, each) for each in test_sets.similarities)
+    analogies = tuple(_score_analogies(table, name, each) for name, each in test_sets.analogies.items())
+    similarities = tuple(_score_similarity(table, name, each) for name, each in test_sets.similarities.items())
     return VectorReport(len(vectors), vectors.dimension, limit, analogies, similarities)
 
 
-def score_analogies(vectors: WordVectors, test_set: AnalogySet) -> AnalogyScores:
+def _score_analogies(vectors: WordVectors, name: str, sections: Sections) -> AnalogyScores:
     """One set; all its questions are searched at once."""
-    found = [[tuple(map(vectors.find, question)) for question in section.questions] for section in test_set.sections]
+    found = [[tuple(map(vectors.find, question)) for question in questions] for questions in sections.values()]
     known = [[rows for rows in section if None not in rows] for section in found]
     rows = np.array(list(chain.from_iterable(known)), np.int64).reshape(-1, 4)
     correct = np.zeros(len(rows), bool)
@@ -262,24 +237,26 @@ def score_analogies(vectors: WordVectors, test_set: AnalogySet) -> AnalogyScores
         asked = rows[:, :3]
         answers = search(vectors.matrix, analogy_queries(vectors.matrix, asked), 1, asked).rows[:, 0]
         correct = answers == rows[:, 3]
-    ends = np.cumsum([len(each) for each in known])
-    scores, semantic, syntactic = [], [], []
-    for section, covered, hits in zip(test_set.sections, known, np.split(correct, ends[:-1]), strict=True):
-        scores.append(AnalogyScore(section.name, int(hits.sum()), len(covered), len(section.questions)))
-        (syntactic if section.is_syntactic else semantic).append(scores[-1])
+    hits = np.split(correct, np.cumsum([len(each) for each in known])[:-1])
+    scores = [
+        AnalogyScore(section, int(right.sum()), len(covered), len(questions))
+        for (section, questions), covered, right in zip(sections.items(), known, hits, strict=True)
+    ]
+    semantic = [each for each in scores if not each.name.startswith(SYNTACTIC_MARK)]
+    syntactic = [each for each in scores if each.name.startswith(SYNTACTIC_MARK)]
     sums = _summed("semantic", semantic), _summed("syntactic", syntactic), _summed("overall", scores)
-    return AnalogyScores(test_set.name, tuple(scores), *sums)
+    return AnalogyScores(name, tuple(scores), *sums)
 
 
-def score_similarity(vectors: WordVectors, test_set: SimilaritySet) -> SimilarityScore:
+def _score_similarity(vectors: WordVectors, name: str, pairs: Sequence[JudgedPair]) -> SimilarityScore:
     """One set: cosines of the pairs against the judgments."""
-    looked_up = [(vectors.find(word), vectors.find(other), judged) for word, other, judged in test_set.pairs]
+    looked_up = [(vectors.find(word), vectors.find(other), judged) for word, other, judged in pairs]
     known = [(row, other, judged) for row, other, judged in looked_up if row is not None and other is not None]
     if not known:
-        return SimilarityScore(test_set.name, None, 0, len(test_set.pairs))
+        return SimilarityScore(name, None, 0, len(pairs))
     first, second, judged = zip(*known, strict=True)
     cosines = np.einsum("ND,ND->N", *(unit_rows(vectors.matrix[list(rows)]) for rows in (first, second)))
-    return SimilarityScore(test_set.name, spearman(cosines, judged), len(known), len(test_set.pairs))
+    return SimilarityScore(name, spearman(cosines, judged), len(known), len(pairs))
 
 
 def spearman(values: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray) -> float | None:
@@ -293,8 +270,12 @@ def spearman(values: Sequence[float] | np.ndarray, others: Sequence[float] | np.
 
 
 def _summed(name: str, scores: Sequence[AnalogyScore]) -> AnalogyScore:
-    sums = (sum(getattr(each, field) for each in scores) for field in ("correct", "covered", "total"))
-    return AnalogyScore(name, *sums)
+    return AnalogyScore(
+        name,
+        sum(each.correct for each in scores),
+        sum(each.covered for each in scores),
+        sum(each.total for each in scores),
+    )
 
 
 def _coverage(score: AnalogyScore | SimilarityScore) -> tuple[str, str]:
