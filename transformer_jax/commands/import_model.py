@@ -8,7 +8,7 @@ Example:
 Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100, of NLLB, or of a GPT-2 that export wrote);
 fairseq (a checkpoint beside its dict.*.txt and codes); safetensors (written by export). No code in the input is run: a pickle
 that holds more than tensors and settings is refused. Data, decoding and training are set as for train, for example
---config.data.source=text --config.data.directory=data/wmt; model and tokenizers are those of the input. The run directory
+--config.data.source=text --config.data.directory=data/wmt; model and tokenizers are fixed by the input. The run directory
 appears whole or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. The libraries: pip install safetensors
 torch transformers.
 """

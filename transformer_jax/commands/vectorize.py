@@ -12,7 +12,7 @@ OUTPUT.vocabulary.txt, a term a line in the order of the columns. Prints the sha
 
 one_hot: 1 where a term occurs. bag_of_words: how often. ngrams: how often, of sequences of 1 to --n words (or --characters).
 tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words are
-scikit-learn's but for one point: those of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
+scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
 
 Memory holds the vocabulary and the matrix, not the text. With --hashing_columns=N the column of a term is its hash, which needs
 no vocabulary; terms may share a column and have no names.
@@ -31,7 +31,7 @@ from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, Count
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
-    flags.DEFINE_enum("kind", None, KINDS, "what is counted", flag_values=values, required=True)
+    flags.DEFINE_enum("kind", None, KINDS, "values of the matrix", flag_values=values, required=True)
     flags.DEFINE_string("input", None, "documents, one a line, plain, .gz or .xz", flag_values=values, required=True)
     flags.DEFINE_string("output", None, "the files' path without their endings", flag_values=values, required=True)
     flags.DEFINE_integer(
@@ -40,12 +40,14 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("characters", False, "terms are characters, not words", flag_values=values)
     flags.DEFINE_boolean("lowercase", True, "lowercase the text", flag_values=values)
     flags.DEFINE_integer("min_documents", 1, "leave out terms that fewer documents have", flag_values=values)
-    flags.DEFINE_integer("max_terms", 0, "keep so many most frequent terms; 0: all", flag_values=values, lower_bound=0)
     flags.DEFINE_integer(
-        "hashing_columns", 0, "hash terms to so many columns; 0: no", flag_values=values, lower_bound=0
+        "max_terms", 0, "number of most frequent terms to keep; 0: all", flag_values=values, lower_bound=0
     )
     flags.DEFINE_integer(
-        "document", 1, "print the top terms of this one, from 1; 0: none", flag_values=values, lower_bound=0
+        "hashing_columns", 0, "number of columns to hash terms to; 0: no", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "document", 1, "print the top terms of this document, from 1; 0: none", flag_values=values, lower_bound=0
     )
     flags.DEFINE_string("query", None, "print the documents nearest to this text", flag_values=values)
     flags.DEFINE_integer("count", 10, "how many terms and documents to print", flag_values=values, lower_bound=1)

@@ -68,7 +68,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("output", None, "convert, map, picture: where to write", flag_values=values)
     flags.DEFINE_string("output_format", "", "convert: as --format, or projector", flag_values=values)
     flags.DEFINE_enum("method", "pca", ["pca", "tsne"], "map: to two dimensions by", flag_values=values)
-    flags.DEFINE_integer("top", 300, "map: so many first words", flag_values=values, lower_bound=3)
+    flags.DEFINE_integer("top", 300, "map: number of first words", flag_values=values, lower_bound=3)
     flags.DEFINE_list("words", [], "map: these words instead", flag_values=values)
     flags.DEFINE_integer("seed", 0, "map: of t-SNE", flag_values=values, lower_bound=0)
 

@@ -96,5 +96,5 @@ def test_a_folder_of_another_model_is_refused_when_it_is_opened(tmp_path):
             open_counterpart(tmp_path, model)
         (tmp_path / name).write_bytes(whole)
     save_tokenizers(TokenizerPair(ByteTokenizer(), ByteTokenizer()), tmp_path)
-    with pytest.raises(DataError, match="source tokenizer is not that of the run .260 pieces there, 400 here"):
+    with pytest.raises(DataError, match="source tokenizer differs from the run .260 pieces there, 400 here"):
         open_counterpart(tmp_path, model)

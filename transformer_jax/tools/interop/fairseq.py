@@ -87,7 +87,7 @@ def model_settings(theirs: Namespace) -> dict[str, Any]:
     for name in ("ffn_embed_dim", "attention_heads", "normalize_before", "embed_dim"):
         encoder, decoder = (getattr(theirs, f"{side}_{name}", None) for side in ("encoder", "decoder"))
         if encoder != decoder:
-            raise ConfigError(f"decoder_{name}: {decoder!r} is not that of the encoder, {encoder!r}")
+            raise ConfigError(f"decoder_{name}: {decoder!r} differs from the encoder, {encoder!r}")
     activation = getattr(theirs, "activation_fn", "relu")
     if activation not in ACTIVATIONS:
         raise ConfigError(f"activation_fn: {activation!r} is not one of {', '.join(ACTIVATIONS)}")

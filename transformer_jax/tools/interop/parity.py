@@ -66,7 +66,7 @@ def require_same_tokenizers(folder: Path, model: OpenedModel) -> None:
     for side, theirs, ours in zip(("source", "target"), load_tokenizers(folder), model.tokenizers, strict=True):
         if theirs.fingerprint() != ours.fingerprint():
             sizes = f"{theirs.vocabulary_size:,} pieces there, {ours.vocabulary_size:,} here"
-            raise DataError(f"{folder}: its {side} tokenizer is not that of the run ({sizes}): another model")
+            raise DataError(f"{folder}: its {side} tokenizer differs from the run ({sizes}): another model")
 
 
 class Divergence(NamedTuple):

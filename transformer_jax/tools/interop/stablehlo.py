@@ -131,7 +131,7 @@ def export(
     np.savez(folder / PARAMETERS, **model.named)  # type: ignore[arg-type]  # names are paths
     save_tokenizers(model.tokenizers, folder / TOKENIZER)
     decoding = {name: getattr(programs.decoding, name) for name in SEARCH}
-    # "room" is the name of the maximal target length in this format.
+    # "room" is the maximal length of a target.
     shapes = {"batch_size": batch_size, "source_length": source_length, "room": programs.max_length}
     write_json(folder / DESCRIPTION, {"platforms": PLATFORMS, **shapes, **decoding, "steps": list(model.steps)})
 

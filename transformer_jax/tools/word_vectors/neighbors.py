@@ -50,7 +50,7 @@ def search(
             best = _largest(scores, count)
             both_rows = np.concatenate([rows[some], best + first_row], axis=1)
             both = np.concatenate([cosines[some], np.take_along_axis(scores, best, axis=1)], axis=1)
-            # Rows found before are lower than those of this block, and a stable order keeps them first.
+            # Rows found before are lower than the rows of this block, and a stable order keeps them first.
             order = np.argsort(-both, axis=1, kind="stable")[:, :count]
             rows[some] = np.take_along_axis(both_rows, order, axis=1)
             cosines[some] = np.take_along_axis(both, order, axis=1)

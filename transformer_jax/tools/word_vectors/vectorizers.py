@@ -89,7 +89,7 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
     except ValueError:
         raise DataError(f"{name}: no document has a word; expected text") from None
     terms = np.array([]) if config.hashing_columns else vectorizer.get_feature_names_out()
-    kept: Any = slice(None)
+    kept: np.ndarray | None = None
     if config.min_documents > 1 or 0 < config.max_terms < len(terms):
         in_documents = np.bincount(counts.indices, minlength=len(terms))
         kept = np.flatnonzero(in_documents >= config.min_documents)
@@ -99,10 +99,10 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
         if 0 < config.max_terms < len(kept):
             totals = counts.sum(axis=0)[kept]
             kept = np.sort(kept[np.argsort(-totals, kind="stable")[: config.max_terms]])
-    weighting = TfidfTransformer().fit(counts[:, kept]) if config.kind == "tfidf" else None
+        counts, terms = counts[:, kept], terms[kept]
+    weighting = TfidfTransformer().fit(counts) if config.kind == "tfidf" else None
 
-    def rows(counts: Any) -> "csr_array":
-        counts = csr_array(counts)[:, kept]
+    def rows(counts: "csr_array") -> "csr_array":
         counts.sort_indices()
         if config.kind == "one_hot":
             counts.data[:] = 1
@@ -110,7 +110,11 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
             return csr_array(weighting.transform(counts), dtype=np.float32)
         return counts.astype(np.int32)
 
-    return Counted(rows(counts), tuple(terms[kept]), lambda texts: rows(vectorizer.transform(texts)))
+    def vectorize(texts: Iterable[str]) -> "csr_array":
+        found = csr_array(vectorizer.transform(texts))
+        return rows(found if kept is None else found[:, kept])
+
+    return Counted(rows(counts), tuple(terms), vectorize)
 
 
 def top_terms(row: "csr_array", terms: tuple[str, ...], count: int) -> list[tuple[str, float]]:

@@ -29,7 +29,7 @@ OBJECTIVES: dict[tuple[str, str], Callable[[Word2vecConfig], Word2vec]] = {
 """By ``model.kind`` and ``model.output``."""
 
 ROW_MULTIPLE = 64
-"""The tables have a multiple of so many rows, so that devices can share them."""
+"""The number of rows of the tables is a multiple, so that devices can share them."""
 
 TABLES = {"skip_gram": ("embedding",), "cbow": ("embedding",), "glove": ("embedding", "projection")}
 """By ``model.kind``: the tables that are added to the vectors (both for GloVe, section 4.2 of Pennington et al. 2014)."""

@@ -84,7 +84,7 @@ class WordVectorEvaluation:
         return f"loss {self.loss:.4f}{found}"
 
     def to_json(self) -> dict[str, object]:
-        """Counts and metrics, as what ``json.dumps`` takes; a number that is not finite becomes null."""
+        """Counts and metrics for ``json.dumps``; a number that is not finite becomes null."""
         fields: dict[str, object] = {"split": self.split, "examples": self.num_examples}
         return fields | {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
 
@@ -162,7 +162,7 @@ class WordVectorTask(TextTask):
         return self.objective.rule()
 
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """The rows that a batch reads, for finding what is not finite."""
+        """The rows that a batch reads, to find values that are not finite."""
         del key, hyperparameters
         return self.objective.rows(params, batch)
 

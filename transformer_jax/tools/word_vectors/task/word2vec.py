@@ -19,7 +19,7 @@ class TextBlock(NamedTuple):
     """Rows of T centers with W words of context on each side.
 
     ``words`` [R, T + 2 W]: EOS between documents, PAD beyond the text. ``reach`` [R, T]: window size of each center, 1 to W.
-    ``negatives`` [R, K]: words drawn for the row.
+    ``negatives`` [R, K]: random words for the row.
     """
 
     words: AnyArray
