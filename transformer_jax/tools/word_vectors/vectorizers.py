@@ -11,7 +11,6 @@ import numpy as np
 from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.data.text_files import raw_lines, read_lines, sentence_of_line
-from transformer_jax.data.token_store_builder import TokenizingProgress
 from transformer_jax.runtime.atomic_files import appearing_file
 
 if TYPE_CHECKING:
@@ -191,6 +190,9 @@ def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window:
 
 def _documents(path: Path) -> Iterator[str]:
     """The lines of a file, with a progress bar; the size of a compressed text is not known before."""
+    # Imported here because it imports JAX, which help and the checks of flags do without.
+    from transformer_jax.data.token_store_builder import TokenizingProgress
+
     total = path.stat().st_size if path.is_file() and path.suffix not in (".gz", ".xz") else 0
     with TokenizingProgress(path.name, total, unit="bytes", doing="counting") as progress:
         for number, raw in enumerate(raw_lines(path), start=1):
