@@ -59,7 +59,7 @@ def export(model: OpenedModel, folder: Path) -> None:
     if abs(config.norm_epsilon - NORM_EPSILON) > NORM_EPSILON:
         problem = f"{config.norm_epsilon:g} is not supported by Marian models, which have {NORM_EPSILON:g}"
         raise ConfigError(f"model.norm_epsilon: {problem}")
-    special_ids = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
+    special_ids: dict[str, Any] = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
     special_ids |= {"decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
     shares_embeddings = config.tying in ("all", "embeddings")
     source, target = (tokenizer.vocabulary_size for tokenizer in model.tokenizers)

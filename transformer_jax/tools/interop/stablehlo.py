@@ -145,6 +145,8 @@ class StableHloCounterpart(Counterpart):
     """The programs, one step at a time and their whole search, on the devices that are here."""
 
     name = "StableHLO"
+    longest_source: int
+    longest_target: int
     # Of logits; measured some 3e-6.
     tolerance = Tolerance(1e-5, 1e-5)
 

@@ -177,7 +177,7 @@ class SkipGramTree:
         loss = jnp.sum(asked * nll_of_sign(-top) - 0.5 * (asked + turned) * top)
         size = block.spans.shape[2] + block.words.shape[1] - block.reach.shape[1]
 
-        def around(row: Array, start: Array) -> Array:
+        def around(row: AnyArray, start: AnyArray) -> Array:
             return lax.dynamic_slice_in_dim(row, start, size)
 
         contexts = jax.vmap(jax.vmap(around, (None, 0)))(rows["context"], block.spans[:, :, 0])
