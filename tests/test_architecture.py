@@ -63,10 +63,10 @@ DOORS: dict[str, set[str]] = {
     "scipy": {"tools.word_vectors"},
     **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
-    "ctranslate2": {"tools.interop.ctranslate2_export"},
-    "safetensors": {"tools.interop.safetensors_file"},
-    "torch": {"tools.interop.torch_weights"},
-    "transformers": {"tools.interop.hugging_face_counterpart"},
+    "ctranslate2": {"tools.interop.ctranslate2"},
+    "safetensors": {"tools.interop.weight_files"},
+    "torch": {"tools.interop.weight_files"},
+    "transformers": {"tools.interop.hugging_face"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

@@ -7,8 +7,8 @@ Example:
 Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive with
 settings, tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length tokens).
 --output is a new folder: it appears whole or not at all. The exported model is then loaded and compared with the run, as verify
-does, on the first sentences of --text (default: the validation split); --no_verify skips that. Exit status 1: they differ by
-more than the tolerance. The libraries: pip install ctranslate2 safetensors torch transformers.
+does, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit status 1: the two differ
+by more than the tolerance. The libraries: pip install ctranslate2 safetensors torch transformers.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from absl import flags
 from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.interop.formats import EXPORTED, FORMATS, module, open_counterpart
+from transformer_jax.tools.interop.formats import EXPORTED, format_module, open_counterpart
 
 OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
 QUANTIZATIONS = ("float32", "float16", "int8")
@@ -34,7 +34,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("batch_size", 8, "sources at once (stablehlo)", flag_values=values, lower_bound=1)
     meaning = "most tokens of a source, EOS included (stablehlo)"
     flags.DEFINE_integer("source_length", 128, meaning, flag_values=values, lower_bound=2)
-    flags.DEFINE_boolean("no_verify", False, "do not compare what was written with the run", flag_values=values)
+    flags.DEFINE_boolean("no_verify", False, "do not compare the exported model with the run", flag_values=values)
     define_text_flags(values)
 
 
@@ -59,7 +59,7 @@ def run(values: flags.FlagValues) -> int:
     model = open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     texts = texts_to_compare(values, model)
     with appearing_folder(output) as folder:
-        module(FORMATS[values.format].export).export(model, folder, texts, **options)
+        format_module(values.format).export(model, folder, texts, **options)
     print(f"{output}: {values.format}, checkpoint {', '.join(map(str, model.steps))} of {values.workdir}")
     if values.no_verify:
         return 0

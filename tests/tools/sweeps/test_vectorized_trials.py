@@ -8,7 +8,7 @@ import pytest
 from tools.sweeps.studies import GRID, SEARCH
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs.outcome import Outcome, TrainingDiverged
+from transformer_jax.runs.run import Outcome, TrainingDiverged
 from transformer_jax.runs.run_directory import RunIsBusy
 from transformer_jax.tools.sweeps.definition import Sweep, require_vectorizable
 from transformer_jax.tools.sweeps.overview import rows

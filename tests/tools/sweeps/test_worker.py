@@ -11,7 +11,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.commands.sweep import STORAGE
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs.outcome import Outcome, TrainingDiverged
+from transformer_jax.runs.run import Outcome, TrainingDiverged
 from transformer_jax.tools.sweeps.definition import load_sweep
 from transformer_jax.tools.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.tools.sweeps.overview import rows

@@ -1,4 +1,4 @@
-"""Reads translation models of fairseq (Ott et al. 2019): a checkpoint, two dictionaries, and codes or a sentencepiece model."""
+"""Translation models of fairseq (Ott et al. 2019): a checkpoint, two dictionaries, and codes or a sentencepiece model."""
 
 import re
 from argparse import Namespace
@@ -8,23 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
-from transformer_jax.tools.interop.fairseq_family import SPECIAL_PIECES, Tables, imported_translation
+from transformer_jax.tools.interop.fairseq_family import (
+    Orders,
+    Tables,
+    imported_translation,
+    vocabulary_order,
+)
 from transformer_jax.tools.interop.imported_model import ImportedModel
-from transformer_jax.tools.interop.json_object import Value, value_of
-from transformer_jax.tools.interop.marian_reader import dropout_settings
-from transformer_jax.tools.interop.torch_weights import as_arrays, load_tensors_only
-from transformer_jax.tools.interop.vocabulary_order import VocabularyOrder, vocabulary_order
+from transformer_jax.tools.interop.marian import dropout_settings
+from transformer_jax.tools.interop.weight_files import Value, as_arrays, load_tensors_only, value_of
 
 # The first ids of every dictionary of fairseq; their decoder begins with EOS.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 SPECIAL_IDS = {"pad": 1, "start": 2, "eos": 2, "unk": 3}
 ACTIVATIONS = {"relu": "relu", "gelu": "exact_gelu", "gelu_fast": "gelu", "gelu_accurate": "gelu", "swish": "silu"}
-# Settings that no model here has, and the only value of each that can be read.
-ABSENT = {
+# The only value of each setting that can be read.
+NEEDED = {
     "encoder_learned_pos": False,
     "decoder_learned_pos": False,
     "no_token_positional_embeddings": False,
@@ -34,7 +37,7 @@ ABSENT = {
     "cross_self_attention": False,
 }
 CODES = ("bpecodes", "bpe.codes", "code", "codes")
-# Of layers in checkpoints of 2018, by place.
+# Norms of a layer in checkpoints of 2018, by index.
 OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -44,8 +47,8 @@ OLD_NORMS = {
 def read(path: Path) -> ImportedModel:
     """Settings, tokenizers and parameters of a checkpoint, or of the folder that holds one.
 
-    Raises DataError naming a file or tensor that is missing, damaged or unexpected, and for a checkpoint that is more than
-    tensors and settings; ConfigError naming a setting that no model here has.
+    Raises DataError naming a file or tensor that is missing, damaged or unexpected, and for a checkpoint that holds more
+    than tensors and settings; ConfigError naming a setting that no model here has.
     """
     file = _checkpoint(path)
     content = load_tensors_only(file)
@@ -63,18 +66,13 @@ def read(path: Path) -> ImportedModel:
     orders = (source, source if words[0] == words[1] else vocabulary_order(len(words[1]), **SPECIAL_IDS))
     tokenizers = _tokenizers(file.parent, words, orders)
     try:
-        tables = _tables(state)
-        model["tying"] = tables.tying(orders[0] is orders[1])
-        size = max(each.vocabulary_size for each in tokenizers)
-        tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": orders[0] is orders[1]}
-        config = from_dict({"tokenizer": tokenizer, "model": model, "data": languages})
-        return imported_translation(config, tokenizers, state, tables, orders)
+        return imported_translation(model, languages, tokenizers, state, _tables(state), orders)
     except DataError as error:
         raise DataError(f"{file}: {error}") from None
 
 
 def settings_of(content: Mapping[str, Any]) -> Namespace:
-    """The settings of model and languages: ``args``, or in the ``cfg`` of newer checkpoints those of model and task."""
+    """The settings of model and languages: ``args``, or model and task in the ``cfg`` of newer checkpoints."""
     if isinstance(args := content.get("args"), Namespace):
         return args
     cfg = content.get("cfg")
@@ -86,14 +84,14 @@ def settings_of(content: Mapping[str, Any]) -> Namespace:
 
 
 def model_settings(theirs: Namespace) -> dict[str, Any]:
-    """The block ``model``; raises ConfigError naming a setting of theirs that no model here has."""
-    for name, value in ABSENT.items():
+    """The block ``model``; raises ConfigError naming a setting that no model here has."""
+    for name, value in NEEDED.items():
         if (found := getattr(theirs, name, value)) != value:
             raise ConfigError(f"{name}: {found!r} is not supported; expected {value!r}")
     for name in ("ffn_embed_dim", "attention_heads", "normalize_before", "embed_dim"):
         encoder, decoder = (getattr(theirs, f"{side}_{name}", None) for side in ("encoder", "decoder"))
         if encoder != decoder:
-            raise ConfigError(f"decoder_{name}: {decoder!r} is not that of the encoder, {encoder!r}")
+            raise ConfigError(f"decoder_{name}: {decoder!r} differs from the encoder, {encoder!r}")
     activation = getattr(theirs, "activation_fn", "relu")
     if activation not in ACTIVATIONS:
         raise ConfigError(f"activation_fn: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
@@ -105,7 +103,6 @@ def model_settings(theirs: Namespace) -> dict[str, Any]:
         "num_encoder_layers": _setting(theirs, "encoder_layers", int),
         "num_decoder_layers": _setting(theirs, "decoder_layers", int),
         "normalization": "pre" if getattr(theirs, "encoder_normalize_before", False) else "post",
-        "attention": "biased",
         "positions": "fairseq",
         "feed_forward": ACTIVATIONS[activation],
         "embedding": "unscaled" if getattr(theirs, "no_scale_embedding", False) else "scaled",
@@ -119,7 +116,7 @@ def _setting(theirs: Namespace, name: str, kind: type[Value]) -> Value:
 
 
 def current_names(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tensors of a checkpoint of any year under the names of today, without those that are no parameters."""
+    """The parameters of a checkpoint of any year under today's names."""
     current: dict[str, np.ndarray] = {}
     for name, leaf in state.items():
         if re.search(r"(version|_float_tensor|embed_positions\.weights?)$", name):
@@ -167,11 +164,8 @@ def _tables(state: dict[str, np.ndarray]) -> Tables:
     return Tables(source, target, projection, np.zeros(len(projection), np.float32))
 
 
-def _tokenizers(folder: Path, words: list[list[str]], orders: tuple[VocabularyOrder, VocabularyOrder]) -> TokenizerPair:
-    vocabularies = [
-        [SPECIAL_PIECES.get(i) or own[there] for i, there in enumerate(order.theirs)]
-        for own, order in zip(words, orders, strict=True)
-    ]
+def _tokenizers(folder: Path, words: list[list[str]], orders: Orders) -> TokenizerPair:
+    vocabularies = [order.pieces(dict(enumerate(own))) for own, order in zip(words, orders, strict=True)]
     codes = [folder / name for name in CODES if (folder / name).is_file()]
     models = sorted(folder.glob("*.model"))
     if codes:
@@ -185,15 +179,14 @@ def _tokenizers(folder: Path, words: list[list[str]], orders: tuple[VocabularyOr
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:
-    """Pairs as they were learned, first ones first, from files of fastBPE and of subword-nmt (version 0.2)."""
+    """Pairs in the order in which they were learned, from files of fastBPE and of subword-nmt (version 0.2)."""
     merges = []
     for number, line in enumerate(read_lines(path), start=1):
         parts = line.split()
         if number == 1 and parts[:1] == ["#version:"]:
             if parts[1:] != ["0.2"]:
-                raise DataError(
-                    f"{path}, line 1: {line!r}: only #version: 0.2 is known, which ends words inside of merges"
-                )
+                problem = "only #version: 0.2 is known, which ends words inside of merges"
+                raise DataError(f"{path}, line 1: {line!r}: {problem}")
         elif len(parts) >= 2:
             merges.append((parts[0], parts[1]))
         elif parts:

@@ -1,7 +1,7 @@
-"""Reads folders of ``M2M100ForConditionalGeneration``: M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022).
+"""M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022) of the library transformers: ``M2M100ForConditionalGeneration``.
 
 A pre-norm Transformer with the sinusoids of fairseq. The source begins with the token of its language; the decoder begins with
-EOS, then the token of its own. One pair of languages is chosen, and the tokenizers put those tokens before every text.
+EOS, then the token of the target language. One pair of languages is chosen, whose tokenizers put the tokens before every text.
 """
 
 import re
@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
-from transformer_jax.tools.interop.fairseq_family import SPECIAL_PIECES, imported_translation
+from transformer_jax.tools.interop.fairseq_family import Orders, imported_translation, vocabulary_order
 from transformer_jax.tools.interop.imported_model import ImportedModel
-from transformer_jax.tools.interop.json_object import read_object, value_of
-from transformer_jax.tools.interop.marian_reader import layers_and_tables, model_settings, tables_of
-from transformer_jax.tools.interop.vocabulary_order import VocabularyOrder, vocabulary_order
+from transformer_jax.tools.interop.marian import layers_and_tables, model_settings, special_ids_of, tables_of
+from transformer_jax.tools.interop.weight_files import read_bytes, read_object, value_of
 
 MODEL_TYPE = "m2m_100"
 # In the order of their tokens (Fan et al. 2020, table 1; Tran et al. 2021).
@@ -27,7 +26,6 @@ LANGUAGES = {
     "zu",
     "wmt21": "en ha is ja cs ru zh de",
 }
-SENTENCEPIECE = "sentencepiece.bpe.model"
 LANGUAGE_TOKEN = re.compile(r"__\w+__|[a-z]{3}_[A-Z][a-z]{3}")
 
 
@@ -35,50 +33,41 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
     """Settings, tokenizers and parameters, to translate from one language to another: ``en``, or ``eng_Latn`` with NLLB.
 
     Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming a setting that no model
-    here has, or a language that theirs does not know.
+    here has, or a language that their model does not have.
     """
     theirs = read_object(folder / "config.json")
     model = model_settings(theirs, {"model_type": MODEL_TYPE}) | {"normalization": "pre", "positions": "fairseq"}
     state = layers_and_tables(folder)
     by_id = pieces_by_id(folder)
-    languages = {"source": source_language, "target": target_language}
-    prefixes = {side: language_token(by_id, language, f"--{side}_language") for side, language in languages.items()}
+    languages = {"source_language": source_language, "target_language": target_language}
+    prefixes = [language_token(by_id, language, f"--{flag}") for flag, language in languages.items()]
     try:
-        order = vocabulary_orders(folder, theirs)[0]
+        orders = vocabulary_orders(folder, theirs)
         tables = tables_of(state, theirs.get("tie_word_embeddings", True))
-        pieces = [SPECIAL_PIECES.get(i) or by_id.get(int(there), f"<{there}>") for i, there in enumerate(order.theirs)]
-        try:
-            spm = (folder / SENTENCEPIECE).read_bytes()
-        except OSError as error:
-            raise DataError(f"{SENTENCEPIECE}: {error.strerror}") from None
-        source, target = (MappedSubwordTokenizer(spm, pieces, [prefix]) for prefix in prefixes.values())
-        model["tying"] = tables.tying(True)
-        tokenizer = {"kind": source.kind, "vocabulary_size": source.vocabulary_size, "joint": True}
-        data = {f"{side}_language": language.strip("_") for side, language in languages.items()}
-        config = from_dict({"tokenizer": tokenizer, "model": model, "data": data})
-        return imported_translation(config, TokenizerPair(source, target), state, tables, (order, order))
+        spm, pieces = read_bytes(folder / "sentencepiece.bpe.model"), orders[0].pieces(by_id)
+        tokenizers = TokenizerPair(*(MappedSubwordTokenizer(spm, pieces, [prefix]) for prefix in prefixes))
+        data = {flag: language.strip("_") for flag, language in languages.items()}
+        return imported_translation(model, data, tokenizers, state, tables, orders)
     except DataError as error:
         raise DataError(f"{folder}: {error}") from None
 
 
-def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> tuple[VocabularyOrder, VocabularyOrder]:
-    """The vocabulary, twice: it is shared. Raises DataError where config.json has fewer ids than the tokenizer pieces."""
+def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
+    """The shared vocabulary, twice; raises DataError where config.json has fewer ids than the tokenizer pieces."""
     path = folder / "config.json"
-    names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "eos": "eos_token_id"}
-    ids = {role: value_of(theirs, name, int, path) for role, name in names.items()}
     size = value_of(theirs, "vocab_size", int, path)
     by_id = pieces_by_id(folder)
     if max(by_id) >= size:
         raise DataError(f"{path}: vocab_size={size:,}, but the tokenizer has a piece of number {max(by_id):,}")
-    (unk,) = [number for number, piece in by_id.items() if piece == "<unk>"] or [-1]
-    if unk < 0:
+    unk = next((number for number, piece in by_id.items() if piece == "<unk>"), None)
+    if unk is None:
         raise DataError(f"{folder}: the vocabulary has no <unk>")
-    order = vocabulary_order(size, unk=unk, **ids)
+    order = vocabulary_order(size, unk=unk, **special_ids_of(theirs, path))
     return order, order
 
 
 def pieces_by_id(folder: Path) -> dict[int, str]:
-    """All pieces, languages included: of ``vocab.json`` and the list of language tokens, or of NLLB's ``tokenizer.json``."""
+    """All pieces and language tokens, from ``vocab.json`` and the list of languages, or from NLLB's ``tokenizer.json``."""
     if not (folder / "vocab.json").is_file():
         path = folder / "tokenizer.json"
         content = read_object(path)
@@ -88,11 +77,11 @@ def pieces_by_id(folder: Path) -> dict[int, str]:
         except (KeyError, TypeError, AttributeError):
             raise DataError(f"{path}: no vocabulary in it") from None
     by_id = {number: piece for piece, number in read_object(folder / "vocab.json").items()}
-    return by_id | {len(by_id) + place: token for place, token in enumerate(_listed_languages(folder))}
+    return by_id | dict(enumerate(_listed_languages(folder), start=len(by_id)))
 
 
 def _listed_languages(folder: Path) -> list[str]:
-    """Tokens of languages in the order of their ids, which follow those of ``vocab.json``: as listed, or as published."""
+    """Language tokens in the order of their ids, which follow the ids of ``vocab.json``: as listed, or as published."""
     described: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         described |= read_object(folder / name) if (folder / name).is_file() else {}
@@ -101,9 +90,8 @@ def _listed_languages(folder: Path) -> list[str]:
         return tokens
     codes = described.get("language_codes", "m2m100")
     if codes not in LANGUAGES:
-        raise DataError(
-            f"{folder / 'tokenizer_config.json'}: language_codes={codes!r} is not one of {', '.join(LANGUAGES)}"
-        )
+        problem = f"language_codes={codes!r} is not one of {', '.join(LANGUAGES)}"
+        raise DataError(f"{folder / 'tokenizer_config.json'}: {problem}")
     return [f"__{code}__" for code in LANGUAGES[codes].split()]
 
 
