@@ -1,10 +1,23 @@
+"""Recipes and run directories as sources of settings."""
+
+import json
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import ConfigError, load_recipe, recipes, resolve
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    config_for_use,
+    from_dict,
+    load_recipe,
+    load_run_config,
+    recipes,
+    resolve,
+    to_json,
+)
 from transformer_jax.config.recipes import listed_recipes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -168,3 +181,80 @@ def test_a_wheel_has_its_recipes_as_a_package(folder, monkeypatch):
     monkeypatch.setattr(recipes, "SHIPPED", folder / "recipes")
     for spec in ("varied:tiny", "configs/varied.py:tiny", "varied.py:tiny"):
         assert load_recipe(spec).model.d_ff == 64
+
+
+def test_a_recipe_without_a_variant_is_the_variant_for_text_if_text_is_named():
+    named = resolve("language_model", [("data.train", "a.txt")])
+    assert (named.data.source, named.data.train) == ("text", "a.txt")
+    assert resolve("word_vectors", [("data.directory", "texts")]).data.source == "text"
+    assert resolve("language_model", [("seed", "3")]).data.source == "grammar"
+    with pytest.warns(FutureWarning, match="data.file is now data.train"):
+        assert resolve("language_model:enwiki", [("data.file", "a.txt")]).data.train == "a.txt"
+
+
+CONFIG = from_dict({"seed": 4, "data": {"source": "text", "directory": "/tmp/Bücher"}, "optimizer": {"epsilon": 1e-30}})
+
+
+def write_run(folder, content) -> None:
+    (folder / "config.json").write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+def refused_run(path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_run_config(path)
+    return str(raised.value)
+
+
+def test_json_and_back_is_the_same(tmp_path):
+    write_run(tmp_path, to_json(CONFIG))
+    assert load_run_config(tmp_path) == CONFIG
+    assert load_run_config(tmp_path / "config.json") == CONFIG
+
+
+def test_a_run_directory_serves_as_a_recipe(tmp_path):
+    write_run(tmp_path, to_json(CONFIG))
+    assert resolve(str(tmp_path)) == CONFIG
+    assert resolve(str(tmp_path), [("seed", "9")]).seed == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", ", line 1: not JSON: Expecting property name enclosed in double quotes"),
+        ({"seed": 3}, ": not the settings of a run: expected an object with schema_version and config"),
+        ([], ": not the settings of a run: expected an object with schema_version and config"),
+        (
+            {"schema_version": 99, "config": {}},
+            ": schema_version: 99 was written by a newer version of transformer_jax, this one reads up to 3; update "
+            "transformer_jax",
+        ),
+        ({"schema_version": "1", "config": {}}, ": schema_version: '1' is not a version; expected 1 to 3"),
+        ({"schema_version": True, "config": {}}, ": schema_version: True is not a version; expected 1 to 3"),
+        (
+            {"schema_version": 3, "config": {"model": {"rematerialise": "full"}}},
+            ": model.rematerialise: unknown key; did you mean model.rematerialize?",
+        ),
+        ({"schema_version": 1, "config": {"sed": 1}}, ": sed: unknown key; did you mean seed?"),
+        ({"schema_version": 1, "config": 5}, ": config: expected a block of settings, found 5"),
+    ],
+)
+def test_what_is_not_a_config_is_refused_with_its_file(tmp_path, content, problem):
+    write_run(tmp_path, content)
+    assert refused_run(tmp_path) == f"{tmp_path / 'config.json'}{problem}"
+
+
+def test_a_folder_that_is_not_a_run(tmp_path):
+    assert refused_run(tmp_path) == f"{tmp_path}: not the directory of a run: it has no config.json"
+    missing = tmp_path / "nowhere"
+    assert refused_run(missing) == f"{missing}: No such file or directory; give the directory of a run"
+
+
+def test_the_cache_of_a_run_is_never_that_of_its_settings(tmp_path):
+    """Compiled programs are code, and a run may be somebody else's."""
+    write_run(tmp_path, to_json(from_dict({"data": {"cache_directory": "/tmp/theirs", "source": "tfds", "name": "a"}})))
+    default = ExperimentConfig().data.cache_directory
+    assert [use(str(tmp_path)).data.cache_directory for use in (config_for_use, resolve)] == [default] * 2
+    chosen = config_for_use(str(tmp_path), [("data.cache_directory", "/tmp/mine")])
+    assert chosen.data.cache_directory == "/tmp/mine"
+    assert not chosen.data.download
+    assert config_for_use(str(tmp_path), [("data.download", "true")]).data.download

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from transformer_jax.config.widths import one_of_two_widths
+from transformer_jax.config.data import one_of_two_widths
 from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import BatchRows
 from transformer_jax.data.buckets import rows_of

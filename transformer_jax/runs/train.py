@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
-from transformer_jax.config.mesh_sizes import require_rows_divide
+from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.runs.callbacks import Callback, Callbacks
 from transformer_jax.runs.clock import Clock

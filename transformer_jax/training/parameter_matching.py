@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from transformer_jax.config import ConfigError, InitConfig
-from transformer_jax.config.initialization import renamings
+from transformer_jax.config.model import renamings
 from transformer_jax.training.parameter_names import NAMES_SHOWN, some_of
 
 Shapes = Mapping[str, tuple[int, ...]]

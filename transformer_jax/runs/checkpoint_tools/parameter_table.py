@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config.names import natural_order
+from transformer_jax.config.errors import natural_order
 from transformer_jax.evaluation.text_table import aligned_table
 
 HEAD = ("parameters", "shape", "type", "numbers", "bytes")
