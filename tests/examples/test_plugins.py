@@ -204,15 +204,15 @@ def test_settings_of_a_task_are_explained_and_read(tmp_path):
 
 
 RANKING = """
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 import transformer_jax
-from transformer_jax.config import DecodingConfig
+from transformer_jax.config import DecodingConfig, setting
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.tasks import registry
 
 @dataclass(frozen=True)
 class RankingConfig(DecodingConfig):
-    candidates: int = field(default=5, metadata={"meaning": "Translations to rank."})
+    candidates: int = setting(5, "Translations to rank.")
 
 @transformer_jax.register("task", "ranking")
 def ranking():
