@@ -228,26 +228,18 @@ def unknown_key(key: str) -> ConfigError:
         return ConfigError(f"{key}: was removed; leave it out")
     path, _, name = key.rpartition(".")
     leaves, blocks = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig)
-    in_block = not path or is_block(blocks.get(path))
-    siblings = list(fields_of(blocks[path] if path else ExperimentConfig)) if in_block else []
-    candidates = _same_name_elsewhere(path, name, leaves)
-    if not candidates and (sibling := nearest(name, siblings)):
-        candidates = [join_key(path, sibling)]
-    if not candidates and not in_block and (leaf := nearest(key, leaves)):
-        candidates = [leaf]
+    same_name = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name]
+    if near := nearest(key, same_name, cutoff=0.8):
+        candidates = [near]
+    elif 0 < len(same_name) <= 3:
+        candidates = same_name
+    else:
+        candidates = [near] if (near := nearest(key, (*leaves, *blocks))) else []
     if candidates:
         return ConfigError(f"{key}: unknown key; did you mean {' or '.join(candidates)}?")
-    owner = path if in_block and path else "the config"
-    return ConfigError(f"{key}: unknown key; {owner} has {', '.join(siblings or blocks)}")
-
-
-def _same_name_elsewhere(path: str, name: str, leaves: list[str]) -> list[str]:
-    """Keys of the same last name: one in a block called nearly like ``path``, else all, unless they are many."""
-    found = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name]
-    block = nearest(path, [leaf.rpartition(".")[0] for leaf in found])
-    if block is not None:
-        return [join_key(block, name)]
-    return found if len(found) <= 3 else []
+    owner = path if is_block(blocks.get(path)) else ""
+    siblings = fields_of(blocks[owner]) if owner else blocks
+    return ConfigError(f"{key}: unknown key; {owner or 'the config'} has {', '.join(siblings)}")
 
 
 def apply_overrides(

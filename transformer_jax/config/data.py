@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from transformer_jax.config.addresses import absolute_path
 from transformer_jax.config.checks import LARGEST_SEED, check_settings, require, setting
@@ -46,13 +46,13 @@ class SourceConfig:
 
     def absolute(self) -> "SourceConfig":
         """The same with absolute paths; raises ConfigError at addresses of object stores."""
-        files = {}
+        paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}
         for name in ("train", "validation", "test"):
             text = getattr(self, name)
             # Two files, a.en,b/{c,d}, are split outside of braces.
             parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
-            files[name] = ",".join(absolute_path(part.strip(), f"data.{name}") for part in parts)
-        return replace(self, directory=absolute_path(self.directory, "data.directory"), **files)
+            paths[name] = ",".join(absolute_path(part.strip(), f"data.{name}") for part in parts)
+        return replace(self, **paths)
 
     def only_reading(self) -> "SourceConfig":
         """The same for using a trained model: nothing is downloaded."""
@@ -96,8 +96,8 @@ class DataConfig(SourceConfig):
     )
     held_out: float = setting(
         0.0,
-        "text: training pairs that are taken out as the validation split, chosen by the seed: a number, or a "
-        "fraction below 1.",
+        "text: training pairs that are taken out as the validation split, chosen by the seed: a number, or a fraction "
+        "below 1.",
         at_least=0,
     )
     name: str = setting("", "tfds: name of the data set, such as wmt14_translate/de-en.")
@@ -106,8 +106,8 @@ class DataConfig(SourceConfig):
     )
     source_language: str = setting(
         "",
-        "Source language; empty: the suffix of data.train (of data.directory: en), else by the script of the "
-        "text (und: unknown).",
+        "Source language; empty: the suffix of data.train (of data.directory: en), else by the script of the text "
+        "(und: unknown).",
         changeable=True,
     )
     target_language: str = setting(
@@ -182,9 +182,8 @@ class TokenizerConfig:
     min_count: int = setting(1, "word_vectors: words with fewer occurrences in the training split get no vector.")
     character_coverage: float = setting(
         0.9999,
-        "bpe, unigram: share of the characters of the text that have a piece, the others become bytes; 0: by "
-        "script, 0.9995 "
-        "for scripts of thousands of characters, else 1.",
+        "bpe, unigram: share of the characters of the text that have a piece, the others become bytes; 0: by script, "
+        "0.9995 for scripts of thousands of characters, else 1.",
         at_least=0,
         at_most=1,
     )
@@ -209,21 +208,19 @@ class BatchingConfig:
     )
     tokens_per_update: int = setting(
         4096,
-        "Size of an optimizer update over all devices: maximum positions of the wider side, or tokens, the mean "
-        "of both sides.",
+        "Size of an optimizer update over all devices: maximum positions of the wider side, or tokens, the mean of "
+        "both sides.",
         at_most=2**30,
     )
     num_buckets: int = setting(5, "buckets: number of widths, each a program to compile.")
     packed_length: int = setting(
-        256,
-        "packed: positions in a row; with count=tokens of the longer side, and longer pairs get wider rows.",
+        256, "packed: positions in a row; with count=tokens of the longer side, and longer pairs get wider rows."
     )
     # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, padding is 19.0 %
     # of all positions with multiples of 1, 20.5 % with 4, 24.4 % with 8.
     width_multiple: int = setting(4, "Widths of batches are multiples of it: 8 suits GPUs, 16 or more TPUs.")
     row_multiple: int = setting(
-        8,
-        "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it.",
+        8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."
     )
     accumulation_steps: int = setting(1, "Micro-batches of a batch, whose gradients are summed, to save memory.")
     prefetch_batches: int = setting(8, "Number of batches read ahead.", at_most=10_000, changeable=True)

@@ -70,8 +70,8 @@ class EvaluationConfig:
 
     metrics: str = setting(
         "",
-        "Scores of evaluate, separated by commas; empty: all but spbleu, compounds only for German, TER only "
-        "where it finds words.",
+        "Scores of evaluate, separated by commas; empty: all but spbleu, compounds only for German, TER only where it "
+        "finds words.",
         choices=SCORES,
         several=True,
         changeable=True,
@@ -79,16 +79,14 @@ class EvaluationConfig:
     bleu_tokenizer: str = setting(
         "",
         "sacreBLEU's tokenizer; empty: by the target language (13a; zh; ja-mecab and ko-mecab if installed, else "
-        "flores200 if its "
-        "model is here, else char).",
+        "flores200 if its model is here, else char).",
         choices=BLEU_TOKENIZERS,
         changeable=True,
     )
     selection: str = setting(
         "",
-        "Metric that selects checkpoints and ends runs without improvement; empty: the metric of the task, but "
-        "chrf for languages "
-        "where BLEU finds no words.",
+        "Metric that selects checkpoints and ends runs without improvement; empty: the metric of the task, but chrf "
+        "for languages where BLEU finds no words.",
     )
 
     def __post_init__(self) -> None:

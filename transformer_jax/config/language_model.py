@@ -35,8 +35,8 @@ class TextDataConfig(SourceConfig):
     generated_sentences: int = setting(20_000, "grammar: number of generated training sentences.")
     evaluation_stride: int = setting(
         0,
-        "New tokens in each evaluated row; the tokens before them are context that was scored already. 0: rows "
-        "do not overlap.",
+        "New tokens in each evaluated row; the tokens before them are context that was scored already. 0: rows do not "
+        "overlap.",
         at_least=0,
     )
 
@@ -58,17 +58,15 @@ class TextBatchingConfig:
 
     kind: Literal["split", "packed"] = setting(
         "split",
-        "Rows: one stream of all documents, each ended by EOS, cut into rows, where attention crosses the ends "
-        "of documents "
-        "(split), or several documents in a row that do not see each other (packed).",
+        "Rows: one stream of all documents, each ended by EOS, cut into rows, where attention crosses the ends of "
+        "documents (split), or several documents in a row that do not see each other (packed).",
     )
     tokens_per_update: int = setting(
         4096, "Token positions in an optimizer update, with padding, over all devices.", at_most=2**30
     )
     context_length: int = setting(256, "Token positions in a row.", above=1)
     row_multiple: int = setting(
-        8,
-        "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it.",
+        8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."
     )
     accumulation_steps: int = setting(1, "Micro-batches of a batch, whose gradients are summed, to save memory.")
 

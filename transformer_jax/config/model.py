@@ -47,10 +47,7 @@ class TransformerLayersConfig:
         "post", "Layer normalization after the residual connection (post, as published) or before the sublayer (pre)."
     )
     positions: str = setting(
-        "sinusoidal",
-        "Position embeddings.",
-        choices=("sinusoidal", "fairseq", "learned", "none"),
-        plugin="positions",
+        "sinusoidal", "Position embeddings.", choices=("sinusoidal", "fairseq", "learned", "none"), plugin="positions"
     )
     max_positions: int = setting(1024, "learned: number of positions, the maximum length of a sequence.")
     feed_forward: FeedForward = setting(
@@ -152,9 +149,8 @@ class RnnConfig:
     reverse_source: bool = setting(False, "The source is read backwards (Sutskever et al. 2014).")
     decoder_start: Literal["last", "bridge", "zeros"] = setting(
         "bridge",
-        "Initial decoder state: the encoder's last state, a learned function of it (bridge: tanh, Bahdanau et "
-        "al. 2015, appendix "
-        "A.2.2), or zeros.",
+        "Initial decoder state: the encoder's last state, a learned function of it (bridge: tanh, Bahdanau et al. "
+        "2015, appendix A.2.2), or zeros.",
     )
     attention: str = setting(
         "additive",
@@ -286,9 +282,8 @@ class InitConfig:
     checkpoint: str = setting("best", "Checkpoint of init.run: best, last or the number of an update.")
     rename: str = setting(
         "",
-        "'old=>new; ...': regular expressions that turn parameter names of the checkpoint into names of this "
-        "model, one after the "
-        "other, as re.sub does.",
+        "'old=>new; ...': regular expressions that turn parameter names of the checkpoint into names of this model, "
+        "one after the other, as re.sub does.",
     )
     leave_out: str = setting(
         "", "Regular expression, searched in parameter names of this model: these stay randomly initialized."

@@ -33,16 +33,13 @@ class OptimizerConfig:
         program="traced",
     )
     weight_decay: float = setting(
-        0.0,
-        "Decoupled weight decay of an update, times the learning rate; 0: none.",
-        at_least=0,
-        program="optional",
+        0.0, "Decoupled weight decay of an update, times the learning rate; 0: none.", at_least=0, program="optional"
     )
     clip_norm: float = setting(0.0, "Maximum norm of the gradient; 0: no clipping.", at_least=0, program="optional")
     freeze: str = setting(
         "",
-        "Regular expression, searched in paths such as encoder_layers_0/self_attention/query: these parameters "
-        "are not trained.",
+        "Regular expression, searched in paths such as encoder_layers_0/self_attention/query: these parameters are "
+        "not trained.",
     )
 
     def __post_init__(self) -> None:
@@ -81,8 +78,8 @@ class TrainingConfig:
     )
     validation_metrics: str = setting(
         "bleu,chrf",
-        "Scores of translations that validations compute, with evaluation.selection; TER takes thirty times as "
-        "long as BLEU.",
+        "Scores of translations that validations compute, with evaluation.selection; TER takes thirty times as long "
+        "as BLEU.",
         choices=SCORES,
         several=True,
         changeable=True,
@@ -93,17 +90,16 @@ class TrainingConfig:
     )
     skip_nonfinite: int = setting(
         0,
-        "Updates with a nonfinite loss or gradient to skip, over the whole run; the next one ends it and names "
-        "the tensor.",
+        "Updates with a nonfinite loss or gradient to skip, over the whole run; the next one ends it and names the "
+        "tensor.",
         at_least=0,
         program="unaffected",
         changeable=True,
     )
     hang_factor: float = setting(
         0.0,
-        "An update of this many times the median time, and at least a minute, ends the process with status 75, "
-        "for the scheduler "
-        "to restart it; hang.txt has the stacks of all threads; 0: never.",
+        "An update of this many times the median time, and at least a minute, ends the process with status 75, for "
+        "the scheduler to restart it; hang.txt has the stacks of all threads; 0: never.",
         at_least=0,
         program="unaffected",
         changeable=True,
@@ -120,16 +116,15 @@ class TrainingConfig:
     )
     budget_policy: Literal["shorten", "stretch"] = setting(
         "shorten",
-        "If the budget will not suffice: fewer updates, with an earlier decay of the learning rate (shorten), or "
-        "more time (stretch).",
+        "If the budget will not suffice: fewer updates, with an earlier decay of the learning rate (shorten), or more "
+        "time (stretch).",
         program="unaffected",
         changeable=True,
     )
     xla_options: str = setting(
         "",
-        "XLA compiler options of the training step, such as xla_tpu_scoped_vmem_limit_kib=65536,xla_other=true; "
-        "fixed when the "
-        "run begins.",
+        "XLA compiler options of the training step, such as xla_tpu_scoped_vmem_limit_kib=65536,xla_other=true; fixed "
+        "when the run begins.",
     )
     trackers: str = setting(
         "jsonl,tensorboard",

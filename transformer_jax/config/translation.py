@@ -30,9 +30,8 @@ class DecodingConfig:
     length_penalty: float = setting(0.6, "Exponent of the length penalty (Wu et al. 2016, equation 14).", at_least=0)
     stop: Literal["exact", "first_beams"] = setting(
         "exact",
-        "End of the search of a sentence: no unfinished prefix can still win (exact), or beam_width hypotheses "
-        "have finished "
-        "(first_beams, as in most toolkits: faster, may miss the best).",
+        "End of the search of a sentence: no unfinished prefix can still win (exact), or beam_width hypotheses have "
+        "finished (first_beams, as in most toolkits: faster, may miss the best).",
     )
     diverse_groups: int = setting(
         1,
@@ -43,9 +42,8 @@ class DecodingConfig:
     )
     compute_dtype: Literal["model", "float32", "float32_exact", "tf32", "bfloat16"] = setting(
         "model",
-        "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs, "
-        "which decode "
-        "faster in it.",
+        "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs, which "
+        "decode faster in it.",
     )
     max_extra_tokens: int = setting(
         50, "Maximum length of a translation, in tokens beyond its source.", at_most=100_000

@@ -32,7 +32,8 @@ class WordTextConfig(TextDataConfig):
 
     def absolute(self) -> "WordTextConfig":
         """The same, with files and folders written out in full."""
-        return replace(super().absolute(), test_sets=absolute_path(self.test_sets, "data.test_sets"))
+        sets = absolute_path(self.test_sets, "data.test_sets")
+        return replace(self, **vars(super().absolute()) | {"test_sets": sets})
 
 
 @dataclass(frozen=True)
