@@ -6,7 +6,7 @@
     transformer-jax train --config=configs/language_model.py:base --config.data.train=text.txt.xz --workdir=runs/lm_base
     transformer-jax generate --workdir=runs/lm_quick --prompt="The old man"
 
-``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of the validation split. ``enwiki``: a text of 100 MB
+``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation text. ``enwiki``: a text of 100 MB
 with a paragraph a line, the last 5 % held out; 3.4 million parameters, 4,000 updates, two thirds of an epoch; 33 CPU minutes,
 27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 held-out bytes. ``base``: the size of GPT-2 small (Radford
 et al. 2019; 124 million parameters) for one GPU or TPU of 40 GB and a few GB of text; not yet run.
