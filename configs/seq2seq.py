@@ -5,7 +5,8 @@
     transformer-jax train --config=configs/seq2seq.py:bahdanau_multi30k --config.data.directory=multi30k --workdir=runs/m30k_rnn
 
 Each model trains on the generated corpus of quickstart.py; with ``_copy`` it copies up to 30 words, with ``_multi30k`` it
-trains on Multi30k (see multi30k.py). The sizes are for two CPU cores; experiments/attention_ancestors has the results on Multi30k.
+trains on Multi30k (see multi30k.py). The sizes are for two CPU cores; experiments/attention_ancestors has the results on
+Multi30k.
 
 At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 81.4 million parameters) and
 ``luong_wmt`` (Luong et al. 2015; 222 million). Both depart from them in the optimizer (Adam instead of Adadelta and SGD), in
