@@ -112,8 +112,8 @@ def keras_en2de(config: ConfigDict) -> ConfigDict:
 
     It departs from the paper: 2 layers, width 256, feed-forward 512, 4 heads; dropout on the attention weights too; two
     vocabularies of words, no shared matrices; no label smoothing. This variant differs from it: there, the output projection of
-    the heads has a bias, embeddings are not multiplied by sqrt(d_model), the loss is averaged over sentences before batches, and
-    batches are 64 sentences.
+    the heads has a bias, embeddings are not multiplied by sqrt(d_model), the loss is averaged over sentences before batches,
+    and batches are 64 sentences.
 
     Compared with the model of the paper, at one size, five minutes on two cores: 0.7 BLEU less; 10.3 M parameters, not 4.2 M.
     """

@@ -95,7 +95,7 @@ class Attention(Sequence[AttentionLayer]):
 class Run:
     """A trained run: its settings, its log, and its model, which is restored on first use.
 
-    Raises ConfigError where a method is not for the task of the run.
+    Raises ConfigError if a method is not for the task of the run.
     """
 
     def __init__(self, directory: RunDirectory, config: ExperimentConfig, checkpoint: str, average: int) -> None:
@@ -212,10 +212,10 @@ def load(
     average: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> Run:
-    """A trained run, from its folder alone.
+    """A trained run, from its folder.
 
-    ``checkpoint``: ``best``, ``last`` or the number of an update; of the ``average`` newest up to it the mean is taken.
-    ``settings``: those of decoding, devices or the place of the data, such as ``{"decoding.beam_width": 1}``.
+    ``checkpoint``: ``best``, ``last`` or the number of an update; ``average``: newest checkpoints up to it to average.
+    ``settings``: settings of decoding, devices or the location of the data, such as ``{"decoding.beam_width": 1}``.
 
     Raises:
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.

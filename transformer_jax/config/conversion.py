@@ -70,9 +70,7 @@ def flatten(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """The settings in which two runs differ: ``[("model.d_ff", 2048, 1024), ...]``, sorted by key; None where "
-    "one has none.
-    """
+    """The settings in which two runs differ: ``[("model.d_ff", 2048, 1024), ...]``, sorted by key; None for one without it."""
     values, others = flatten(left), flatten(right)
     keys = sorted(values.keys() | others.keys())
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]

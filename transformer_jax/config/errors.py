@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class ConfigError(ValueError):
-    """A setting is wrong. The message names the key, says what is wrong and what would be right."""
+    """A setting is wrong. The message names the key, the problem and the remedy."""
 
 
 class PluginNeeded(ConfigError):
@@ -14,7 +14,7 @@ class PluginNeeded(ConfigError):
 
 
 class DataError(ValueError):
-    """A file or a data set is wrong. The message names the file and line, and says what would be right."""
+    """A file or a data set is wrong. The message names the file and line, the problem and the remedy."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

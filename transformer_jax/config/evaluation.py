@@ -70,8 +70,8 @@ class EvaluationConfig:
 
     metrics: str = setting(
         "",
-        "Scores of evaluate, separated by commas; empty: all but spbleu, compounds only for German, TER only where it "
-        "finds words.",
+        "Scores of evaluate, separated by commas; empty: all but spbleu, compounds only for German, TER only for "
+        "languages with words.",
         choices=SCORES,
         several=True,
         changeable=True,

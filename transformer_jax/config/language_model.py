@@ -58,7 +58,7 @@ class TextBatchingConfig:
 
     kind: Literal["split", "packed"] = setting(
         "split",
-        "Rows: one stream of all documents, each ended by EOS, cut into rows, where attention crosses the ends of "
+        "Rows: one stream of all documents, each ended by EOS, cut into rows, so that attention crosses the ends of "
         "documents (split), or several documents in a row that do not see each other (packed).",
     )
     tokens_per_update: int = setting(

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from transformer_jax.config.addresses import absolute_path, absolute_place, unasked
+from transformer_jax.config.addresses import absolute_path, is_address, unasked
 from transformer_jax.config.checks import check_settings, declared, rate, require, require_pattern, setting
 from transformer_jax.config.errors import ConfigError
 
@@ -308,13 +308,13 @@ class InitConfig:
         renamings(self.rename)
 
     def of_a_run(self) -> "InitConfig":
-        """The same out of a run directory, which may be somebody else's: a run at an address is not opened."""
+        """The same, read from a run directory: a run at an address is not opened."""
         return replace(self, run=unasked(self.run))
 
     def absolute(self) -> "InitConfig":
         """The same with absolute paths."""
-        embeddings = absolute_path(self.embeddings, "init.embeddings")
-        return replace(self, run=absolute_place(self.run), embeddings=embeddings)
+        run = self.run if is_address(self.run) else absolute_path(self.run, "init.run")
+        return replace(self, run=run, embeddings=absolute_path(self.embeddings, "init.embeddings"))
 
 
 def renamings(text: str) -> list[tuple[re.Pattern[str], str]]:

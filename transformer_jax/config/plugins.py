@@ -121,7 +121,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
     is not one of those it lists in ``VARIANTS``.
     """
     spec = f"{path}:{argument}" if argument else str(path)
-    with _sibling_imports(path.parent), _as_config_error(spec, path):
+    with _running(path, spec):
         # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
         namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
         called = namespace.get(function)
@@ -133,7 +133,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
 
 def names_in_file(path: Path) -> dict[str, Any]:
     """The names that a Python file defines; raises ConfigError when it fails."""
-    with _sibling_imports(path.parent), _as_config_error(str(path), path):
+    with _running(path, str(path)):
         return runpy.run_path(str(path), run_name=f"file_{path.stem}")
 
 
@@ -155,33 +155,29 @@ def _require_variant(spec: str, path: Path, argument: str, function: Callable[..
 
 
 @contextmanager
-def _sibling_imports(folder: Path) -> Iterator[None]:
-    """Lets a file import its siblings, and forgets them afterwards: another folder may have files of the same name."""
-    before = set(sys.modules)
+def _running(path: Path, spec: str) -> Iterator[None]:
+    """Lets a file import its siblings, which are forgotten afterwards: another folder may have files of the same name.
+
+    Raises one ConfigError with the file and the line for whatever the file raises.
+    """
+    folder, before = path.resolve().parent, set(sys.modules)
     # At the end: a recipe called copy.py must not hide the module of the standard library.
-    sys.path.append(str(folder.resolve()))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder.resolve()))
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).resolve().parent == folder.resolve():
-                del sys.modules[name]
-
-
-@contextmanager
-def _as_config_error(spec: str, path: Path) -> Iterator[None]:
-    """Turns whatever the file raises into one ConfigError with the file and the line in it."""
+    sys.path.append(str(folder))
     try:
         yield
     except ConfigError:
         raise
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
-    # A file that calls sys.exit would end the command without a word.
+    # A file that calls sys.exit would end the command without a message.
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        inside = [frame for frame in frames if Path(frame.filename).resolve().parent == path.resolve().parent]
+        inside = [frame for frame in frames if Path(frame.filename).resolve().parent == folder]
         where = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec
         raise ConfigError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).resolve().parent == folder:
+                del sys.modules[name]

@@ -95,7 +95,9 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
         problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot separate; use buckets"
         require(model.can_pack, "batching.kind", problem)
         if batching.count == "positions":
-            remedy = "raise it, lower data.max_*_tokens, or set batching.count=tokens, where long pairs get wider rows"
+            remedy = (
+                "raise it, lower data.max_*_tokens, or set batching.count=tokens, where longer pairs get wider rows"
+            )
             problem = f"{batching.packed_length} positions do not hold a pair of {widest}; {remedy}"
             require(batching.packed_length >= widest, "batching.packed_length", problem)
         else:
