@@ -21,9 +21,9 @@ class SourceConfig:
     validation: str = setting("", "Files of the validation split, written as data.train.", changeable=True)
     test: str = setting("", "Files of the test split, written as data.train.", changeable=True)
     held_out: float = setting(0.0, "Part of the training data that is the validation split.", at_least=0)
-    train_split: str = setting("train", "Name of the training split in the data.")
-    validation_split: str = setting("validation", "Name of the validation split in the data.")
-    test_split: str = setting("test", "Name of the test split in the data.")
+    train_split: str = setting("train", "Name of the training split in the data.", changeable=True)
+    validation_split: str = setting("validation", "Name of the validation split in the data.", changeable=True)
+    test_split: str = setting("test", "Name of the test split in the data.", changeable=True)
     cache_directory: str = setting(
         "~/.cache/transformer_jax", "Folder for tokenized corpora and compiled programs.", changeable=True
     )

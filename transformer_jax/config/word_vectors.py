@@ -28,7 +28,9 @@ class WordTextConfig(TextDataConfig):
         "t of Mikolov et al. 2013b, section 2.3: words of a higher frequency are left out at random; 0: none.",
         at_least=0,
     )
-    test_sets: str = setting("", "Folder of files of analogies and rated word pairs, scored at every validation.")
+    test_sets: str = setting(
+        "", "Folder of analogies and rated word pairs, scored at every validation.", changeable=True
+    )
 
     def absolute(self) -> "WordTextConfig":
         """The same, with files and folders written out in full."""
