@@ -12,7 +12,6 @@ from transformer_jax.config.explain import all_explained, explained, settings_pa
 LANGUAGE_MODEL = {"task": "language_model"}
 
 REFUSED = [
-    ({"seed": -1}, "seed: -1 must be at least 0"),
     (
         {"data": {"source": "sql"}},
         "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds; a plugin may add it: --plugin=FILE.py",
@@ -35,7 +34,6 @@ REFUSED = [
         {"model": {"num_heads": 7}},
         "model.num_heads: d_model=512 is not divisible by num_heads=7; change one or set model.d_key",
     ),
-    ({"model": {"num_heads": 0}}, "model.num_heads: 0 must be above 0"),
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be below 1"),
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least -1"),
@@ -72,7 +70,6 @@ REFUSED = [
         {"training": {"patience": 2, "evaluate_every": 0}},
         "training.patience: needs validations; set training.evaluate_every above 0",
     ),
-    ({"decoding": {"beam_width": 0}}, "decoding.beam_width: 0 must be above 0"),
     ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),
     ({"mesh": {"tensor": 0}}, "mesh.tensor: 0 must be above 0, or -1 for all remaining devices"),
     (
@@ -86,9 +83,7 @@ REFUSED = [
         "raise it to 2048 or lower data.max_*_tokens",
     ),
     ({"training": {"num_updates": 10**20}}, f"training.num_updates: {10**20} must be at most 2147483647"),
-    ({"batching": {"tokens_per_update": 2**31}}, "batching.tokens_per_update: 2147483648 must be at most 1073741824"),
     ({"decoding": {"beam_width": 10**6}}, "decoding.beam_width: 1000000 must be at most 1000"),
-    ({"decoding": {"max_extra_tokens": 10**9}}, "decoding.max_extra_tokens: 1000000000 must be at most 100000"),
     (
         {"mesh": {"data": 2, "fsdp": 3}},
         "batching.row_multiple: 8 rows do not divide into 6 parts "
@@ -209,13 +204,14 @@ def test_every_setting_has_a_meaning_and_a_reader_and_is_listed(capsys):
     assert len(all_explained()) == len(list(leaf_keys()))
 
 
-def test_an_explanation_has_meanings_choices_defaults_and_readers(capsys):
+def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert main(["config", "--explain", "model.normalization"]) == 0
     printed = capsys.readouterr().out
-    assert "choices: post, pre\n" in printed
+    assert "values: post, pre\n" in printed
     assert "default: post  [translation transformer]\n  default: pre  [language_model]" in printed
-    assert explained("model.kind").by("choices")[0] == ("transformer, rnn", "translation")
-    assert "translation rnn: Dropout rate between layers." in explained("model.dropout").meaning
+    assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation")
+    assert explained("optimizer.b1").by("values") == [("at least 0, below 1", "")]
+    assert "Dropout rate between layers. [translation rnn]" in explained("model.dropout").meaning
     with pytest.raises(ConfigError, match=r"did you mean model\.normalization"):
         explained("model.normalisation")
 

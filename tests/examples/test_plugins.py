@@ -94,7 +94,7 @@ def test_an_attention_of_recurrent_models_is_read_and_learned():
     (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
     assert abs(float(sharpness)) > 1e-6
     assert any(
-        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("choices")
+        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("values")
     )
 
 
@@ -250,7 +250,7 @@ def test_a_tracker(tmp_path):
 
 
 def test_choices_and_their_explanation_know_what_was_added(capsys):
-    assert "cosine" in explained("model.attention").by("choices")[0][0]
+    assert "cosine" in explained("model.attention").by("values")[0][0]
     with pytest.raises(ConfigError, match=r"'cosin' is not one of .*cosine.*; a plugin may add it: --plugin=FILE\.py"):
         TransformerConfig(attention="cosin")
     with pytest.raises(ConfigError, match="'attentions' is not one of attention, "):

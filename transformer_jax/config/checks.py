@@ -67,12 +67,15 @@ class Declared(NamedTuple):
     @property
     def bounds(self) -> dict[str, int | float]:
         """The bounds of a number: ``{"at_least": 0, "below": 1}``."""
-        stated = {word: self.facts[word] for word in BOUNDS if word in self.facts}
-        return ({} if "at_least" in stated else {"above": 0}) | {"at_most": LARGEST} | stated
+        defaults = {"at_most": LARGEST} | ({} if "at_least" in self.facts else {"above": 0})
+        bounds = defaults | {word: self.facts[word] for word in BOUNDS if word in self.facts}
+        return {word: bounds[word] for word in BOUNDS if word in bounds}
 
     @property
-    def all_choices(self) -> tuple[str, ...]:
-        """The choices, and those that plugins have registered."""
+    def values(self) -> tuple[str, ...]:
+        """The allowed values in words: choices, with those of plugins, or stated bounds: ``("at least 0", "below 1")``."""
+        if self.type in (int, float):
+            return tuple(f"{word.replace('_', ' ')} {each}" for word, each in self.bounds.items() if each != LARGEST)
         plugin = self.facts.get("plugin")
         return (*self.choices, *(registered(plugin) if plugin else ()))
 

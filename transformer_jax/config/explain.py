@@ -1,4 +1,4 @@
-"""Explanations of the settings: meaning, type, choices, default, and the tasks and models that have them."""
+"""Explanations of the settings: meaning, type, allowed values, default, and the tasks and models that have them."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -24,12 +24,12 @@ BLOCK_TITLES = {
 
 
 class Reader(NamedTuple):
-    """A task, and if it has several models the ``kind`` of one, that has a setting; its meaning, default and choices there."""
+    """A task, and if it has several models the ``kind`` of one, that has a setting; its meaning, default and values there."""
 
     name: str
     meaning: str
     default: Any
-    choices: tuple[str, ...]
+    values: tuple[str, ...]
 
 
 class Explained(NamedTuple):
@@ -41,13 +41,13 @@ class Explained(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What it means, for each reader if they differ."""
-        return " ".join(f"{names}: {value}" if names else value for value, names in self.by("meaning"))
+        """The meaning, with the readers if it differs between them."""
+        return " ".join(f"{value} [{names}]" if names else value for value, names in self.by("meaning"))
 
     def text(self) -> str:
         """A few lines for the terminal."""
         lines = [f"{self.key}  ({self.type_name})"]
-        for field, label in (("meaning", ""), ("choices", "choices: "), ("default", "default: ")):
+        for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
             lines += [f"  {label}{value}{f'  [{names}]' if names else ''}" for value, names in self.by(field)]
         lines.append(f"  read by: {', '.join(reader.name for reader in self.readers)}")
         return "\n".join(lines)
@@ -83,7 +83,7 @@ def _readers(key: str) -> Iterator[Reader]:
         kinds = kinds_of(task, path)
         if name == "kind" and len(kinds) > 1:
             first = next(iter(kinds.values()))
-            yield _reader(task, first, name)._replace(default=next(iter(kinds)), choices=tuple(kinds))
+            yield _reader(task, first, name)._replace(default=next(iter(kinds)), values=tuple(kinds))
             continue
         for kind, settings in kinds.items():
             if name in declared(settings):
@@ -92,7 +92,7 @@ def _readers(key: str) -> Iterator[Reader]:
 
 def _reader(name: str, block: type, setting: str) -> Reader:
     found = declared(block)[setting]
-    return Reader(name, found.facts.get("meaning", ""), found.default, found.all_choices)
+    return Reader(name, found.facts.get("meaning", ""), found.default, found.values)
 
 
 def settings_page() -> str:
@@ -104,10 +104,10 @@ def settings_page() -> str:
         "This page is written by `transformer-jax config --list --markdown`.",
     ]
     for block, title in BLOCK_TITLES.items():
-        rows = ["| setting | meaning | type | default | choices |", "|---|---|---|---|---|"]
+        rows = ["| setting | meaning | type | default | values |", "|---|---|---|---|---|"]
         for each in all_explained():
             if each.key.rpartition(".")[0] == block:
-                columns = each.meaning, each.type_name, _cell(each.by("default")), _cell(each.by("choices"))
+                columns = each.meaning, each.type_name, _cell(each.by("default")), _cell(each.by("values"))
                 rows.append(" | ".join([f"| `{each.key}`", *(column.replace("|", "\\|") for column in columns)]) + " |")
         parts += [f"## {title}", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
