@@ -1,7 +1,6 @@
 """Recipes and run directories as sources of settings."""
 
 import json
-import runpy
 import sys
 from pathlib import Path
 
@@ -42,22 +41,20 @@ def refused(spec: str) -> str:
     return str(raised.value)
 
 
-def test_the_argument_after_the_colon_chooses_the_structure(folder):
+def test_a_recipe_is_found_as_a_file_below_configs_and_in_the_package(folder, monkeypatch):
     (folder / "varied.py").write_text(VARIED)
     assert load_recipe("varied.py").model.d_ff == 128
-    assert load_recipe("varied.py:tiny").model.d_ff == 64
     assert load_recipe(f"{folder}/varied.py:tiny").model.d_ff == 64
-
-
-def test_a_bare_name_is_found_below_configs(folder):
-    (folder / "configs").mkdir()
-    (folder / "configs" / "varied.py").write_text(VARIED)
-    assert load_recipe("varied:tiny").model.d_ff == 64
-
-
-def test_the_checkout_has_recipes_wherever_one_stands(folder):
     assert load_recipe("transformer_base:big")["model"]["d_model"] == 1024
     assert load_recipe("configs/transformer_base.py")["model"]["d_model"] == 512
+    for place in ("configs", "recipes"):
+        (folder / place).mkdir()
+        (folder / "varied.py").rename(folder / place / "varied.py")
+        for spec in ("varied:tiny", "configs/varied.py:tiny", "varied.py:tiny"):
+            assert load_recipe(spec).model.d_ff == 64
+        monkeypatch.setattr(recipes, "SHIPPED", folder / "recipes")
+        if place == "configs":
+            (folder / place / "varied.py").rename(folder / "varied.py")
 
 
 def test_an_unknown_variant_names_the_nearest(folder):
@@ -146,41 +143,20 @@ def test_overrides_reach_settings_that_the_recipe_does_not_state(folder):
     assert (config.seed, config.decoding.beam_width) == (5, 9)
 
 
-def _specs() -> list[str]:
-    """Every recipe of the checkout in every variant."""
-    specs = []
-    with pytest.MonkeyPatch.context() as patch:
-        # As recipes are loaded: they may import their siblings.
-        patch.syspath_prepend(CONFIGS)
-        for file in sorted(CONFIGS.glob("*.py")):
-            variants = runpy.run_path(str(file)).get("VARIANTS", ())
-            specs += [f"{file}:{variant}" for variant in variants] or [str(file)]
-        for file in CONFIGS.glob("*.py"):
-            sys.modules.pop(file.stem, None)
-    return specs
+LISTED = {variant.spec: variant for recipe in listed_recipes() for variant in recipe.variants}
 
 
-@pytest.mark.parametrize("spec", _specs(), ids=lambda spec: Path(spec).name)
+@pytest.mark.parametrize("spec", LISTED)
 def test_every_shipped_recipe_resolves_and_says_what_to_expect(spec):
-    needs_text = Path(spec).name == "text.py" or spec.endswith(":text")
-    resolve(spec, [("data.train", "a.en,a.de" if spec.endswith("text.py") else "a.txt")] if needs_text else [])
-    text = Path(spec.partition(":")[0]).read_text()
-    assert "transformer-jax train --config=" in text
+    train = "a.en,a.de" if spec == "text" else "a.txt"
+    resolve(spec, [("data.train", train)] if spec.endswith("text") else [])
+    assert "transformer-jax train --config=" in (CONFIGS / f"{spec.partition(':')[0]}.py").read_text()
 
 
-def test_listed_recipes_are_those_that_ship_each_with_what_was_measured():
-    listed = {variant.spec: variant for recipe in listed_recipes() for variant in recipe.variants}
-    assert {spec.replace(".py", "") for spec in (Path(spec).name for spec in _specs())} == set(listed)
-    assert listed["multi30k:tiny_hour"].measured == ("2 shared CPU cores", "50 min", "test BLEU 37.0")
-    assert {len(variant.measured) for variant in listed.values()} == {0, 3}, "what was not run says nothing"
-
-
-def test_a_wheel_has_its_recipes_as_a_package(folder, monkeypatch):
-    (folder / "recipes").mkdir()
-    (folder / "recipes" / "varied.py").write_text(VARIED)
-    monkeypatch.setattr(recipes, "SHIPPED", folder / "recipes")
-    for spec in ("varied:tiny", "configs/varied.py:tiny", "varied.py:tiny"):
-        assert load_recipe(spec).model.d_ff == 64
+def test_listed_recipes_are_all_of_configs_each_with_its_measurement():
+    assert {spec.partition(":")[0] for spec in LISTED} == {file.stem for file in CONFIGS.glob("*.py")}
+    assert LISTED["multi30k:tiny_hour"].measured == ("2 shared CPU cores", "50 min", "test BLEU 37.0")
+    assert {len(variant.measured) for variant in LISTED.values()} == {0, 3}, "hardware, time and score, or nothing"
 
 
 def test_a_recipe_without_a_variant_is_the_variant_for_text_if_text_is_named():
