@@ -173,7 +173,7 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
     assert from_json(to_json(config)) == config
     with pytest.raises(ConfigError, match=r"tokenizer\.kind: labels are words"):
         from_dict(LABELED | {"tokenizer": {"kind": "bpe", "joint": False}})
-    with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not transformer"):
+    with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not one of transformer"):
         from_dict(LABELED | {"model": {"kind": "rnn"}})
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
     with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification; .* --plugin=FILE\.py; run\.json"):
@@ -196,6 +196,7 @@ def test_settings_of_a_task_are_explained_and_read(tmp_path):
     assert explained("decoding.candidates").text().split("\n") == [
         "decoding.candidates  (int)",
         "  Translations to rank.",
+        "  values: above 0",
         "  default: 5",
         "  read by: ranking",
     ]
