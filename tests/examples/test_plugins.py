@@ -95,7 +95,7 @@ def test_an_attention_of_recurrent_models_is_read_and_learned():
     (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
     assert abs(float(sharpness)) > 1e-6
     assert any(
-        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("choices")
+        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("values")
     )
 
 
@@ -174,7 +174,7 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
     assert from_json(to_json(config)) == config
     with pytest.raises(ConfigError, match=r"tokenizer\.kind: labels are words"):
         from_dict(LABELED | {"tokenizer": {"kind": "bpe", "joint": False}})
-    with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not transformer"):
+    with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not one of transformer"):
         from_dict(LABELED | {"model": {"kind": "rnn"}})
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
     with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification; .* --plugin=FILE\.py; run\.json"):
@@ -197,6 +197,7 @@ def test_settings_of_a_task_are_explained_and_read(tmp_path):
     assert explained("decoding.candidates").text().split("\n") == [
         "decoding.candidates  (int)",
         "  Translations to rank.",
+        "  values: above 0",
         "  default: 5",
         "  read by: ranking",
     ]
@@ -205,15 +206,15 @@ def test_settings_of_a_task_are_explained_and_read(tmp_path):
 
 
 RANKING = """
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 import transformer_jax
-from transformer_jax.config import DecodingConfig
+from transformer_jax.config import DecodingConfig, setting
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.tasks import registry
 
 @dataclass(frozen=True)
 class RankingConfig(DecodingConfig):
-    candidates: int = field(default=5, metadata={"meaning": "Translations to rank."})
+    candidates: int = setting(5, "Translations to rank.")
 
 @transformer_jax.register("task", "ranking")
 def ranking():
@@ -251,7 +252,7 @@ def test_a_tracker(tmp_path):
 
 
 def test_choices_and_their_explanation_know_what_was_added(capsys):
-    assert "cosine" in explained("model.attention").by("choices")[0][0]
+    assert "cosine" in explained("model.attention").by("values")[0][0]
     with pytest.raises(ConfigError, match=r"'cosin' is not one of .*cosine.*; a plugin may add it: --plugin=FILE\.py"):
         TransformerConfig(attention="cosin")
     with pytest.raises(ConfigError, match="'attentions' is not one of attention, "):

@@ -17,7 +17,7 @@ from transformer_jax.config import (
     TransformerConfig,
     hyperparameters_of,
 )
-from transformer_jax.config.mesh_sizes import require_rows_divide
+from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens

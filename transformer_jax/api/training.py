@@ -8,8 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.api.python_errors import python_errors
-from transformer_jax.api.trained_run import Run, load
+from transformer_jax.api.trained_run import Run, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.data.corpora import with_languages
 from transformer_jax.runs.resumption import require_same_run, with_recorded_init

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_jax.checkpoints.format import step_names, written_settings
 from transformer_jax.config import ConfigError, difference, load_run_config, may_change
-from transformer_jax.config.saved import CONFIG_FILE
+from transformer_jax.config.recipes import CONFIG_FILE
 
 # What a start may leave before it writes the settings; the last is of a file system of its own.
 BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")

@@ -30,7 +30,7 @@ from transformer_jax.commands.config import difference_text
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
 from transformer_jax.config import ConfigError, difference, load_run_config
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runtime.program_name import program_name
 

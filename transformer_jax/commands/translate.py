@@ -32,7 +32,8 @@ from absl import flags
 from transformer_jax.commands.arriving_lines import in_chunks, lines_as_they_come
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.decoding import LARGEST_SEED, SMALLEST_TEMPERATURE, temperature_problem
+from transformer_jax.config.checks import LARGEST_SEED
+from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature_problem
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.sampling import SamplingRule

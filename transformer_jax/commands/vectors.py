@@ -32,7 +32,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, require_task
 from transformer_jax.config import ConfigError, DataError, load_run_config
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.neighbors import Neighbor

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.config.widths import one_of_two_widths
+from transformer_jax.config.data import one_of_two_widths
 from transformer_jax.data.batch_plan import BatchPlan, BatchRows
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.pair_encoding import Sentences

@@ -10,7 +10,7 @@ from pathlib import Path
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.config.addresses import absolute_path
 from transformer_jax.config.languages import writes_without_spaces
-from transformer_jax.config.text_sizing import TextStatistics
+from transformer_jax.config.sizing import TextStatistics
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from transformer_jax.config.names import natural_order
+from transformer_jax.config.errors import natural_order
 
 Value = TypeVar("Value")
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Hidden, Int, Logits, PyTree
-from transformer_jax.config.names import natural_order
+from transformer_jax.config.errors import natural_order
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 # What a builder of models returns: a Linen module whose methods are those of ``SequenceModel``.

@@ -23,7 +23,7 @@ from transformer_jax.checkpoints.selection import (
     steps_to_average,
 )
 from transformer_jax.config import ConfigError, Metric, from_json, load_run_config, to_json
-from transformer_jax.config.names import natural_order
+from transformer_jax.config.errors import natural_order
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.written_run import write_run_directory

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_room
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
-from transformer_jax.config.mesh_sizes import require_rows_divide
+from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.goodput import Clock, Goodput

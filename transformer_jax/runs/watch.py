@@ -10,8 +10,8 @@ import jax
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.config.conversion import without_removed
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.renamed import without_removed
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard

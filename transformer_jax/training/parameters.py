@@ -10,7 +10,7 @@ from jax import lax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, InitConfig
-from transformer_jax.config.initialization import renamings
+from transformer_jax.config.model import renamings
 from transformer_jax.training.sharding import path_of
 
 NAMES_SHOWN = 8

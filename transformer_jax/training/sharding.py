@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
-from transformer_jax.config.mesh_sizes import mesh_sizes
+from transformer_jax.config.optimization import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
 from transformer_jax.layers.batch_axes import ROW_AXES, is_one_device, splits
 from transformer_jax.precision import FLOAT32, POLICIES

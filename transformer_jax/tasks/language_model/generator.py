@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import Rules, advance_by_one, beam_search, search_next, start_search

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DecodingConfig
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses

@@ -19,7 +19,7 @@ from transformer_jax.config import (
     TransformerLayersConfig,
     load_run_config,
 )
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair

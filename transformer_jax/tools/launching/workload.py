@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.mesh_sizes import mesh_sizes, require_rows_divide
+from transformer_jax.config.optimization import mesh_sizes, require_rows_divide
 from transformer_jax.config.secrets import masked, require_address, secrets_in
 
 PROGRAM = "transformer-jax"

@@ -9,7 +9,7 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
-from transformer_jax.config.mesh_sizes import require_rows_divide
+from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.buckets import max_rows, rows_of
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.tasks.registry import TASKS, objective_of

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve, structure_of
-from transformer_jax.config.keys import type_of
-from transformer_jax.config.mesh_sizes import mesh_sizes
-from transformer_jax.config.names import nearest
-from transformer_jax.config.overrides import read_value
-from transformer_jax.config.python_files import call_in_file
+from transformer_jax.config.conversion import read_value, type_of
+from transformer_jax.config.errors import nearest
+from transformer_jax.config.optimization import mesh_sizes
+from transformer_jax.config.plugins import call_in_file
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.tools.sweeps.ranges import Choice, Range, Value
 

@@ -6,8 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from transformer_jax.config.errors import DataError
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import DataError, nearest
 
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 """How the pieces of a subword tokenizer begin where a word does."""
