@@ -16,7 +16,7 @@ from transformer_jax.config import to_json
 from transformer_jax.evaluation.significance import Estimate
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
-from transformer_jax.tools.reports.markdown import to_markdown
+from transformer_jax.tools.reports.document import to_markdown
 from transformer_jax.tools.sweeps.definition import load_sweep
 from transformer_jax.training.state import count_parameters
 

@@ -153,7 +153,7 @@ def _coordinate(
 ) -> int:
     """Starts the workers, shows their progress, and writes the leaderboard."""
     from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.tools.reports.plain_text import section_text
+    from transformer_jax.tools.reports.document import section_text
     from transformer_jax.tools.sweeps.coordinator import log_file, run_workers
     from transformer_jax.tools.sweeps.leaderboard import tables, trial_table, write_leaderboard
     from transformer_jax.tools.sweeps.overview import rows

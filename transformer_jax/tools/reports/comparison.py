@@ -3,12 +3,22 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax.evaluation.significance import SystemComparison, compare_systems, sentence_chrf
+from transformer_jax.evaluation.significance import Estimate, SystemComparison, compare_systems, sentence_chrf
+from transformer_jax.tools.reports.document import Document, Section, Table, to_csv
+from transformer_jax.tools.reports.run_report import differing_settings, settings_table
 from transformer_jax.tools.reports.translated_split import TranslatedSplit, require_saved_score
+
+MEANING = (
+    "The difference is the second less the first. In brackets: the bounds of 95 % of the resamples (paired bootstrap, Koehn "
+    "2004: as many sentences, drawn with replacement, the same for both). p: how likely a difference at least as large, in "
+    "either direction, is between two systems that are equally good; below 0.05 chance is a poor explanation. It speaks of "
+    "these sentences and these two runs: the same training with another seed may well score differently."
+)
+UNLIKELY = 0.05
 
 
 class SentenceComparison(NamedTuple):
-    """A sentence, counted from 1, its two translations and the chrF of each."""
+    """A sentence, its two translations and the chrF of each; ``number`` counts from 1."""
 
     number: int
     source: str
@@ -20,7 +30,7 @@ class SentenceComparison(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Difference of the second and the first."""
+        """chrF of the second less that of the first."""
         return self.second_chrf - self.first_chrf
 
 
@@ -61,3 +71,104 @@ def most_different(sentences: Sequence[SentenceComparison], count: int, sign: in
     """The ``count`` sentences most in favor of the second (``sign`` 1) or the first (-1), without ties."""
     favorable = [sentence for sentence in sentences if sign * sentence.gain > 0]
     return sorted(favorable, key=lambda sentence: (-sign * sentence.gain, sentence.number))[:count]
+
+
+def comparison_report(comparison: Comparison, examples: int) -> Document:
+    """The whole report, with at most ``examples`` sentences in favor of each."""
+    names, sides = comparison.names, comparison.sides
+    described = tuple((name, side.description()) for name, side in zip(names, sides, strict=True))
+    settings = differing_settings([side.trained for side in sides])
+    sections = (
+        scores_section(comparison),
+        *examples_sections(comparison, examples),
+        Section("Settings that differ", (settings_table(names, settings) if settings else "None.",)),
+        Section("Translations", (Table(("run", "made by"), described, of_text=frozenset({0, 1})),)),
+    )
+    return Document(f"{names[0]} and {names[1]} on {sides[0].chosen.split}", sections)
+
+
+def scores_section(comparison: Comparison) -> Section:
+    """The table of both metrics, their signatures, the verdict."""
+    rows = []
+    for each in comparison.scores:
+        estimates = _written(each.first), _written(each.second), _written(each.difference, "+")
+        rows.append((each.metric, *estimates, f"{each.p_value:.3f}"))
+    headings = ("", *comparison.names, "difference", "p")
+    table = Table(headings, tuple(rows), of_text=frozenset({0}))
+    signatures = "; ".join(f"{each.metric} {each.signature}" for each in comparison.scores)
+    verdicts = " ".join(_verdict(comparison.names, each) for each in comparison.scores)
+    if _are_identical(comparison):
+        return Section("Scores", (table, signatures, "The translations are identical."))
+    return Section("Scores", (table, signatures, verdicts, MEANING))
+
+
+def examples_sections(comparison: Comparison, count: int) -> tuple[Section, ...]:
+    """The sentences most in favor of the second, and of the first; nothing where all translations are the same."""
+    if _are_identical(comparison):
+        return ()
+    return tuple(_examples_section(comparison, count, sign) for sign in (1, -1))
+
+
+def _are_identical(comparison: Comparison) -> bool:
+    return all(sentence.first == sentence.second for sentence in comparison.sentences)
+
+
+def _examples_section(comparison: Comparison, count: int, sign: int) -> Section:
+    """The sentences most in favor of the second (``sign`` 1) or the first (-1)."""
+    name = comparison.names[sign > 0]
+    favorable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)
+    intro = f"{name} has the higher chrF on {favorable:,} of {len(comparison.sentences):,} sentences."
+    chosen = most_different(comparison.sentences, count, sign)
+    return Section(f"Where {name} is better", (intro, *(_example(comparison.names, each) for each in chosen)))
+
+
+def scores_csv(comparison: Comparison) -> str:
+    """A line for each metric, numbers in full."""
+    columns = [f"{name} {field}" for name in (*comparison.names, "difference") for field in ("value", "lower", "upper")]
+    rows = [
+        [
+            each.metric,
+            *_hyperparameters(each.first),
+            *_hyperparameters(each.second),
+            *_hyperparameters(each.difference),
+            each.p_value,
+            each.signature,
+        ]
+        for each in comparison.scores
+    ]
+    return to_csv(["metric", *columns, "p_value", "signature"], rows)
+
+
+def sentences_csv(comparison: Comparison) -> str:
+    """A line for each sentence of the split."""
+    first, second = comparison.names
+    headings = ["line", "source", "reference", first, second, f"{first} chrF", f"{second} chrF", "difference"]
+    return to_csv(headings, [[*sentence, sentence.gain] for sentence in comparison.sentences])
+
+
+def _example(names: tuple[str, str], sentence: SentenceComparison) -> Table:
+    rows = (
+        ("source", "", sentence.source),
+        ("reference", "", sentence.reference),
+        (names[0], f"{sentence.first_chrf:.1f}", sentence.first),
+        (names[1], f"{sentence.second_chrf:.1f}", sentence.second),
+    )
+    return Table(
+        (f"line {sentence.number:,}", "chrF", f"difference {sentence.gain:+.1f}"), rows, of_text=frozenset({0, 2})
+    )
+
+
+def _verdict(names: tuple[str, str], each: SystemComparison) -> str:
+    if each.p_value >= UNLIKELY:
+        return f"{each.metric}: chance may explain the difference."
+    return f"{each.metric}: {names[each.difference.value > 0]} is better, and chance is a poor explanation."
+
+
+def _written(estimate: Estimate, sign: str = "") -> str:
+    """``36.14 [34.42, 37.69]``."""
+    value, lower, upper = (f"{number:{sign}.2f}" for number in _hyperparameters(estimate))
+    return f"{value} [{lower}, {upper}]"
+
+
+def _hyperparameters(estimate: Estimate) -> list[float]:
+    return [estimate.value, estimate.lower, estimate.upper]

@@ -4,8 +4,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.tools.reports.document import Document, Picture, Section, Table
-from transformer_jax.tools.reports.report_files import to_csv, write_report
+from transformer_jax.tools.reports.document import Document, Picture, Section, Table, to_csv, write_report
 from transformer_jax.tools.sweeps.definition import SEED, Sweep
 from transformer_jax.tools.sweeps.overview import TrialRow, ranked
 from transformer_jax.tools.sweeps.ranges import Value
