@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.secrets import masked
 
 # One letter is a drive. In a chain, ``simplecache::s3://...``, the first says so.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|:[A-Za-z])")
@@ -25,8 +24,9 @@ def absolute_place(text: str) -> str:
 def absolute_path(text: str, key: str) -> str:
     """A path written out in full, or nothing; raises ConfigError, which names ``key``, at an address."""
     if is_address(text):
-        shown = masked(without_mark(text))
-        raise ConfigError(f"{key}: {shown} lies in an object store; here only a place on this machine will do")
+        raise ConfigError(
+            f"{key}: {without_mark(text)} lies in an object store; here only a place on this machine will do"
+        )
     return absolute_place(text)
 
 
