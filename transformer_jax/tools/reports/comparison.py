@@ -1,6 +1,7 @@
 """Two translations of the same text: both scores, whether chance explains the difference, and every sentence."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import NamedTuple
 
 from transformer_jax.evaluation.significance import Estimate, SystemComparison, compare_systems, sentence_chrf
@@ -41,6 +42,11 @@ class Comparison(NamedTuple):
     sides: tuple[TranslatedSplit, TranslatedSplit]
     scores: list[SystemComparison]
     sentences: list[SentenceComparison]
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether all translations of both sides are equal."""
+        return all(sentence.first == sentence.second for sentence in self.sentences)
 
 
 def compare_sides(
@@ -89,37 +95,33 @@ def comparison_report(comparison: Comparison, examples: int) -> Document:
 
 def scores_section(comparison: Comparison) -> Section:
     """The table of both metrics, their signatures, the verdict."""
-    rows = []
-    for each in comparison.scores:
-        estimates = _written(each.first), _written(each.second), _written(each.difference, "+")
-        rows.append((each.metric, *estimates, f"{each.p_value:.3f}"))
-    headings = ("", *comparison.names, "difference", "p")
-    table = Table(headings, tuple(rows), of_text=frozenset({0}))
+    rows = tuple(
+        (each.metric, _text(each.first), _text(each.second), _text(each.difference, "+"), f"{each.p_value:.3f}")
+        for each in comparison.scores
+    )
+    table = Table(("", *comparison.names, "difference", "p"), rows)
     signatures = "; ".join(f"{each.metric} {each.signature}" for each in comparison.scores)
-    verdicts = " ".join(_verdict(comparison.names, each) for each in comparison.scores)
-    if _are_identical(comparison):
+    if comparison.is_identical:
         return Section("Scores", (table, signatures, "The translations are identical."))
-    return Section("Scores", (table, signatures, verdicts, MEANING))
+    verdicts = (
+        f"{each.metric}: {comparison.names[each.difference.value > 0]} is better, and chance is a poor explanation."
+        if each.p_value < UNLIKELY
+        else f"{each.metric}: chance may explain the difference."
+        for each in comparison.scores
+    )
+    return Section("Scores", (table, signatures, " ".join(verdicts), MEANING))
 
 
 def examples_sections(comparison: Comparison, count: int) -> tuple[Section, ...]:
-    """The sentences most in favor of the second, and of the first; nothing where all translations are the same."""
-    if _are_identical(comparison):
-        return ()
-    return tuple(_examples_section(comparison, count, sign) for sign in (1, -1))
-
-
-def _are_identical(comparison: Comparison) -> bool:
-    return all(sentence.first == sentence.second for sentence in comparison.sentences)
-
-
-def _examples_section(comparison: Comparison, count: int, sign: int) -> Section:
-    """The sentences most in favor of the second (``sign`` 1) or the first (-1)."""
-    name = comparison.names[sign > 0]
-    favorable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)
-    intro = f"{name} has the higher chrF on {favorable:,} of {len(comparison.sentences):,} sentences."
-    chosen = most_different(comparison.sentences, count, sign)
-    return Section(f"Where {name} is better", (intro, *(_example(comparison.names, each) for each in chosen)))
+    """The ``count`` sentences most in favor of the second, and of the first; nothing where all translations are equal."""
+    sections = []
+    for sign in (1, -1) if not comparison.is_identical else ():
+        name = comparison.names[sign > 0]
+        favorable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)
+        intro = f"{name} has the higher chrF on {favorable:,} of {len(comparison.sentences):,} sentences."
+        chosen = most_different(comparison.sentences, count, sign)
+        sections.append(Section(f"Where {name} is better", (intro, *(_example(comparison.names, s) for s in chosen))))
+    return tuple(sections)
 
 
 def scores_csv(comparison: Comparison) -> str:
@@ -127,12 +129,8 @@ def scores_csv(comparison: Comparison) -> str:
     columns = [f"{name} {field}" for name in (*comparison.names, "difference") for field in ("value", "lower", "upper")]
     rows = [
         [
-            each.metric,
-            *_hyperparameters(each.first),
-            *_hyperparameters(each.second),
-            *_hyperparameters(each.difference),
-            each.p_value,
-            each.signature,
+            *(each.metric, *astuple(each.first), *astuple(each.second), *astuple(each.difference)),
+            *(each.p_value, each.signature),
         ]
         for each in comparison.scores
     ]
@@ -153,22 +151,10 @@ def _example(names: tuple[str, str], sentence: SentenceComparison) -> Table:
         (names[0], f"{sentence.first_chrf:.1f}", sentence.first),
         (names[1], f"{sentence.second_chrf:.1f}", sentence.second),
     )
-    return Table(
-        (f"line {sentence.number:,}", "chrF", f"difference {sentence.gain:+.1f}"), rows, of_text=frozenset({0, 2})
-    )
+    headings = (f"line {sentence.number:,}", "chrF", f"difference {sentence.gain:+.1f}")
+    return Table(headings, rows, of_text=frozenset({0, 2}))
 
 
-def _verdict(names: tuple[str, str], each: SystemComparison) -> str:
-    if each.p_value >= UNLIKELY:
-        return f"{each.metric}: chance may explain the difference."
-    return f"{each.metric}: {names[each.difference.value > 0]} is better, and chance is a poor explanation."
-
-
-def _written(estimate: Estimate, sign: str = "") -> str:
+def _text(estimate: Estimate, sign: str = "") -> str:
     """``36.14 [34.42, 37.69]``."""
-    value, lower, upper = (f"{number:{sign}.2f}" for number in _hyperparameters(estimate))
-    return f"{value} [{lower}, {upper}]"
-
-
-def _hyperparameters(estimate: Estimate) -> list[float]:
-    return [estimate.value, estimate.lower, estimate.upper]
+    return f"{estimate.value:{sign}.2f} [{estimate.lower:{sign}.2f}, {estimate.upper:{sign}.2f}]"

@@ -57,10 +57,6 @@ class Table:
     of_text: frozenset[int] = frozenset({0})
     linked: frozenset[int] = frozenset()
 
-    def is_text(self, column: int) -> bool:
-        """Whether a column is aligned left."""
-        return column in self.of_text
-
 
 @dataclass(frozen=True)
 class Picture:
@@ -120,9 +116,11 @@ def _html_block(block: str | Table | Picture) -> str:
 
 
 def _html_row(table: Table, cells: tuple[str, ...], tag: str) -> str:
-    kinds = [' class="text" dir="auto"' if table.is_text(column) else "" for column in range(len(cells))]
-    written = [_html_cell(table, cell, number, tag) for number, cell in enumerate(cells)]
-    return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in zip(kinds, written, strict=True))}</tr>"
+    parts = []
+    for column, cell in enumerate(cells):
+        kind = ' class="text" dir="auto"' if column in table.of_text else ""
+        parts.append(f"<{tag}{kind}>{_html_cell(table, cell, column, tag)}</{tag}>")
+    return f"<tr>{''.join(parts)}</tr>"
 
 
 def _html_cell(table: Table, cell: str, column: int, tag: str) -> str:
@@ -152,7 +150,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
     if isinstance(block, Picture):
         return f"![{escaped(block.words)}]({block.name})"
     if isinstance(block, Table):
-        marks = ["---" if block.is_text(column) else "---:" for column in range(len(block.headings))]
+        marks = ["---" if column in block.of_text else "---:" for column in range(len(block.headings))]
         rows = [[escaped(cell) for cell in row] for row in (block.headings, *block.rows)]
         return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], marks, *rows[1:]))
     return escaped(block)
@@ -170,7 +168,7 @@ def section_text(section: Section) -> str:
 
 def to_text(table: Table) -> str:
     """Aligned columns, two spaces apart, headings first."""
-    alignment = "".join("l" if table.is_text(column) else "r" for column in range(len(table.headings)))
+    alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
     return aligned_table([table.headings, *table.rows], alignment)
 
 
