@@ -187,17 +187,6 @@ def test_a_sweep_with_a_trial_that_is_not_complete_is_lost(faults, tmp_path):
     assert sweeps.judge_sweep(0, "", tmp_path, tmp_path).kind == "traceback"
 
 
-def test_a_study_that_is_away_for_a_while_comes_back(faults, tmp_path):
-    journal, damages = tmp_path / "study.journal", faults("two_trials").JOURNAL_DAMAGES
-    journal.write_text("a study")
-    for name in ("unreachable", "locked"):
-        mend = damages[name](journal, random.Random(0))
-        assert journal.is_dir() or (tmp_path / "study.journal.lock").exists()
-        mend()
-        assert [file.name for file in tmp_path.iterdir()] == ["study.journal"]
-    assert journal.read_text() == "a study"
-
-
 def test_a_crashed_server_cannot_be_reached_until_it_is_started_again(faults):
     database = faults("database_server")
     if database.missing():

@@ -12,13 +12,16 @@ by more than the tolerance. The libraries: pip install ctranslate2 safetensors t
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.tools.interop.formats import EXPORTED, format_module, open_counterpart
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.interop.opened_model import OpenedModel
 
 OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
 QUANTIZATIONS = ("float32", "float16", "int8")
@@ -66,3 +69,30 @@ def run(values: flags.FlagValues) -> int:
     found = compare(model, open_counterpart(output, model), texts)
     print(text_table(found.rows()))
     return 0 if found.holds else 1
+
+
+def define_text_flags(values: flags.FlagValues) -> None:
+    """``--text`` and ``--sentences``, which name the sentences to compare."""
+    meaning = "file of source sentences to compare on, plain or .gz; default: the validation split"
+    flags.DEFINE_string("text", None, meaning, flag_values=values)
+    flags.DEFINE_integer("sentences", 100, "how many to compare", flag_values=values, lower_bound=1)
+
+
+def texts_to_compare(values: flags.FlagValues, model: "OpenedModel") -> list[str]:
+    """Sentences of ``--text``, or of the validation split of the run; without it, and with ``--no_verify``, none.
+
+    Raises DataError where there is no sentence, ConfigError, which names ``--text``, where the data of the run cannot be read.
+    """
+    from transformer_jax.data.text_files import read_lines
+
+    if values.text is not None:
+        texts = [line for line in read_lines(Path(values.text).expanduser()) if line.strip()][: values.sentences]
+        if not texts:
+            raise DataError(f"{values.text}: no sentence in it")
+        return texts
+    try:
+        return model.validation_texts(values.sentences)
+    except (ConfigError, DataError) as error:
+        if "no_verify" in values and values.no_verify:
+            return []
+        raise ConfigError(f"{error}; name a file of source sentences with --text") from None

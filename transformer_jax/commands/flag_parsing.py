@@ -27,7 +27,7 @@ WORKDIR_FLAG = "workdir"
 # Arguments after it are not flags of this command.
 SEPARATOR = "--"
 # Former names of flags, accepted for one release.
-FORMER_FLAGS = {"pack": "vectorize"}
+FORMER_FLAGS: dict[str, str] = {}
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
 

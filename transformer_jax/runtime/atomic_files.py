@@ -16,18 +16,16 @@ from transformer_jax.config.json_text import finite_or_none, is_count, parse_jso
 
 
 @contextlib.contextmanager
-def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
+def appearing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
 
     A reader finds the old file or the new one, also after a kill. Several processes may do so at once, also
     on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
-    A private file is for its owner alone to read.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        mode = 0o600 if is_private else 0o666
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -52,9 +50,9 @@ def appearing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def write_whole(path: Path, content: str | bytes, *, is_private: bool = False) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Replaces a file at once, as ``appearing_file`` does; text is written as UTF-8."""
-    with appearing_file(path, is_private=is_private) as file:
+    with appearing_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
