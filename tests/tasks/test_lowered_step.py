@@ -145,7 +145,9 @@ def test_vectorized_runs_that_share_a_batch_call_it_too():
 
     def total(query, segments):
         mask = SentenceMask(segments, segments, is_causal=True)
-        heads = CudnnAttention(one_sentence=True)(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
+        heads = CudnnAttention(one_sentence=True)(
+            query, query, query, mask, dropout=None, precision=POLICIES["bfloat16"]
+        )
         return jnp.square(heads.astype(jnp.float32)).sum()
 
     of_all = jax.jit(jax.vmap(jax.grad(total), in_axes=(0, None)))
@@ -159,7 +161,7 @@ def test_packed_rows_keep_their_mask():
 
     def attend(query, segments):
         mask = SentenceMask(segments, segments)
-        return CudnnAttention()(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
+        return CudnnAttention()(query, query, query, mask, dropout=None, precision=POLICIES["bfloat16"])
 
     program = jax.jit(attend).trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
     assert f"{ROWS}x{SOURCE}x{SOURCE}xi1" in program

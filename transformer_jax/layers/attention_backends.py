@@ -60,6 +60,8 @@ class CudnnAttention:
         if self.one_sentence:
             # A row of padding sees its first position, so that its weights are finite; padded queries are computed too.
             lengths = jnp.maximum(jnp.sum(jnp.asarray(mask.key_segments) != 0, axis=1, dtype=jnp.int32), 1)
+            # Vectorized runs share a batch, and the kernel wants lengths for each run: these depend on its queries.
+            lengths = jnp.where(q[:, 0, 0, 0] > 0, lengths, lengths)
             heads = attend(
                 is_causal=mask.is_causal,
                 query_seq_lengths=0 * lengths + q.shape[1],
