@@ -26,8 +26,8 @@ FLOORS: dict[str, set[str]] = {
     "runtime": {"config"},
     "data": FOUNDATION,
     "layers": FOUNDATION | {"precision"},
-    "models": FOUNDATION | {"layers", "precision"},
-    "training": FOUNDATION | {"precision", "layers.batch_axes"},
+    "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
+    "training": FOUNDATION | {"precision", "layers.mesh_axes"},
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
     "runs.run_directory": {"config", "runtime", "checkpoints.folder_checks", "checkpoints.format"},
@@ -236,6 +236,18 @@ def runs_what_it_reads(module: str, tree: ast.AST) -> list[str]:
                 found.append(f"line {node.lineno}: {node.func.id}")
             found += [f"line {node.lineno}: {word.arg}" for word in node.keywords if word.arg == "allow_pickle"]
     return found
+
+
+def looks_at_its_name(module: str, tree: ast.AST) -> list[str]:
+    """Uses of ``self.path`` and ``self.name`` in layers and models: scan and rematerialization change both."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("path", "name")]
+    of_self = [node for node in names if isinstance(node.value, ast.Name) and node.value.id == "self"]
+    return [f"line {node.lineno}: self.{node.attr}" for node in of_self] if within(module, {"layers", "models"}) else []
+
+
+def test_no_layer_computes_by_its_name():
+    assert violations(looks_at_its_name) == []
+    assert looks_at_its_name("layers.attention", ast.parse("self.path[-1]"))
 
 
 def test_nothing_read_from_disk_can_run_code():

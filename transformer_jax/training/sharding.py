@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import mesh_utils
@@ -19,7 +18,7 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.optimization import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
-from transformer_jax.layers.batch_axes import ROW_AXES, is_one_device, splits
+from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device
 from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.training.state import TrainState
 
@@ -175,22 +174,11 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, BATCH_ROWS)
 
 
-def rows_in_place(mesh: Mesh) -> Callable[[Array], Array]:
-    """Keeps arrays [B, ...] split by rows, whole in their other dimensions, and so their gradients.
-
-    Without it the compiler may move hidden states from device to device instead of gathering a layer's parameters.
-    """
-    if mesh.size == 1:
-        return lambda rows: rows
-    sharding = batch_sharding(mesh)
-    return lambda rows: rows if is_one_device(mesh) else lax.with_sharding_constraint(rows, sharding)
-
-
 def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """``function`` run by each device on its own rows with all parameters, and its results added up.
 
     For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Random numbers depend on a row's index in the batch (``layers.batch_axes``), as on one
+    would do both at every step. Random numbers depend on a row's index in the batch (``layers.mesh_axes``), as on one
     device. Nothing is split over ``tensor``.
     """
 
@@ -224,48 +212,6 @@ def on_own_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
         return run
 
     return split if mesh.size > 1 and mesh.shape["tensor"] == 1 else lambda function: function
-
-
-def positions_in_place(mesh: Mesh) -> Callable[[Array], Array]:
-    """``rows_in_place`` of hidden states [B, L, D] between sublayers, their positions split over ``context`` and ``tensor``.
-
-    So norms, residuals and dropout are nobody's twice, and what an all-reduce of a sublayer's output would send is a
-    reduce-scatter and an all-gather (Korthikanti et al. 2022, section 4.2.2).
-    """
-    if mesh.shape["context"] * mesh.shape["tensor"] == 1:
-        return rows_in_place(mesh)
-
-    def place(hidden: Array) -> Array:
-        tokens = positions_of(hidden.shape[1], mesh, ("context", "tensor"), ("context",))
-        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, tokens))
-
-    return place
-
-
-def positions_of(length: int, mesh: Mesh, *choices: tuple[str, ...]) -> P:
-    """Partition of arrays [B, L, ...]: ``length`` positions over the first of ``choices`` of axes that splits them, or none."""
-    return P(ROW_AXES, next((axes for axes in choices if splits(length, mesh, axes)), None))
-
-
-def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
-    """Reads rows of a table [V, D] whose vocabulary is split over ``tensor``: each device the rows that it holds, then a psum.
-
-    By itself the compiler gathers the whole table on every device.
-    """
-
-    def of_local_part(table: Array, token_ids: Array) -> Array:
-        local_ids = token_ids - lax.axis_index("tensor") * len(table)
-        is_mine = (local_ids >= 0) & (local_ids < len(table))
-        rows = table[jnp.clip(local_ids, 0, len(table) - 1)]
-        return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
-
-    def lookup(table: Array, token_ids: Array) -> Array:
-        tokens = positions_of(token_ids.shape[1], mesh, ("context",))
-        in_specs = P("tensor", None), tokens
-        rows: Array = jax.shard_map(of_local_part, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
-        return rows
-
-    return lookup
 
 
 def everywhere(mesh: Mesh) -> NamedSharding:

@@ -26,8 +26,8 @@ from transformer_jax.decoding.sampling import (
 )
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
+from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.sequence_types import DecodeCache
-from transformer_jax.tasks.attention_choice import batch_tokens_on
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
 

@@ -20,8 +20,8 @@ from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import few_shapes_on
 from transformer_jax.tasks.translation.sources import require_translatable
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.losses import LossSums

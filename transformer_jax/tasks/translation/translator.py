@@ -17,8 +17,8 @@ from transformer_jax.decoding.beam_search import Hypotheses
 from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
+from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.training.sharding import put_rows, row_groups, whole_over_fsdp

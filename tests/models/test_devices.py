@@ -10,12 +10,14 @@ from transformer_jax.layers.attention_backends import (
     ByLength,
     CudnnAttention,
     EinsumAttention,
+    RowBlockAttention,
     TpuFlashAttention,
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
-from transformer_jax.layers.row_blocks import RowBlockAttention
-from transformer_jax.tasks import attention_choice
-from transformer_jax.tasks.attention_choice import attention_of, batch_tokens_on, devices_of
+from transformer_jax.models import devices
+from transformer_jax.models.devices import attention_of, devices_of
+from transformer_jax.runtime import hardware
+from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.training.sharding import make_mesh
 
 MESH = make_mesh(MeshConfig(data=1), jax.devices()[:1])
@@ -45,7 +47,7 @@ def choice(kind: str, **settings: object):
     """What runs on a device of this kind."""
     model = TransformerConfig(**({"compute_dtype": "bfloat16"} | settings))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_choice, "device_of", lambda mesh: KINDS[kind])
+        patch.setattr(devices, "device_of", lambda mesh: KINDS[kind])
         return attention_of(model, MESH)
 
 
@@ -67,17 +69,17 @@ def choice(kind: str, **settings: object):
 def test_long_rows_take_the_best_that_runs_there(kind, settings, kernel):
     found = choice(kind, **settings)
     assert isinstance(found, ByLength)
-    assert isinstance(found.few, RowBlockAttention if kernel is TpuFlashAttention else EinsumAttention)
-    assert isinstance(found.many, kernel)
+    assert isinstance(found.short, RowBlockAttention if kernel is TpuFlashAttention else EinsumAttention)
+    assert isinstance(found.long, kernel)
 
 
 def test_cudnn_is_taken_from_fewer_scores_on_where_it_needs_no_mask():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_choice, "device_of", lambda mesh: KINDS["cuda"])
+        patch.setattr(devices, "device_of", lambda mesh: KINDS["cuda"])
         model = TransformerConfig(compute_dtype="bfloat16")
         packed, found = (attention_of(model, MESH, one_sentence=each) for each in (False, True))
-    assert found == ByLength(many=CudnnAttention(one_sentence=True), limit=64 * 64)
-    assert packed == ByLength(many=CudnnAttention(one_sentence=False))
+    assert found == ByLength(long=CudnnAttention(one_sentence=True), limit=64 * 64)
+    assert packed == ByLength(long=CudnnAttention(one_sentence=False))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_what_is_asked_for_runs(kind, name, backend):
         ("rocm", {"attention_backend": "cudnn"}, "cudnn needs an NVIDIA GPU, .* 'MI300X'"),
         ("cuda", {"attention_backend": "tpu_flash"}, "tpu_flash needs a TPU, .*H100.*; use auto, einsum or blockwise"),
         ("cuda", {"attention_backend": "cudnn", "compute_dtype": "float32"}, "compute_dtype=bfloat16, not float32"),
-        ("cuda", {"attention_backend": "cudnn", "attention_dropout": 0.1}, "drops no weights, .* is 0.1"),
+        ("cuda", {"attention_backend": "cudnn", "attention_dropout": 0.1}, "has no dropout, .* is 0.1"),
         ("tpu", {"attention_backend": "tpu_flash", "d_key": 32}, "keys as wide as values, not d_key=32 and d_value=64"),
         ("cuda", {"attention_backend": "cudnn", "d_key": 20, "d_value": 20}, "a multiple of 8 up to 128, not of 20"),
     ],
@@ -125,5 +127,5 @@ def test_heads_that_devices_cannot_share_are_refused():
 
 def test_accelerators_decode_more_at_once_unless_told(monkeypatch):
     for kind, expected in {"cpu": 4096, "cuda": 16_384, "tpu": 16_384}.items():
-        monkeypatch.setattr(attention_choice, "device_of", lambda mesh, kind=kind: KINDS[kind])
+        monkeypatch.setattr(hardware, "device_of", lambda mesh, kind=kind: KINDS[kind])
         assert [batch_tokens_on(MESH, stated) for stated in (0, 70)] == [expected, 70]
