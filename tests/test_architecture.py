@@ -40,7 +40,7 @@ FLOORS["tasks"] |= {"runs.run_directory"}
 FLOORS["api"] -= {"commands"}
 # Still to be turned around: the tool registers what it adds.
 FLOORS["tasks.registry"] = FLOORS["tasks"] | {"tools.word_vectors.task"}
-FLOORS["runs.initial_state"] = FLOORS["runs"] | {"tools.word_vectors.initial_embeddings"}
+FLOORS["runs.initial_embeddings"] = FLOORS["runs"] | {"tools.word_vectors"}
 FLOORS["__main__"] = {"config", "commands", "runtime.allocator", "runtime.platforms"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.

@@ -106,9 +106,10 @@ def test_a_signal_in_the_last_validation_ends_before_it_and_it_is_made_up_for(wh
     config, run = tiny_config(cache), copy_until(9, whole, tmp_path / "run")
     end_in_validation(monkeypatch)
     assert train(config, run)[:2] == (UPDATES, "interrupted")
+    assert train(config, run)[:2] == (UPDATES, "interrupted"), "it is cut short again"
+    monkeypatch.undo()
     # Killed after the validation was logged, before the checkpoint with its score is whole.
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        killed.undo()
         killed.setattr(Checkpoints, "remove_unless_only", raise_keyboard_interrupt)
         train(config, run)
     monkeypatch.undo()

@@ -51,7 +51,7 @@ class InitialState:
         if config.init.run and not is_resumed:
             self._source = find_initial_parameters(config.init, self._shapes, tokenizers)
         elif config.init.embeddings and not is_resumed:
-            from transformer_jax.tools.word_vectors.initial_embeddings import find_initial_embeddings
+            from transformer_jax.runs.initial_embeddings import find_initial_embeddings
 
             self._source = find_initial_embeddings(config.init.embeddings, self._shapes, tokenizers)
 

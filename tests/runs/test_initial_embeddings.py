@@ -11,18 +11,13 @@ from run_steps import initial_state, task_and_update
 from transformer_jax.config import ConfigError, InitConfig, from_dict, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.runs.initial_embeddings import find_initial_embeddings, row_of_each_piece
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.tools.word_vectors.formats import write_vectors
-from transformer_jax.tools.word_vectors.initial_embeddings import find_initial_embeddings, row_of_each_piece
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.parameters import named_leaves
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
 
 
 def table(*words, dimension=16):
