@@ -208,7 +208,7 @@ class StableHloCounterpart(Counterpart):
     def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
         """Hidden states of ``encode``, and translations of ``search``; one that differs must score as well."""
         del texts
-        encoded = jax.jit(partial(call, model.model, method="encode", train=False))
+        encoded = jax.jit(lambda params, tokens: call(model.model, params, "encode", tokens, train=False))
         ours = model.translator(self._decoding).translate_ids(model.params, [each.source for each in examples])
         near, alike = 0, 0
         for first in range(0, len(examples), self._rows):
