@@ -6,10 +6,10 @@
     transformer-jax train --config=configs/language_model.py:base --config.data.train=text.txt.xz --workdir=runs/lm_base
     transformer-jax generate --workdir=runs/lm_quick --prompt="The old man"
 
-``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation. ``enwiki``: a text of 100 MB with a
-paragraph a line, of which the last 5 % are held out; 3.4 million parameters, 4,000 updates, two thirds of an epoch; 33 CPU
-minutes, 27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 held-out bytes. ``base``: the size of GPT-2 small
-(Radford et al. 2019; 124 million parameters) for one GPU or TPU of 40 GB and a few GB of text; not yet run.
+``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation text. ``enwiki``: a text of 100 MB
+with a paragraph a line, the last 5 % held out; 3.4 million parameters, 4,000 updates, two thirds of an epoch; 33 CPU minutes,
+27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 held-out bytes. ``base``: the size of GPT-2 small (Radford
+et al. 2019; 124 million parameters) for one GPU or TPU of 40 GB and a few GB of text; not yet run.
 """
 
 from ml_collections import ConfigDict
@@ -44,7 +44,7 @@ def quick(config: ConfigDict) -> None:
 
 
 def text(config: ConfigDict) -> None:
-    """Your own text: model, vocabulary, batches and length follow from it and from --budget."""
+    """Your own text: model, vocabulary, batches and length follow from the text and --budget."""
     config.data = {"source": "text", "held_out": 0.05}
     config.tokenizer = {"training_sentences": 50_000}
     config.model = {"compute_dtype": "auto"}
@@ -54,7 +54,7 @@ def text(config: ConfigDict) -> None:
 
 
 def enwiki(config: ConfigDict) -> None:
-    """Sized by Hoffmann et al. 2022: two cores in 30 minutes suffice for 16 million tokens and 2 million weights."""
+    """Sized by Hoffmann et al. 2022: two cores train 2 million weights on 16 million tokens in 30 minutes."""
     config.data = {"source": "text", "train": "enwiki.txt.xz", "documents": "lines", "held_out": 0.05}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 8192, "training_sentences": 50_000}
     config.batching = {"tokens_per_update": 4096, "context_length": 256}
@@ -68,7 +68,7 @@ def enwiki(config: ConfigDict) -> None:
 
 
 def base(config: ConfigDict) -> None:
-    """Radford et al. 2019, the smallest model; half a million tokens an update, as Brown et al. 2020, table 2.1."""
+    """The smallest model of Radford et al. 2019; half a million tokens an update, as in Brown et al. 2020, table 2.1."""
     config.data = {"source": "text", "train": "text.txt.xz", "documents": "lines", "held_out": 0.005}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 50_256, "training_sentences": 1_000_000}
     config.batching = {"tokens_per_update": 2**19, "context_length": 1024, "row_multiple": 64, "accumulation_steps": 8}

@@ -4,8 +4,9 @@
     transformer-jax train --config=configs/seq2seq.py:bahdanau_copy --workdir=runs/copy
     transformer-jax train --config=configs/seq2seq.py:bahdanau_multi30k --config.data.directory=multi30k --workdir=runs/m30k_rnn
 
-Each model is for the generated corpus of quickstart.py; with ``_copy`` for copying up to 30 words, with ``_multi30k`` for
-Multi30k (see multi30k.py). Their sizes are for two CPU cores; experiments/attention_ancestors has their results on Multi30k.
+Each model trains on the generated corpus of quickstart.py; with ``_copy`` it copies up to 30 words, with ``_multi30k`` it
+trains on Multi30k (see multi30k.py). The sizes are for two CPU cores; experiments/attention_ancestors has the results on
+Multi30k.
 
 At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 81.4 million parameters) and
 ``luong_wmt`` (Luong et al. 2015; 222 million). Both depart from them in the optimizer (Adam instead of Adadelta and SGD), in
@@ -52,7 +53,7 @@ MEASURED = {
 
 
 def get_config(variant: str = "luong_general") -> ConfigDict:
-    """The settings of a variant: a model, and after it where it learns; or the model of a paper."""
+    """The settings of a variant: a model and its data; or the model of a paper."""
     if variant in PAPERS:
         return {"rnnsearch_50": rnnsearch_50, "luong_wmt": luong_wmt}[variant]()
     flavor = next(ending for ending in reversed(FLAVORS) if variant.endswith(ending))
@@ -63,7 +64,7 @@ def get_config(variant: str = "luong_general") -> ConfigDict:
 
 
 def copy_task() -> ConfigDict:
-    """Sentences of up to 30 words, to be copied."""
+    """Copying sentences of up to 30 words."""
     config = quickstart.get_config()
     config.data = {"source": "copy", "generated_pairs": 20_000, "generated_words": 30}
     config.data.update(max_source_tokens=31, max_target_tokens=31)
@@ -74,8 +75,8 @@ def copy_task() -> ConfigDict:
 def rnnsearch_50() -> ConfigDict:
     """RNNsearch-50 (Bahdanau et al. 2015, section 4 and appendix A.2): English-French, sentences of at most 50 words.
 
-    1,000 units in each direction and in the decoder, embeddings of 620, maxout of 500, 30,000 words a side. Departs from it
-    where this project's cell does (see layers/recurrent.py), and its first state is made of both directions' last ones.
+    1,000 units in each direction and in the decoder, embeddings of 620, maxout of 500, 30,000 words a side. Departures: the
+    cell (see layers/recurrent.py), and the first decoder state, which is computed from the last states of both directions.
     """
     config = transformer_base.get_config()
     config.data.update(name="wmt14_translate/fr-en", target_language="fr", max_source_tokens=50, max_target_tokens=50)

@@ -4,9 +4,9 @@
         --budget=20m --workdir=runs/mine
     transformer-jax train --config=text --config.data.train=corpus/all.tsv --config.data.held_out=2000 --workdir=runs/mine
 
-Files are plain or .gz, two of one language each with a sentence a line, or one .tsv. What is set by hand stays. The
-length is estimated for the CPU before work starts, and again about once a minute; an accelerator is faster. Validations decode
-96 sentences (full batches on a CPU) greedily, two to eight times, as a twentieth of the time allows. Not yet run on a corpus of
+Files are plain or .gz: two files, one for each language, with a sentence a line, or one .tsv file. Stated settings stay. The
+length is estimated for the CPU before training starts, and again about once a minute; an accelerator is faster. Two to eight
+validations decode 96 sentences (full batches on a CPU) greedily and take a twentieth of the time. Not yet run on a corpus of
 millions of pairs.
 """
 

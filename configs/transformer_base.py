@@ -4,26 +4,25 @@
     transformer-jax train --config=configs/transformer_base.py:big --workdir=runs/big
 
 Variants: ``base`` (65 million parameters, 100,000 updates) and ``big`` (213 million, 300,000 updates). The paper reports
-newstest2014 tokenized BLEU 27.3 and 28.4, decoded from the average of the last 5 (base) or 20 (big) checkpoints, which it
-wrote every 10 minutes.
+tokenized BLEU 27.3 and 28.4 on newstest2014, with the average of the last 5 (base) or 20 (big) checkpoints, written every 10
+minutes.
 
 Departures from the paper:
 
 - sentencepiece BPE instead of the paper's, and checkpoints every 1000 updates;
-- filters, where the paper names none: training pairs are left out with more than 255 pieces on a side, with one side above 9
+- filters (the paper names none): training pairs are left out with more than 255 pieces on a side, with one side above 9
   times the other, with an empty side, with the same text on both sides, or with a line above 1 MB;
-- batches of about 25,000 tokens of each side, padding not counted, as in the paper, but not of pairs of like length: several
-  pairs share a row, each sees itself alone, and rows are 128 positions wide, those of longer pairs up to 256. Widths are
-  multiples of 16, which TPUs want; GPUs want 8;
-- products in bfloat16, with float32 parameters and softmax; the paper does not say;
-- the search stops when nothing better can come, at the latest 50 tokens beyond the length of the source (as in the paper).
+- batches of about 25,000 tokens of each side without padding, as in the paper, but of packed rows instead of pairs of similar
+  length: several pairs share a row of 128 positions (longer pairs get up to 256) and do not see each other. Widths are
+  multiples of 16 for TPUs; GPUs want 8;
+- matrix products in bfloat16, with float32 parameters and softmax; the paper does not state its precision;
+- the search ends when no better hypothesis is possible, at most 50 tokens beyond the length of the source (as in the paper).
 
-With lengths like WMT's (4.5 million pairs drawn with means of 28.8 and 31.2 pieces) an update has 24,000 source and 25,998
-target tokens, 2.3 % and 6.6 % of the positions are padding, and there are 4 shapes to compile. 10,000 real pairs (29.0 and 30.9
-pieces): 24,137 and 25,677 tokens, 7.6 % and 1.7 %, 2 shapes. Until version 0.2 it counted 25,000 positions of rows of one
-sentence: 15,694 and 17,000 tokens, 36.5 % and 31.2 % padding, 5 shapes, and 39 % more operations a token.
+With 4.5 million simulated pairs of WMT's lengths (means of 28.8 and 31.2 pieces) an update has 24,000 source and 25,998 target
+tokens, 2.3 % and 6.6 % of the positions are padding, and there are 4 shapes to compile. With 10,000 real pairs (29.0 and 30.9
+pieces): 24,137 and 25,677 tokens, 7.6 % and 1.7 % padding, 2 shapes.
 
-``ten_billion`` is not the paper's: the same model with 24 + 20 layers of width 4096, pre-norm, 10.3 billion parameters, for
+``ten_billion`` is not in the paper: the same model with 24 + 20 layers of width 4096, pre-norm, 10.3 billion parameters, for
 ``transformer-jax preflight --config=configs/transformer_base.py:ten_billion --topology=v5p:4x8x8`` (a v5p-512).
 
 Not yet run here, on any hardware.

@@ -4,10 +4,10 @@
     transformer-jax train --config=configs/word_vectors.py:quick --workdir=runs/vectors_quick
     transformer-jax train --config=configs/word_vectors.py:skip_gram --config.data.train=enwiki.txt.xz --workdir=runs/skip_gram
 
-``quick``: generated English, words of one class become neighbors; seconds of two CPU cores. The others are for a text of 16
-million words, 100 dimensions, words of at least 5 occurrences; 1,980 updates are 5 epochs of it, which take a minute of two
-CPU cores by skip-gram or CBOW with negative sampling: 29.1 % of word2vec's analogies by skip-gram, 24.6 % by CBOW. ``glove``: 9
-CPU minutes, 26.2 %. ``skip_gram_hs``: 6 CPU minutes, 27.9 %. ``cbow_hs``: 4 CPU minutes, 21.1 %. See experiments/word_vectors.
+``quick``: generated English, where words of one class become neighbors; seconds on two CPU cores. The others are for a text of
+16 million words, 100 dimensions, words of at least 5 occurrences, 5 epochs (1,980 updates). ``skip_gram`` and ``cbow`` take a
+minute of two CPU cores: 29.1 % and 24.6 % of word2vec's analogies. ``glove``: 9 CPU minutes, 26.2 %. ``skip_gram_hs``: 6 CPU
+minutes, 27.9 %. ``cbow_hs``: 4 CPU minutes, 21.1 %. See experiments/word_vectors.
 """
 
 from ml_collections import ConfigDict
@@ -41,7 +41,7 @@ def get_config(variant: str = "quick") -> ConfigDict:
 
 
 def text(config: ConfigDict) -> None:
-    """Skip-gram on your own text: dimension, vocabulary and epochs follow from it and from --budget."""
+    """Skip-gram on your own text: dimension, vocabulary and epochs follow from the text and --budget."""
     config.data = {"source": "text", "subsample": 1e-3}
     config.optimizer = {"name": "sgd", "schedule": "linear", "learning_rate": 0.025, "warmup_updates": 1}
     config.training = {"label_smoothing": 0.0, "keep_last": 1}
@@ -50,14 +50,14 @@ def text(config: ConfigDict) -> None:
 
 
 def word2vec(config: ConfigDict, kind: str, output: str) -> None:
-    """The model of all four variants."""
+    """The model of the four word2vec variants."""
     config.model = {"kind": kind, "output": output, "d_model": 100, "window": 5, "negatives": 5}
 
 
 def skip_gram(config: ConfigDict) -> None:
     """Mikolov et al. 2013b: negative sampling."""
     word2vec(config, "skip_gram", "negative_sampling")
-    # Steps of a word add up over a block: of 2,048 words they diverge on a text of 200,000, whose words are few.
+    # Gradients of a word add up over a block: blocks of 2,048 words diverge on a text of 200,000, with its few words.
     config.batching.update(rows=32, blocks_per_update=32)
 
 
@@ -79,8 +79,8 @@ def cbow_hs(config: ConfigDict) -> None:
 
 
 def glove(config: ConfigDict) -> None:
-    """Pennington et al. 2014; 15 epochs of the 48 million pairs of such a text."""
-    # On a text of this size few pairs come near the x_max of 100 that the paper chose for billions of words.
+    """Pennington et al. 2014; 15 epochs of the 48 million pairs of the text."""
+    # In a text of this size few pairs reach the x_max of 100 that the paper chose for billions of words.
     config.data.subsample = 0.0
     config.model = {"kind": "glove", "d_model": 100, "window": 10, "x_max": 10}
     config.training.update(num_updates=22_000, evaluate_every=4400, checkpoint_every=4400)

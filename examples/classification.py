@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import transformer_jax
 from transformer_jax.config import TransformerConfig
 from transformer_jax.config.checks import require
-from transformer_jax.config.metric import Metric
+from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.tasks import LOSSES, TASKS
-from transformer_jax.data.evaluation_batches import scoring_batches
+from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params

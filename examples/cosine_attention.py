@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 import transformer_jax
-from transformer_jax.layers.scored_attention import ScoredAttention
+from transformer_jax.layers.attention_variants import ScoredAttention
 
 
 @transformer_jax.register("attention", "cosine")

@@ -10,8 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 import transformer_jax
-from transformer_jax.layers.attention_windows import WholeSource
-from transformer_jax.layers.rnn_attention import ContentAttention
+from transformer_jax.layers.rnn_attention import ContentAttention, WholeSource
 
 
 class CosineScore(nn.Module):
@@ -24,13 +23,13 @@ class CosineScore(nn.Module):
         self.sharpness = self.param("sharpness", nn.initializers.constant(5.0), ())
 
     def keys(self, memory):
-        return of_length_one(self.key(memory))
+        return unit_norm(self.key(memory))
 
     def __call__(self, query, keys):
-        return self.sharpness * jnp.einsum("BQD,BMD->BQM", of_length_one(query), keys)
+        return self.sharpness * jnp.einsum("BQD,BMD->BQM", unit_norm(query), keys)
 
 
-def of_length_one(vectors):
+def unit_norm(vectors):
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-6)
 
 

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 import transformer_jax
-from transformer_jax.layers.scored_attention import ScoredAttention
+from transformer_jax.layers.attention_variants import ScoredAttention
 
 FARTHEST = 16
 
@@ -44,15 +44,15 @@ class AlibiAttention(ScoredAttention):
 
 @transformer_jax.register("attention", "rotary")
 class RotaryAttention(ScoredAttention):
-    """Queries and keys turned by angles that grow with their position (Su et al. 2021, equation 34)."""
+    """Queries and keys rotated by angles that grow with their position (Su et al. 2021, equation 34)."""
 
     def scores(self, query, key, positions):
         if positions is not None:
-            query, key = turned(query, positions.query), turned(key, positions.key)
+            query, key = rotated(query, positions.query), rotated(key, positions.key)
         return super().scores(query, key, positions)
 
 
-def turned(vectors, positions):
+def rotated(vectors, positions):
     half = vectors.shape[-1] // 2
     angles = positions[:, None] * 10_000.0 ** (-jnp.arange(half) / half)[None, :]
     cos, sin = jnp.cos(angles)[None, None], jnp.sin(angles)[None, None]

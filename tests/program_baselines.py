@@ -25,11 +25,10 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.optimization import MeshConfig
-from transformer_jax.config.saved import resolve
+from transformer_jax.config.recipes import resolve
 from transformer_jax.runtime.hardware import resolve_compute_dtype
 from transformer_jax.tasks.registry import TASKS, objective_of
-from transformer_jax.training.gathered_parameters import decoding_shardings
-from transformer_jax.training.sharding import batch_sharding, make_mesh
+from transformer_jax.training.sharding import batch_sharding, decoding_shardings, make_mesh
 from transformer_jax.training.update import Update
 
 FILE = ROOT / "tests" / "data" / "programs" / f"jax-{jax.__version__}.json"

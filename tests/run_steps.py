@@ -15,15 +15,20 @@ from process_environment import process_environment
 from run_settings import UPDATES
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.commands.train import require_same_run
+from transformer_jax.commands import train as train_command
 from transformer_jax.config import ExperimentConfig, to_json
-from transformer_jax.runs import train as train_module
+from transformer_jax.runs import trainer
+from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.outcome import Outcome
-from transformer_jax.runs.prepared_run import PreparedRun, prepare_run
+from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.shared_programs import SharedPrograms, TrainingProgram
+from transformer_jax.runs.written_run import write_run_directory
+from transformer_jax.tasks.protocol import Task
+from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_to_json
 from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.update import Update
 
 SPEEDS = ("speed/", "host/", "validation/search_tokens_per_second")
 
@@ -32,28 +37,39 @@ SPEEDS = ("speed/", "host/", "validation/search_tokens_per_second")
 def on_devices(count: int) -> Iterator[None]:
     """Runs that begin inside have so many of the fake devices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_module, "make_mesh", lambda config, devices=None: make_mesh(config, jax.devices()[:count]))
+        patch.setattr(trainer, "make_mesh", lambda config: make_mesh(config, jax.devices()[:count]))
         yield
 
 
 def train(config: ExperimentConfig, folder: Path, devices: int = 1, **options: Any) -> Outcome:
-    """What the command does, on some of the devices."""
+    """Trains on some of the devices."""
     with on_devices(devices):
-        return train_module.run_training(config, folder, **options)
+        return trainer.run_training(config, folder, **options)
 
 
-def program_of(config: ExperimentConfig, folder: Path, devices: int = 1) -> TrainingProgram:
+def task_and_update(config: ExperimentConfig, folder: Path, devices: int = 1) -> tuple[Task, Update]:
     """Task and update of a run."""
-    mesh, shared = make_mesh(config.mesh, jax.devices()[:devices]), SharedPrograms()
-    return shared.program_of(config, shared.tokenizers_of(config, RunDirectory(folder)), mesh)
+    mesh = make_mesh(config.mesh, jax.devices()[:devices])
+    task = build_task(config, tokenizers_for_training(config, RunDirectory(folder), new_tokenizers), mesh)
+    return task, Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
 
 
-@contextmanager
-def prepared(config: ExperimentConfig, folder: Path, devices: int = 1) -> Iterator[PreparedRun]:
-    """A run that can begin."""
-    program = program_of(config, folder, devices)
-    with prepare_run(config, RunDirectory(folder), program.task, program.update) as run:
-        yield run
+def initial_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> tuple[InitialState, Task, Update]:
+    """What a run begins with, and its task and update."""
+    task, update = task_and_update(config, folder, devices)
+    return InitialState(config, update, task.tokenizers), task, update
+
+
+def write_untrained(config: ExperimentConfig, folder: Path) -> Path:
+    """The folder of a run with a checkpoint of its first parameters, and without an optimizer state."""
+    initial, task, _ = initial_state(config, folder)
+    progress = {
+        "config": to_json(config),
+        "data": dict(task.identity),
+        "tokenizer": tokenizers_to_json(task.tokenizers),
+        "counters": {},
+    }
+    return write_run_directory(folder, config, task.tokenizers, 0, initial.state().params, progress).path
 
 
 def metrics_of(folder: Path) -> list[dict]:
@@ -64,8 +80,8 @@ def metrics_of(folder: Path) -> list[dict]:
 
 def parameters_of(folder: Path, config: ExperimentConfig, step: int, devices: int = 1) -> list[np.ndarray]:
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    like = program_of(config, folder, devices).update.state_shapes
-    state, _ = checkpoints.restore(step, like)
+    _, update = task_and_update(config, folder, devices)
+    state, _ = checkpoints.restore(step, update.state_shapes)
     checkpoints.close()
     return jax.tree.leaves(jax.device_get(state))
 
@@ -112,4 +128,4 @@ def finished(process: subprocess.Popen) -> tuple[int, str]:
 def session(config: ExperimentConfig, folder: Path) -> int:
     """What the command does."""
     require_same_run(config, str(folder))
-    return train_module.train(config, str(folder))
+    return train_command.train(config, str(folder))

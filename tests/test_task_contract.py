@@ -19,7 +19,7 @@ OF_EVERY_TASK = (
 )
 NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|bleu|chrf|bits_per_byte)", re.IGNORECASE)
 # The counters of version 0.1 called the best value so.
-KNOWN = {"training.counters": {"best_bleu"}}
+KNOWN = {"runs.run": {"best_bleu"}}
 
 
 def named(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -64,6 +64,6 @@ def test_knowing_a_task_is_found():
         "def bleu(): ...",
         "f(bleu=1)",
     ):
-        assert names_of_tasks("runs.loop", ast.parse(source))
-    assert names_of_tasks("runs.loop", ast.parse('"""Such as ``validation/bleu``."""\nimport sacrebleu')) == []
+        assert names_of_tasks("runs.trainer", ast.parse(source))
+    assert names_of_tasks("runs.trainer", ast.parse('"""Such as ``validation/bleu``."""\nimport sacrebleu')) == []
     assert names_of_tasks("tasks.registry", ast.parse('key = "bleu"')) == []

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from transformer_jax.api.training import train
     from transformer_jax.config import ConfigError, DataError
     from transformer_jax.config.plugins import load_plugin, register
-    from transformer_jax.runs.callbacks import Callback
+    from transformer_jax.runs.hooks import Callback
 
 __version__ = "0.3.0"
 __all__ = ["Callback", "ConfigError", "DataError", "Run", "load", "load_plugin", "register", "train"]
 
-_PLACES = {
-    "Callback": "transformer_jax.runs.callbacks",
+_MODULES = {
+    "Callback": "transformer_jax.runs.hooks",
     "ConfigError": "transformer_jax.config",
     "DataError": "transformer_jax.config",
     "Run": "transformer_jax.api.trained_run",
@@ -34,9 +34,9 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used: the command line starts without JAX."""
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'transformer_jax' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

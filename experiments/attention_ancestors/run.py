@@ -53,8 +53,8 @@ SMALL = {
 }
 RE_IMPLEMENTATIONS: dict[str, tuple[str, dict[str, object]]] = {
     "the paper": ("multi30k.py:tiny_hour", SMALL),
-    "keras_en2de": ("variants.py:keras_en2de", SMALL),
-    "tf_demo": ("variants.py:tf_demo", SMALL),
+    "keras_en2de": ("multi30k.py:keras_en2de", SMALL),
+    "tf_demo": ("multi30k.py:tf_demo", SMALL),
 }
 MODELS = ANCESTORS | RE_IMPLEMENTATIONS
 WITHOUT_ATTENTION = "no attention", "general without attention"

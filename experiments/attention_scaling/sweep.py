@@ -1,6 +1,6 @@
 """Is 1 / sqrt(d_k) needed? The recipe of quickstart.py with and without it, heads of 32 and of 128, three seeds, equal budget.
 
-    transformer-jax sweep --sweep=experiments/attention_scaling/sweep.py --workdir=runs/scaling --vectorize=3
+    transformer-jax sweep --sweep=experiments/attention_scaling/sweep.py --workdir=runs/scaling
 
 The trials of a row differ in their seed alone, so three train as one program.
 """

@@ -36,7 +36,7 @@ from transformer_jax.config import DecodingConfig, config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation import score_translations
 from transformer_jax.runtime.compilation_cache import start_jax
-from transformer_jax.tasks.attention_choice import batch_tokens_on
+from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
 
 Translate = Callable[[Sequence[str]], list[str]]

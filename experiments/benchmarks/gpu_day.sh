@@ -23,12 +23,11 @@ BASE=configs/transformer_base.py BIG=configs/transformer_base.py:big LM=configs/
 PACKED=(--config.batching.kind=packed --config.batching.packed_length=512)
 ON_ONE=(--config.batching.accumulation_steps=1 --config.batching.tokens_per_update=32768 --config.batching.row_multiple=8)
 REPEATED=(--config.batching.tokens_per_update=8192)
-SMALL=configs/multi30k.py:tiny
-BACKEND=cudnn LENGTHS=256,512,1024 POSITIONS=8192 STEPS=20 COUNTS=1,2,4,8
+BACKEND=cudnn LENGTHS=256,512,1024 POSITIONS=8192 STEPS=20
 TINY=() TINY_LM=()
 if [ -n "${GPU_DAY_REHEARSAL:-}" ]; then
     export JAX_PLATFORMS=cpu
-    BACKEND=blockwise LENGTHS=32 POSITIONS=64 STEPS=2 COUNTS=1,2
+    BACKEND=blockwise LENGTHS=32 POSITIONS=64 STEPS=2
     WIDTHS=(--config.model.d_model=16 --config.model.d_ff=32 --config.model.num_heads=2 --config.tokenizer.vocabulary_size=64)
     TINY=("${WIDTHS[@]}" --config.model.num_encoder_layers=1 --config.model.num_decoder_layers=1
         --config.batching.tokens_per_update=256 --config.batching.row_multiple=1
@@ -93,7 +92,6 @@ bound big_256 240 $BIG "${TINY[@]}"
 bound big_512_packed 240 $BIG "${TINY[@]}" "${PACKED[@]}"
 bound lm_packed 240 $LM "${ON_ONE[@]}" --config.batching.kind=packed "${TINY_LM[@]}"
 bound lm_split 240 $LM "${ON_ONE[@]}" --config.batching.kind=split "${TINY_LM[@]}"
-step vectorized 240 "$PYTHON" $HERE/vectorized_steps.py --recipe=$SMALL --counts=$COUNTS --steps=$STEPS "${TINY[@]}"
 step repeated_as_it_comes 240 "$PYTHON" $HERE/repeatability.py --recipe=$BASE "${REPEATED[@]}" "${TINY[@]}"
 step lm_decoding 180 "$PYTHON" $HERE/decoding_bound.py "$CALIBRATION" --recipe=$LM "${TINY_LM[@]}"
 

@@ -42,13 +42,6 @@ def summary(found: dict) -> str:
         if "repeated_difference" in each:
             lines += ["", f"{name}: " + ", ".join(f"{key} {value}" for key, value in each.items())]
     lines += ["", *(attention_line(row) for row in found.get("attention", []))]
-    lines += [
-        "",
-        *(
-            f"{row['runs']} runs: {row['run_updates_per_second']:.1f} run-updates/s"
-            for row in found.get("vectorized", [])
-        ),
-    ]
     return "\n".join(lines)
 
 

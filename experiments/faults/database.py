@@ -10,7 +10,7 @@ from judges import FRAMES, NOT_STRUCK, Verdict, judge_refusal
 from two_trials import await_end_of, judge_sweep, sweep, undisturbed_sweep, worker_of
 from undisturbed import bound, case_beside, seconds_of
 
-from transformer_jax.commands.sweep import STORAGE
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 LONGEST_AWAY = 20.0
 """Seconds."""
@@ -34,7 +34,7 @@ def on_a_server(
 def away_for_a_while(server: DatabaseServer, rng: random.Random, subject: str, case: Path, reference: Path) -> Verdict:
     """The server crashes at a random moment, and is back some seconds later; the command need not notice."""
     moment, away = rng.uniform(0, seconds_of(reference)), rng.uniform(0, LONGEST_AWAY)
-    command = sweep(subject, case, **{STORAGE: server.address})
+    command = sweep(subject, case, **{STORAGE_VARIABLE: server.address})
     if not command.runs_for(moment):
         return Verdict(NOT_STRUCK, "it came after the end")
     worker = worker_of(command)
@@ -46,26 +46,26 @@ def away_for_a_while(server: DatabaseServer, rng: random.Random, subject: str, c
         await_end_of(worker)
     if FRAMES.search(output):
         return Verdict("traceback", output[-2000:])
-    again = sweep(subject, case, **{STORAGE: server.address})
+    again = sweep(subject, case, **{STORAGE_VARIABLE: server.address})
     verdict = judge_sweep(*again.ended(bound(reference)), case / "out", reference / "out")
     return verdict._replace(detail=f"after {moment:.1f} s for {away:.1f} s: {verdict.detail}")
 
 
 def away_at_the_start(server: DatabaseServer, rng: random.Random, subject: str, case: Path, reference: Path) -> Verdict:
     """A sweep that was killed is given again while the server is away, which must be said; then once it is back."""
-    command = sweep(subject, case, **{STORAGE: server.address})
+    command = sweep(subject, case, **{STORAGE_VARIABLE: server.address})
     command.runs_for(rng.uniform(0, seconds_of(reference)))
     worker = worker_of(command)
     command.kill()
     if worker:
         await_end_of(worker)
     server.crash()
-    status, output = sweep(subject, case, **{STORAGE: server.address}).ended(bound(reference))
+    status, output = sweep(subject, case, **{STORAGE_VARIABLE: server.address}).ended(bound(reference))
     refused = judge_refusal(status, output)
     if not status or not refused.is_good:
         return refused if status else Verdict("wrong", f"no study, and status 0: {output[-1000:]}")
     server.start()
-    again = sweep(subject, case, **{STORAGE: server.address})
+    again = sweep(subject, case, **{STORAGE_VARIABLE: server.address})
     return judge_sweep(*again.ended(bound(reference)), case / "out", reference / "out")
 
 

@@ -14,7 +14,7 @@ from judges import LONGEST_REFUSAL, Verdict, judge_refusal
 from one_command import Hanging, run_command_here
 
 from transformer_jax.commands.registry import COMMANDS
-from transformer_jax.config.keys import leaf_keys
+from transformer_jax.config.conversion import leaf_keys
 
 USER_ERROR = 2
 QUICK = "--config=configs/quickstart.py"

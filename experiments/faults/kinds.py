@@ -16,7 +16,7 @@ from signals import SIGNAL_FAULTS, SIGNALS, disturbed
 from slow_disk import slowed
 from termination import PHASES, asked_to_end
 from two_processes import one_disturbed
-from two_trials import JOURNAL_DAMAGES, coordinator_struck, journal_damaged, worker_killed
+from two_trials import coordinator_struck, worker_killed
 
 Fault = Callable[[str, Path, random.Random], Verdict]
 
@@ -48,11 +48,7 @@ def kinds(seconds_to_end: float) -> dict[str, dict[str, Fault]]:
         },
         "device count": moves(),
         "sweep": {f"{fault}, coordinator": partial(coordinator_struck, fault) for fault in SIGNALS}
-        | {"kill -9, worker": worker_killed}
-        | {
-            f"study {damage}{', running' if is_running else ''}": partial(journal_damaged, damage, is_running)
-            for damage, is_running in itertools.product(JOURNAL_DAMAGES, (False, True))
-        },
+        | {"kill -9, worker": worker_killed},
         "database": dict(DATABASE_FAULTS),
         "clock": {
             f"{'forward' if sign > 0 else 'back'}{', kill -9' if is_killed else ''}": partial(jumped, sign, is_killed)

@@ -1,16 +1,14 @@
-"""A sweep of two trials whose processes are killed or whose study is damaged; then the same command."""
+"""A sweep of two trials whose processes are killed; then the same command."""
 
 import contextlib
 import csv
 import os
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from damage import flip, overwrite, truncate
 from judges import FRAMES, NOT_STRUCK, Verdict, judge, judge_refusal
 from one_command import SECONDS
 from processes import Command
@@ -26,7 +24,6 @@ def get_sweep():
     rows = {{"base": {{}}, "slow": {{"optimizer.learning_rate": 1e-3}}}}
     return Sweep(config={config!r}, rows=rows, metric="validation/loss")
 """
-JOURNAL = "study.journal"
 
 
 def sweep(subject: str, folder: Path, **environment: str) -> Command:
@@ -120,88 +117,3 @@ def _struck(strike: Callable[[Command], None], subject: str, root: Path, rng: ra
         return Verdict("traceback", output[-2000:])
     verdict = judge_sweep(*sweep(subject, case).ended(bound(reference)), case / "out", reference / "out")
     return verdict._replace(detail=f"after {moment:.1f} s, status {status}: {verdict.detail}")
-
-
-def journal_damaged(damage: str, is_running: bool, subject: str, root: Path, rng: random.Random) -> Verdict:
-    """The file of the study is damaged, while the sweep runs or after its coordinator was killed; then the same command."""
-    reference = undisturbed_sweep(subject, root)
-    seconds, case = seconds_of(reference), case_beside(reference)
-    command, moment = sweep(subject, case), rng.uniform(seconds / 4, seconds)
-    if not command.runs_for(moment) or not (case / "out" / JOURNAL).is_file():
-        command.ended(bound(reference))
-        return Verdict(NOT_STRUCK, "it came after the end, or before the study")
-    worker = worker_of(command)
-    if not is_running:
-        command.strike(signal.SIGKILL)
-        command.ended(bound(reference))
-        await_end_of(worker)
-    mend = JOURNAL_DAMAGES[damage](case / "out" / JOURNAL, rng)
-    if is_running:
-        time.sleep(rng.uniform(0, 10))
-        mend()
-        _, output = command.ended(bound(reference))
-        await_end_of(worker)
-        if FRAMES.search(output):
-            return Verdict("traceback", output[-2000:])
-    again = sweep(subject, case)
-    if not is_running:
-        again.runs_for(rng.uniform(0, 10))
-        mend()
-    verdict = judge_sweep(*again.ended(bound(reference)), case / "out", reference / "out")
-    return verdict._replace(detail=f"{damage} after {moment:.1f} s: {verdict.detail}")
-
-
-Mend = Callable[[], object]
-
-
-def nothing() -> None:
-    """What is gone stays so."""
-
-
-def remove(journal: Path, rng: random.Random) -> Mend:
-    """Somebody tidied up."""
-    del rng
-    journal.unlink()
-    return nothing
-
-
-def lock(journal: Path, rng: random.Random) -> Mend:
-    """Somebody holds the lock for a while."""
-    del rng
-    held = journal.with_name(f"{journal.name}.lock")
-    held.touch()
-    return lambda: held.unlink(missing_ok=True)
-
-
-def hide(journal: Path, rng: random.Random) -> Mend:
-    """The disk with the study is not there for a while: a folder in its place, which also root cannot write."""
-    del rng
-    aside = journal.with_name("aside")
-    journal.rename(aside)
-    journal.mkdir()
-
-    def mend() -> None:
-        shutil.rmtree(journal) if journal.is_dir() else journal.unlink(missing_ok=True)
-        aside.rename(journal)
-
-    return mend
-
-
-def for_good(damage: Callable[[Path, random.Random], None]) -> Callable[[Path, random.Random], Mend]:
-    """A damage of ``damage.py``."""
-
-    def damaged(journal: Path, rng: random.Random) -> Mend:
-        damage(journal, rng)
-        return nothing
-
-    return damaged
-
-
-JOURNAL_DAMAGES: dict[str, Callable[[Path, random.Random], Mend]] = {
-    "removed": remove,
-    "locked": lock,
-    "unreachable": hide,
-    "truncated": for_good(truncate),
-    "flipped bit": for_good(flip),
-    "zeros": for_good(overwrite),
-}

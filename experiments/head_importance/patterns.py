@@ -19,10 +19,9 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import load_run_config
-from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.tokenizers.pair_encoding import joined
-from transformer_jax.models.attention_kinds import layers_by_kind
-from transformer_jax.models.interface import attention_maps
+from transformer_jax.data.batches import token_rows
+from transformer_jax.data.pair_encoding import joined
+from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
 

@@ -22,8 +22,7 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import load_run_config
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.models.attention_kinds import layers_by_kind
-from transformer_jax.models.interface import attention_maps
+from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.soft_alignment import between_words, word_membership
 from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run

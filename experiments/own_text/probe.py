@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import transformer_jax
-from transformer_jax.models.attention_kinds import layers_by_kind
-from transformer_jax.models.interface import attention_maps
+from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.tasks.translation.pair_batches import encode_pairs
 from transformer_jax.tasks.translation.source_use import sharpest_entropy
 

@@ -7,8 +7,7 @@ from effects import Effect, Spread
 from row_results import RowResult
 
 from transformer_jax.evaluation.significance import Estimate
-from transformer_jax.tools.reports.document import Table
-from transformer_jax.tools.reports.report_files import to_csv
+from transformer_jax.tools.reports.document import Table, to_csv
 
 
 @dataclass(frozen=True)

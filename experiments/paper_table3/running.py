@@ -14,9 +14,7 @@ from transformer_jax.__main__ import main as transformer_jax
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.compilation_cache import start_jax
-from transformer_jax.tools.reports.document import Document
-from transformer_jax.tools.reports.plain_text import section_text
-from transformer_jax.tools.reports.report_files import write_report
+from transformer_jax.tools.reports.document import Document, section_text, write_report
 from transformer_jax.tools.sweeps.definition import Sweep, load_sweep
 
 OVERRIDE = "--config."

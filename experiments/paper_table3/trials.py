@@ -23,8 +23,7 @@ from transformer_jax.tools.reports.translated_split import (
     saved_translations,
     translate_now,
 )
-from transformer_jax.tools.sweeps.definition import ROW, Sweep
-from transformer_jax.tools.sweeps.trial_folder import folder_of
+from transformer_jax.tools.sweeps.definition import ROW, Sweep, folder_of
 
 # Where the data lie and what devices compute changes nothing of what a trial is.
 OF_THE_MACHINE = "data.directory", "data.cache_directory", "evaluation.", "mesh."

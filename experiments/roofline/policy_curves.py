@@ -39,10 +39,10 @@ def main() -> None:
 def train(arguments: argparse.Namespace, policy: str, seed: str) -> int:
     """One run, in this process, whose CPU takes the policies of accelerators."""
     from transformer_jax.__main__ import main as command
+    from transformer_jax.models import devices
     from transformer_jax.precision import POLICIES as OF_ACCELERATORS
-    from transformer_jax.tasks import attention_choice
 
-    attention_choice.POLICIES_ON_CPU = OF_ACCELERATORS
+    devices.POLICIES_ON_CPU = OF_ACCELERATORS
     settings = {
         "data.directory": arguments.data,
         "data.seed": 0,

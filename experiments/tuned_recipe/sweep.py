@@ -6,8 +6,7 @@
         --config.data.directory=multi30k
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
-from transformer_jax.tools.sweeps.ranges import Integers, LogUniform, Uniform
+from transformer_jax.tools.sweeps.definition import Integers, LogUniform, Sweep, Uniform
 
 VARIANTS = ("search", "confirm")
 

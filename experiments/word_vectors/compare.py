@@ -41,27 +41,28 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
 
     from transformer_jax.config import hyperparameters_of
     from transformer_jax.data.tensorflow_runtime import start_tensorflow
-    from transformer_jax.runs.shared_programs import TrainingProgram
-    from transformer_jax.tasks.registry import build_task, new_tokenizers
-    from transformer_jax.tools.word_vectors.task.vector_tables import vectors_of
+    from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers
+    from transformer_jax.tools.word_vectors.task.objective import vectors_of
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
+    from transformer_jax.training.update import Update
 
     config = settings(name, data, 10, others)
     started, cpu_started = time.perf_counter(), time.process_time()
     mesh, tokenizers = make_mesh(config.mesh, jax.devices()[:1]), new_tokenizers(config)
-    planned = TrainingProgram(build_task(config, tokenizers, mesh), mesh).training_data
+    planned = build_task(config, tokenizers, mesh).training_data()
     counting = {
         "prepare_seconds": time.perf_counter() - started,
         "prepare_cpu_seconds": time.process_time() - cpu_started,
     }
     updates = round(epochs * planned.blocks.updates_per_epoch)
     config = settings(name, data, updates, others)
-    program = TrainingProgram(build_task(config, tokenizers, mesh), mesh)
+    task = build_task(config, tokenizers, mesh)
+    update = Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
     state, hyperparameters = (
-        program.update.initial_state(config.seed),
+        update.initial_state(config.seed),
         put_hyperparameters(hyperparameters_of(config), mesh),
     )
-    step = program.update.lower(put_batch(next(planned.batches(0)), mesh)).compile()
+    step = update.lower(put_batch(next(planned.batches(0)), mesh)).compile()
     start_tensorflow()
     started, cpu_started, before = time.perf_counter(), time.process_time(), None
     for batch, _ in zip(planned.batches(0), range(updates), strict=False):
@@ -175,8 +176,7 @@ def one(arguments: argparse.Namespace) -> None:
         found = gensim(name, arguments.data, arguments.epochs, folder, arguments.seed)
     vectors = found.pop("vectors")
     if arguments.test_sets:
-        from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors
-        from transformer_jax.tools.word_vectors.test_sets import read_test_sets
+        from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
 
         found |= evaluate_vectors(vectors, read_test_sets(arguments.test_sets.split(","))).headline()
     print(json.dumps(found))

@@ -12,10 +12,10 @@ from transformer_jax.checkpoints.format import CheckpointError, stored_checkpoin
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
+from transformer_jax.runs.run import Counters
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime import file_digests
 from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
-from transformer_jax.training.counters import Counters
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from run_settings import tiny_settings
 
+from transformer_jax.commands.train import train
 from transformer_jax.config import from_dict
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
-from transformer_jax.runs.train import train
 
 LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 10, "validation_sentences": 0}
 SENTENCES = {"train": 200, "validation": 40, "test": 24}

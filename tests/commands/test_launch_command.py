@@ -72,24 +72,6 @@ def test_a_sweep_becomes_an_array(capsys):
     assert f"sweep --sweep=sweep.py --workdir=/shared/sweep --study=both {cache} --workers=1" in script
 
 
-def test_the_workers_of_a_sweep_train_as_many_trials_at_a_time_as_it_says(tmp_path, capsys):
-    launch = ["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--vectorize=4"]
-    assert main(launch) == 2
-    assert "each model has with --vectorize" in capsys.readouterr().err, "the mesh of small.py has two devices"
-    assert main([*launch, "--config.mesh.fsdp=1"]) == 2
-    assert "--vectorize: no two trials differ in hyperparameters alone" in capsys.readouterr().err
-    assert main([*launch, "--config.mesh.fsdp=1", "--config.data.seed=0"]) == 0
-    assert " --vectorize=4 " in capsys.readouterr().out
-
-
-def test_a_former_flag_warns(capsys):
-    sweep = [*SWEEP, "--pack=4", "--config.mesh.fsdp=1", "--config.data.seed=0"]
-    assert main(["launch", "slurm", "--gpus_per_node=1", *sweep]) == 0
-    found = capsys.readouterr()
-    assert " --vectorize=4 " in found.out
-    assert "--pack is now --vectorize; the next release no longer accepts the old name" in found.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -136,23 +118,8 @@ def test_help_after_the_hyphens_is_not_for_launch(capsys):
     assert "--help" in capsys.readouterr().err
 
 
-PASSWORD = "postgresql+psycopg://me:hun%40ter2@host/studies"
-
-
-def test_a_password_is_not_written_into_a_script_unless_asked(tmp_path, capsys):
-    command = ["launch", "slurm", "--gpus_per_node=1", "--output=script"]
-    assert main([*command, *SWEEP, f"--storage={PASSWORD}"]) == 2
-    captured = capsys.readouterr()
-    assert "postgresql+psycopg://me:***@host/studies has a password" in captured.err
-    assert "ter2" not in captured.out + captured.err
-    assert not (tmp_path / "script").exists()
-    assert main([*command, "--write_secrets", *SWEEP, f"--storage={PASSWORD}"]) == 0
-    assert PASSWORD in (tmp_path / "script").read_text()
-    assert (tmp_path / "script").stat().st_mode & 0o777 == 0o600
-
-
 def test_the_environment_of_the_workers_may_name_the_study(monkeypatch, capsys):
-    monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", PASSWORD)
+    monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", "postgresql+psycopg://me:hun%40ter2@host/studies")
     relative = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
     kubernetes = ["launch", "kubernetes", "--gpus_per_node=1", "--image=a/b", "--volume-claim=c", "--name=own"]
     assert main([*kubernetes, *relative]) == 0

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from run_settings import tiny_settings
 
 import transformer_jax
 from transformer_jax import Callback, ConfigError
-from transformer_jax.runs.callbacks import Callbacks
 
 
 class Seen(Callback):
@@ -45,15 +43,6 @@ def test_callbacks_see_logs_validations_and_checkpoints_and_can_end_the_run(tmp_
     assert json.loads((run.path / "outcome.json").read_text())["reason"] == "stopped"
     assert (run.config.seed, run.steps) == (3, (6,))
     assert [record["step"] for record in run.metrics if "train/loss" in record] == [3, 6]
-
-
-def test_several_callbacks_are_all_called_and_one_ends_the_run():
-    first, second = Seen(stops_at=1), Seen(stops_at=9)
-    both = Callbacks([first, second])
-    assert [both.on_validation(step, {"validation/bleu": 1.0}) for step in (0, 1)] == [False, True]
-    both.on_log(2, {"train/loss": 1.0})
-    both.on_checkpoint(3, Path("3"))
-    assert first.calls == second.calls and len(first.calls) == 4
 
 
 def test_one_sentence_gives_one_and_several_give_several(trained):

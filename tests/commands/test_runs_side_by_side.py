@@ -11,7 +11,7 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints
 from transformer_jax.config import DataError, Metric, load_run_config
-from transformer_jax.runs.checkpoint_tools.difference import read_parameters
+from transformer_jax.runs.checkpoint_tools import read_parameters
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.reports import translated_split
 

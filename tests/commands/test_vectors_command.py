@@ -19,9 +19,7 @@ VECTORS = "man 1 0 0\nwoman 1 1 0\nking 1 0 1\nqueen 1 1 1\napple -1 0 0.1\n"
 def files(tmp_path):
     (tmp_path / "docs.txt").write_text(SENTENCES)
     (tmp_path / "v.txt").write_text(VECTORS)
-    (tmp_path / "questions.txt").write_text(
-        ": family\nman king woman queen\nman king aunt uncle\n: gram1\nman woman king queen\n"
-    )
+    (tmp_path / "questions.txt").write_text(": family\nman king woman queen\nman king aunt uncle\n")
     (tmp_path / "pairs.txt").write_text("man\twoman\t3\nking\tapple\t1\nking\tqueen\t9\n")
     return tmp_path
 
@@ -32,13 +30,10 @@ def said(capsys, *arguments):
 
 
 def test_vectorize(files, capsys):
-    flags = [
-        f"--input={files}/docs.txt",
-        f"--output={files}/m",
-        f"--picture={files}/m.png",
-        f"--cooccurrences={files}/c.png",
-    ]
-    out = said(capsys, "vectorize", "--kind=bag_of_words", "--query=love", "--document=2", "--count=3", *flags)
+    paths = [f"--input={files}/docs.txt", f"--output={files}/m"]
+    pictures = [f"--picture={files}/m.png", f"--cooccurrences={files}/c.png"]
+    flags = ["--query=love", "--document=2", "--count=3", *paths, *pictures]
+    out = said(capsys, "vectorize", "--kind=bag_of_words", *flags)
     lines = [line.split() for line in out.split("\n")]
     assert ["documents", "3"] in lines
     assert ["columns", "5", "terms"] in lines
@@ -48,10 +43,10 @@ def test_vectorize(files, capsys):
     assert (files / "m.vocabulary.txt").read_text().split() == ["hope", "i", "know", "love", "you"]
     assert np.load(files / "m.npz")["data"].tolist() == [1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
     assert (files / "m.png").read_bytes()[:4] == (files / "c.png").read_bytes()[:4] == b"\x89PNG"
-    hashed = said(capsys, "vectorize", "--kind=tfidf", "--hashing_columns=32", *flags[:2])
+    hashed = said(capsys, "vectorize", "--kind=tfidf", "--hashing_columns=32", *paths)
     assert "32  hashed" in hashed
     assert "  column " in hashed
-    none = said(capsys, "vectorize", "--kind=tfidf", "--query=zebra", "--document=0", *flags[:2])
+    none = said(capsys, "vectorize", "--kind=tfidf", "--query=zebra", "--document=0", *paths)
     assert "nearest to 'zebra', which has no known term" in none
 
 
@@ -61,32 +56,20 @@ def test_evaluate_and_search(files, capsys):
     out = said(capsys, "vectors", "evaluate", vectors, sets, f"--json={files}/report.json")
     assert "questions, overall" in out
     report = json.loads((files / "report.json").read_text())
-    assert report["analogies"][0]["overall"] == {
-        "name": "overall",
-        "correct": 2,
-        "covered": 2,
-        "total": 3,
-        "accuracy": 1.0,
-    }
+    assert report["analogies"][0]["overall"]["accuracy"] == 1.0
     assert report["similarities"][0]["spearman"] == pytest.approx(1.0)
     out = said(capsys, "vectors", "analogy", "king", "man", "Woman", vectors)
     assert out.startswith("king - man + Woman\n  queen")
     out = said(capsys, "vectors", "neighbors", "king", "Queen", "duck", vectors, "--count=1")
     assert out.split("\n")[:5] == ["king", "  queen  0.8165", "", "Queen", "  woman  0.8165"]
     assert "1 of 3 words have no vector: duck" in out
-    assert "2 dim" not in out
-    assert "duck" not in said(capsys, "vectors", "neighbors", "man", vectors, "--limit=3")
 
 
 def test_convert_and_draw(files, capsys):
     vectors = f"--vectors={files}/v.txt"
-    for name, wanted in (("w.bin", ""), ("w.npz", ""), ("w.txt", ""), ("g.txt", "glove")):
-        out = said(capsys, "vectors", "convert", vectors, f"--output={files}/{name}", f"--output_format={wanted}")
-        assert "5 words, 3 dimensions" in out
-        assert list(read_vectors(files / name).words) == ["man", "woman", "king", "queen", "apple"]
-    assert (files / "g.txt").read_text().startswith("man 1.0 0.0 0.0\n")
-    out = said(capsys, "vectors", "convert", vectors, f"--output={files}/show", "--output_format=projector")
-    assert "metadata.tsv" in out
+    out = said(capsys, "vectors", "convert", vectors, f"--output={files}/g.txt", "--output_format=glove")
+    assert "5 words, 3 dimensions" in out
+    assert list(read_vectors(files / "g.txt").words) == ["man", "woman", "king", "queen", "apple"]
     out = said(capsys, "vectors", "map", vectors, f"--output={files}/map", "--words=king,queen,man,king,duck")
     assert "1 of 5 words have no vector: duck" in out
     assert '"words":["king","queen","man"]' in (files / "map.html").read_text()
@@ -99,48 +82,30 @@ def test_convert_and_draw(files, capsys):
 def test_a_table_of_few_words(files, capsys):
     (files / "one.txt").write_text("one 1 2\n")
     (files / "three.txt").write_text("a 1 2\nb 2 1\nc 3 3\n")
-    assert (
-        said(capsys, "vectors", "neighbors", "one", f"--vectors={files}/one.txt")
-        == "one\n  no other word has a vector\n"
-    )
-    three = [f"--vectors={files}/three.txt", f"--output={files}/p.png"]
-    assert "no other word" in said(capsys, "vectors", "analogy", "a", "b", "c", three[0])
-    assert main(["vectors", "picture", "a", "b", "c", *three]) == 2
+    none = "one\n  no other word has a vector\n"
+    assert said(capsys, "vectors", "neighbors", "one", f"--vectors={files}/one.txt") == none
+    assert main(["vectors", "picture", "a", "b", "c", f"--vectors={files}/three.txt", f"--output={files}/p.png"]) == 2
     assert "a - b + c: no other word has a vector; a picture takes four words" in capsys.readouterr().err
-    sets = f"--test_sets={files}/questions.txt,{files}/pairs.txt"
-    assert "0 of 2" in said(capsys, "vectors", "evaluate", f"--vectors={files}/one.txt", sets)
 
 
-def test_what_cannot_be_is_told(files, capsys):
+def test_wrong_arguments_are_named(files, capsys):
     vectors = f"--vectors={files}/v.txt"
+    counting = ["vectorize", "--kind=tfidf", f"--input={files}/docs.txt"]
     cases = [
-        (["vectors"], "'' is not something to do; give one of evaluate, neighbors, analogy"),
+        (["vectors"], "'' is not an action; give one of evaluate, neighbors, analogy"),
         (["vectors", "neighbours", "king"], "did you mean neighbors?"),
         (["vectors", "analogy", "king", "man", vectors], "takes three words, such as king man woman, found king man"),
         (["vectors", "analogy", "king", "man", "woman"], "--vectors: give a file of word vectors, or a run"),
-        (["vectors", "analogy", "king", "man", "woman", vectors, f"--workdir={files}"], "one of the two"),
         (["vectors", "neighbors", "king", f"--workdir={files}"], f"--workdir: {files} is not a run"),
         (["vectors", "neighbors", "king", vectors, "--checkpoint=last"], "--checkpoint: is for --workdir"),
         (["vectors", "neighbors", "quean", vectors], "'quean' is not one of the 5 words; did you mean 'queen'?"),
         (
             ["vectors", "neighbors", "king", vectors, "--seed=1"],
-            "--seed: vectors neighbors does not take it; it takes --vec",
+            "--seed: vectors neighbors does not take it; it takes --",
         ),
         (["vectors", "evaluate", vectors], "--test_sets: is required"),
         (["vectors", "convert", vectors], "--output: is required"),
-        (["vectors", "convert", vectors, f"--output={files}/w.dat"], "w.dat does not end in"),
-        (
-            ["vectors", "map", vectors, f"--output={files}/map", "--words=king,man"],
-            "three words of two dimensions or more",
-        ),
-        (
-            ["vectorize", "--kind=tfidf", f"--input={files}/docs.txt", f"--output={files}"],
-            "is a folder; give the files a name",
-        ),
-        (
-            ["vectorize", "--kind=one_hot", "--n=2", f"--input={files}/docs.txt", f"--output={files}/m"],
-            "--n: is for ngrams",
-        ),
+        ([*counting, f"--output={files}"], "is a folder; give the files a name"),
     ]
     for arguments, message in cases:
         assert main(arguments) == 2, arguments

@@ -1,3 +1,5 @@
+"""Settings as dictionaries, text of the command line and JSON, and the errors for unknown keys and wrong types."""
+
 import math
 
 import pytest
@@ -5,33 +7,31 @@ from ml_collections import ConfigDict
 
 from transformer_jax.config import (
     ConfigError,
+    DecodingConfig,
     ExperimentConfig,
     TransformerConfig,
+    apply_overrides,
     difference,
     flatten,
     from_dict,
+    from_json,
     to_dict,
+    to_json,
 )
+from transformer_jax.config.conversion import DEPRECATED, RENAMED, SCHEMA_VERSION, leaf_keys, spelled_out
+from transformer_jax.config.errors import natural_order, nearest
+from transformer_jax.config.evaluation import EvaluationConfig
+
+LANGUAGE_MODEL = {"task": "language_model"}
 
 
-def refused(values) -> str:
-    with pytest.raises(ConfigError) as raised:
-        from_dict(values)
-    return str(raised.value)
-
-
-def test_nothing_stated_is_the_defaults():
+def test_stated_settings_change_and_the_others_keep_their_defaults():
     assert from_dict({}) == ExperimentConfig()
-
-
-def test_stated_blocks_change_only_what_they_state():
     config = from_dict(ConfigDict({"seed": 3, "model": {"d_model": 256, "num_heads": 4}}).to_dict())
     assert config == ExperimentConfig(seed=3, model=TransformerConfig(d_model=256, num_heads=4))
-
-
-def test_dictionary_and_back_is_the_same():
-    config = ExperimentConfig(seed=7, model=TransformerConfig(d_ff=64, tying="none"))
     assert from_dict(to_dict(config)) == config
+    value = from_dict({"optimizer": {"learning_rate": 2}}).optimizer.learning_rate
+    assert value == 2.0 and type(value) is float
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,20 @@ def test_dictionary_and_back_is_the_same():
             {"data": {"kind": "bpe"}},
             "data.kind: unknown key; did you mean tokenizer.kind or batching.kind or model.kind?",
         ),
-    ],
-)
-def test_an_unknown_key_names_the_nearest(values, message):
-    assert refused(values) == message
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+        (LANGUAGE_MODEL | {"model": {"num_layer": 3}}, "model.num_layer: unknown key; did you mean model.num_layers?"),
+        ({"task": "language_modle"}, "task: 'language_modle' is not one of translation, language_model"),
+        (
+            {"model": {"num_layers": 3}},
+            "model.num_layers: not a setting of model.kind=transformer, which has d_model, ",
+        ),
+        (
+            {"data": {"documents": "lines"}},
+            "data.documents: not a setting of task=translation, whose data has source, ",
+        ),
+        (
+            LANGUAGE_MODEL | {"data": {"source_language": "en"}},
+            "data.source_language: not a setting of task=language_model",
+        ),
         ({"model": {"d_ff": "8"}}, "model.d_ff: expected a whole number (int), found '8' (str)"),
         ({"model": {"d_ff": 8.0}}, "model.d_ff: expected a whole number (int), found 8.0 (float)"),
         ({"model": {"d_ff": True}}, "model.d_ff: expected a whole number (int), found True (bool)"),
@@ -63,31 +68,130 @@ def test_an_unknown_key_names_the_nearest(values, message):
         ({"data": {"source": None}}, "data.source: expected text (str), found None (NoneType)"),
         ({"optimizer": {"epsilon": math.inf}}, "optimizer.epsilon: inf is not a finite number"),
         ({"optimizer": {"epsilon": math.nan}}, "optimizer.epsilon: nan is not a finite number"),
+        ({"mesh": 8}, "mesh: expected a block of settings with data, fsdp, context, tensor, found 8"),
     ],
 )
-def test_a_wrong_type_names_key_value_and_type(values, message):
-    assert refused(values) == message
+def test_an_unknown_key_or_a_wrong_type_is_named_with_the_remedy(values, message):
+    with pytest.raises(ConfigError) as raised:
+        from_dict(values)
+    assert str(raised.value).startswith(message)
 
 
-def test_a_value_where_a_block_belongs():
-    assert refused({"mesh": 8}) == "mesh: expected a block of settings with data, fsdp, context, tensor, found 8"
-
-
-def test_a_whole_number_stands_for_a_float_and_becomes_one():
-    value = from_dict({"optimizer": {"learning_rate": 2}}).optimizer.learning_rate
-    assert value == 2.0
-    assert type(value) is float
-
-
-def test_flatten_names_every_setting_once():
-    flat = flatten(ExperimentConfig())
-    assert flat["model.d_model"] == 512
-    assert flat["seed"] == 0
-    assert not any(isinstance(value, dict) for value in flat.values())
+def test_the_nearest_name_is_found_if_one_is_near():
+    assert nearest("trian", ["train", "translate"]) == "train"
+    assert nearest("val", ["train", "validation"]) == "validation"
+    assert nearest("tr", ["train", "translate"]) is nearest("xyz", ["train"]) is None
+    names = ["layer_10/self", "layer_9/self", "layer_9/cross", "2", "x", ""]
+    assert sorted(names, key=natural_order) == ["", "2", "layer_9/cross", "layer_9/self", "layer_10/self", "x"]
 
 
 def test_difference_is_sorted_and_keeps_sides():
-    left = ExperimentConfig(seed=1)
-    right = from_dict({"seed": 2, "model": {"d_ff": 64}})
+    left, right = ExperimentConfig(seed=1), from_dict({"seed": 2, "model": {"d_ff": 64}})
     assert difference(left, right) == [("model.d_ff", 2048, 64), ("seed", 1, 2)]
     assert difference(left, left) == []
+    assert not any(isinstance(value, dict) for value in flatten(left).values())
+
+
+def test_text_is_read_by_the_type_of_the_setting_and_the_last_wins():
+    overrides = [
+        ("model.d_ff", "512"),
+        ("optimizer.learning_rate", "2e-3"),
+        ("tokenizer.joint", "false"),
+        ("data.directory", "12"),
+        ("model.d_ff", "256"),
+    ]
+    assert apply_overrides({"model": {"d_ff": 1, "d_model": 2}}, overrides) == {
+        "model": {"d_ff": 256, "d_model": 2},
+        "optimizer": {"learning_rate": 0.002},
+        "tokenizer": {"joint": False},
+        "data": {"directory": "12"},
+    }
+    for word in ("true", "1", "yes"):
+        assert apply_overrides({}, [("tokenizer.joint", word)]) == {"tokenizer": {"joint": True}}
+
+
+@pytest.mark.parametrize("kind", [dict, ConfigDict])
+def test_the_original_is_left_alone(kind):
+    values = kind({"model": {"d_ff": 1}})
+    apply_overrides(values, [("model.d_ff", "2"), ("mesh.data", "2")])
+    assert values == kind({"model": {"d_ff": 1}})
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("data=-1,fsdp=4,tensor=2", [("mesh.data", "-1"), ("mesh.fsdp", "4"), ("mesh.tensor", "2")]),
+        ("fsdp=2, tensor", [("mesh.fsdp", "2"), ("mesh.tensor", "")]),
+        ("8", [("mesh", "8")]),
+    ],
+)
+def test_a_block_in_one_line(text, settings):
+    assert spelled_out("mesh", text) == settings
+    assert spelled_out("data.directory", text) == [("data.directory", text)]
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "text", "message"),
+    [
+        ({}, "tokeniser.kind", "bpe", "tokeniser.kind: unknown key; did you mean tokenizer.kind?"),
+        ({}, "model.d_ff.x", "8", "model.d_ff.x: unknown key; did you mean model.d_ff?"),
+        ({}, "mesh", "8", "mesh: is a block; set keys of it (mesh=data=VALUE,...): data, fsdp, context, tensor"),
+        ({}, "model.d_ff", "2.5", "model.d_ff: expected a whole number (int), found '2.5'"),
+        ({}, "model.d_ff", "", "model.d_ff: expected a whole number (int), found ''"),
+        ({}, "model.dropout", "low", "model.dropout: expected a number (float), found 'low'"),
+        ({}, "tokenizer.joint", "maybe", "tokenizer.joint: expected True or False (bool), found 'maybe'"),
+        ({"model": 3}, "model.d_ff", "2", "model: the recipe sets it to 3, but it is a block of settings"),
+    ],
+)
+def test_overrides_that_cannot_be_read_are_refused(values, key, text, message):
+    with pytest.raises(ConfigError) as raised:
+        apply_overrides(values, [(key, text)])
+    assert str(raised.value) == message
+
+
+AS_BEFORE = EvaluationConfig(bleu_tokenizer="13a", selection="bleu")
+
+
+def test_settings_and_scores_of_earlier_runs_keep_their_meaning():
+    assert from_json({"schema_version": 1, "config": {"seed": 4}}) == ExperimentConfig(seed=4, evaluation=AS_BEFORE)
+    data = {"source": "text", "directory": "here", "target_language": "ja"}
+    old = from_json({"schema_version": 2, "config": {"data": data}})
+    assert old.evaluation.resolved("ja") == old.evaluation == AS_BEFORE and old.selection.name == "bleu"
+    new = from_json({"schema_version": 2, "config": {"data": data, "evaluation": {}}})
+    assert new.evaluation.resolved("ja") != AS_BEFORE
+    assert from_json({"schema_version": 2, "config": LANGUAGE_MODEL}).evaluation == EvaluationConfig()
+
+
+def test_renamed_settings_of_earlier_versions_are_migrated():
+    old = {"schema_version": 1, "config": {"seed": 4, "model": {"d_ff": 64, "rematerialise": "full"}}}
+    model = TransformerConfig(d_ff=64, rematerialize="full")
+    assert from_json(old) == ExperimentConfig(seed=4, model=model, evaluation=AS_BEFORE)
+    assert old["config"]["model"]["rematerialise"] == "full", "the argument must stay as it was"
+    text = {"task": "language_model", "data": {"source": "text", "file": "a.txt", "held_out": 0.1}}
+    assert from_json({"schema_version": 2, "config": text}).data.train == "a.txt"
+    assert to_json(ExperimentConfig())["schema_version"] == SCHEMA_VERSION
+    assert sorted(RENAMED) == list(range(1, SCHEMA_VERSION))
+    known = {key for key, _ in leaf_keys()}
+    assert set(DEPRECATED.values()) <= known and known.isdisjoint(DEPRECATED)
+
+
+def test_removed_settings_are_left_out_of_saved_runs_and_refused_elsewhere():
+    saved = {"schema_version": 3, "config": {"decoding": {"beam_width": 3, "shortlist": ""}}}
+    assert from_json(saved).decoding == DecodingConfig(beam_width=3)
+    saved["config"]["decoding"]["shortlist"] = "a.npz"
+    with pytest.warns(UserWarning, match=r"decoding.shortlist=a.npz is ignored: the setting was removed"):
+        assert from_json(saved).decoding == DecodingConfig(beam_width=3)
+    with pytest.raises(ConfigError, match=r"decoding.shortlist: was removed"):
+        apply_overrides({}, [("decoding.shortlist", "a.npz")])
+
+
+def test_an_old_name_warns_with_the_new_one_and_both_are_refused():
+    with pytest.warns(FutureWarning, match=r"data.file is now data.train; the next release"):
+        assert apply_overrides({}, [("data.file", "a.txt")]) == {"data": {"train": "a.txt"}}
+    recipe = ConfigDict({"model": {"rematerialise": "none", "feed_forward": "relu"}})
+    recipe.model.feed_forward = recipe.model.get_ref("rematerialise")
+    with pytest.warns(FutureWarning, match=r"model.rematerialise is now model.rematerialize"):
+        found = apply_overrides(recipe, [("model.rematerialize", "full")])
+    assert found == {"model": {"rematerialize": "full", "feed_forward": "full"}}
+    with pytest.raises(ConfigError, match=r"model.rematerialise: is the old name of model.rematerialize, which the"):
+        apply_overrides({"model": {"rematerialise": "none", "rematerialize": "full"}})

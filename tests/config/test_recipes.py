@@ -1,10 +1,22 @@
-import runpy
+"""Recipes and run directories as sources of settings."""
+
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import ConfigError, load_recipe, recipes, resolve
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    config_for_use,
+    from_dict,
+    load_recipe,
+    load_run_config,
+    recipes,
+    resolve,
+    to_json,
+)
 from transformer_jax.config.recipes import listed_recipes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -29,22 +41,20 @@ def refused(spec: str) -> str:
     return str(raised.value)
 
 
-def test_the_argument_after_the_colon_chooses_the_structure(folder):
+def test_a_recipe_is_found_as_a_file_below_configs_and_in_the_package(folder, monkeypatch):
     (folder / "varied.py").write_text(VARIED)
     assert load_recipe("varied.py").model.d_ff == 128
-    assert load_recipe("varied.py:tiny").model.d_ff == 64
     assert load_recipe(f"{folder}/varied.py:tiny").model.d_ff == 64
-
-
-def test_a_bare_name_is_found_below_configs(folder):
-    (folder / "configs").mkdir()
-    (folder / "configs" / "varied.py").write_text(VARIED)
-    assert load_recipe("varied:tiny").model.d_ff == 64
-
-
-def test_the_checkout_has_recipes_wherever_one_stands(folder):
     assert load_recipe("transformer_base:big")["model"]["d_model"] == 1024
     assert load_recipe("configs/transformer_base.py")["model"]["d_model"] == 512
+    for place in ("configs", "recipes"):
+        (folder / place).mkdir()
+        (folder / "varied.py").rename(folder / place / "varied.py")
+        for spec in ("varied:tiny", "configs/varied.py:tiny", "varied.py:tiny"):
+            assert load_recipe(spec).model.d_ff == 64
+        monkeypatch.setattr(recipes, "SHIPPED", folder / "recipes")
+        if place == "configs":
+            (folder / place / "varied.py").rename(folder / "varied.py")
 
 
 def test_an_unknown_variant_names_the_nearest(folder):
@@ -133,38 +143,94 @@ def test_overrides_reach_settings_that_the_recipe_does_not_state(folder):
     assert (config.seed, config.decoding.beam_width) == (5, 9)
 
 
-def _specs() -> list[str]:
-    """Every recipe of the checkout in every variant."""
-    specs = []
-    with pytest.MonkeyPatch.context() as patch:
-        # As recipes are loaded: they may import their siblings.
-        patch.syspath_prepend(CONFIGS)
-        for file in sorted(CONFIGS.glob("*.py")):
-            variants = runpy.run_path(str(file)).get("VARIANTS", ())
-            specs += [f"{file}:{variant}" for variant in variants] or [str(file)]
-        for file in CONFIGS.glob("*.py"):
-            sys.modules.pop(file.stem, None)
-    return specs
+LISTED = {variant.spec: variant for recipe in listed_recipes() for variant in recipe.variants}
 
 
-@pytest.mark.parametrize("spec", _specs(), ids=lambda spec: Path(spec).name)
+@pytest.mark.parametrize("spec", LISTED)
 def test_every_shipped_recipe_resolves_and_says_what_to_expect(spec):
-    needs_text = Path(spec).name == "text.py" or spec.endswith(":text")
-    resolve(spec, [("data.train", "a.en,a.de" if spec.endswith("text.py") else "a.txt")] if needs_text else [])
-    text = Path(spec.partition(":")[0]).read_text()
-    assert "transformer-jax train --config=" in text
+    train = "a.en,a.de" if spec == "text" else "a.txt"
+    resolve(spec, [("data.train", train)] if spec.endswith("text") else [])
+    assert "transformer-jax train --config=" in (CONFIGS / f"{spec.partition(':')[0]}.py").read_text()
 
 
-def test_listed_recipes_are_those_that_ship_each_with_what_was_measured():
-    listed = {variant.spec: variant for recipe in listed_recipes() for variant in recipe.variants}
-    assert {spec.replace(".py", "") for spec in (Path(spec).name for spec in _specs())} == set(listed)
-    assert listed["multi30k:tiny_hour"].measured == ("2 shared CPU cores", "50 min", "test BLEU 37.0")
-    assert {len(variant.measured) for variant in listed.values()} == {0, 3}, "what was not run says nothing"
+def test_listed_recipes_are_all_of_configs_each_with_its_measurement():
+    assert {spec.partition(":")[0] for spec in LISTED} == {file.stem for file in CONFIGS.glob("*.py")}
+    assert LISTED["multi30k:tiny_hour"].measured == ("2 shared CPU cores", "50 min", "test BLEU 37.0")
+    assert {len(variant.measured) for variant in LISTED.values()} == {0, 3}, "hardware, time and score, or nothing"
 
 
-def test_a_wheel_has_its_recipes_as_a_package(folder, monkeypatch):
-    (folder / "recipes").mkdir()
-    (folder / "recipes" / "varied.py").write_text(VARIED)
-    monkeypatch.setattr(recipes, "SHIPPED", folder / "recipes")
-    for spec in ("varied:tiny", "configs/varied.py:tiny", "varied.py:tiny"):
-        assert load_recipe(spec).model.d_ff == 64
+def test_a_recipe_without_a_variant_is_the_variant_for_text_if_text_is_named():
+    named = resolve("language_model", [("data.train", "a.txt")])
+    assert (named.data.source, named.data.train) == ("text", "a.txt")
+    assert resolve("word_vectors", [("data.directory", "texts")]).data.source == "text"
+    assert resolve("language_model", [("seed", "3")]).data.source == "grammar"
+    with pytest.warns(FutureWarning, match="data.file is now data.train"):
+        assert resolve("language_model:enwiki", [("data.file", "a.txt")]).data.train == "a.txt"
+
+
+CONFIG = from_dict({"seed": 4, "data": {"source": "text", "directory": "/tmp/Bücher"}, "optimizer": {"epsilon": 1e-30}})
+
+
+def write_run(folder, content) -> None:
+    (folder / "config.json").write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+def refused_run(path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_run_config(path)
+    return str(raised.value)
+
+
+def test_json_and_back_is_the_same(tmp_path):
+    write_run(tmp_path, to_json(CONFIG))
+    assert load_run_config(tmp_path) == CONFIG
+    assert load_run_config(tmp_path / "config.json") == CONFIG
+
+
+def test_a_run_directory_serves_as_a_recipe(tmp_path):
+    write_run(tmp_path, to_json(CONFIG))
+    assert resolve(str(tmp_path)) == CONFIG
+    assert resolve(str(tmp_path), [("seed", "9")]).seed == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", ", line 1: not JSON: Expecting property name enclosed in double quotes"),
+        ({"seed": 3}, ": not the settings of a run: expected an object with schema_version and config"),
+        ([], ": not the settings of a run: expected an object with schema_version and config"),
+        (
+            {"schema_version": 99, "config": {}},
+            ": schema_version: 99 was written by a newer version of transformer_jax, this one reads up to 3; update "
+            "transformer_jax",
+        ),
+        ({"schema_version": "1", "config": {}}, ": schema_version: '1' is not a version; expected 1 to 3"),
+        ({"schema_version": True, "config": {}}, ": schema_version: True is not a version; expected 1 to 3"),
+        (
+            {"schema_version": 3, "config": {"model": {"rematerialise": "full"}}},
+            ": model.rematerialise: unknown key; did you mean model.rematerialize?",
+        ),
+        ({"schema_version": 1, "config": {"sed": 1}}, ": sed: unknown key; did you mean seed?"),
+        ({"schema_version": 1, "config": 5}, ": config: expected a block of settings, found 5"),
+    ],
+)
+def test_what_is_not_a_config_is_refused_with_its_file(tmp_path, content, problem):
+    write_run(tmp_path, content)
+    assert refused_run(tmp_path) == f"{tmp_path / 'config.json'}{problem}"
+
+
+def test_a_folder_that_is_not_a_run(tmp_path):
+    assert refused_run(tmp_path) == f"{tmp_path}: not the directory of a run: it has no config.json"
+    missing = tmp_path / "nowhere"
+    assert refused_run(missing) == f"{missing}: No such file or directory; give the directory of a run"
+
+
+def test_the_cache_of_a_run_is_never_that_of_its_settings(tmp_path):
+    """Compiled programs are code, and a run may be somebody else's."""
+    write_run(tmp_path, to_json(from_dict({"data": {"cache_directory": "/tmp/theirs", "source": "tfds", "name": "a"}})))
+    default = ExperimentConfig().data.cache_directory
+    assert [use(str(tmp_path)).data.cache_directory for use in (config_for_use, resolve)] == [default] * 2
+    chosen = config_for_use(str(tmp_path), [("data.cache_directory", "/tmp/mine")])
+    assert chosen.data.cache_directory == "/tmp/mine"
+    assert not chosen.data.download
+    assert config_for_use(str(tmp_path), [("data.download", "true")]).data.download

@@ -1,74 +1,91 @@
-"""The size of a run follows from its corpus and a budget."""
+"""Size and length of a run follow from its text and a budget."""
 
 import pytest
 
-from transformer_jax.config import ConfigError, resolve
+from transformer_jax.config import ConfigError, TextDataConfig, resolve
 from transformer_jax.config.sizing import (
+    DECODER_ONLY_SIZES,
     EFFICIENCY,
     FEWEST_VALIDATIONS,
     FIRST_VALIDATION,
     MOST_EPOCHS,
     MOST_VALIDATIONS,
     SIZES,
+    TEXT_MOST_EPOCHS,
     VALIDATION,
     Corpus,
-    plan_of,
+    Size,
+    TextStatistics,
+    plan_language_model,
+    plan_translation,
+    plan_word_vectors,
     seconds_of,
 )
+from transformer_jax.data.documents import measure_text
 
 FLOPS = 2e11
 
 
+def size_of(settings) -> tuple[int, ...]:
+    return tuple(settings[f"model.{name}"] for name in ("num_encoder_layers", "d_model", "d_ff"))
+
+
+def text_of(num_bytes, **changed):
+    words, lines = num_bytes / 5.5, num_bytes / 100
+    return TextStatistics(num_bytes, num_bytes, words, lines, 0, 1, 80)._replace(**changed)
+
+
+JAPANESE = text_of(3e6, characters=1e6, words=5e4, lines=5e4, alphabet=1500, has_words=False)
+
+
 def test_more_text_and_more_time_give_larger_models():
-    small, medium, large = (plan_of(Corpus(pairs, 12), 3600, FLOPS) for pairs in (5_000, 29_000, 300_000))
-    assert (small.size, medium.size, large.size) == (SIZES[0], SIZES[2], SIZES[1])
-    assert [plan_of(Corpus(300_000, 12), hours * 3600, FLOPS).size for hours in (4, 10)] == [SIZES[2], SIZES[3]]
-    assert small.epochs == pytest.approx(MOST_EPOCHS, rel=0.05)
-    assert medium.epochs >= medium.size.epochs
+    small, medium, large = (plan_translation(Corpus(pairs, 12), 3600, FLOPS) for pairs in (5_000, 29_000, 300_000))
+    vocabularies = [plan.settings["tokenizer.vocabulary_size"] for plan in (small, medium, large)]
+    assert vocabularies == [SIZES[0].vocabulary, SIZES[2].vocabulary, SIZES[1].vocabulary]
+    hours = [plan_translation(Corpus(300_000, 12), hours * 3600, FLOPS).settings for hours in (4, 10)]
+    assert [size_of(settings) for settings in hours] == [(4, 128, 256), (4, 256, 1024)]
+    epochs = small.settings["training.num_updates"] * small.settings["batching.tokens_per_update"]
+    assert epochs / Corpus(5_000, 12).tokens == pytest.approx(MOST_EPOCHS, rel=0.05)
     assert all(plan.seconds <= 3600 * 1.01 for plan in (small, medium, large))
 
 
 def test_a_short_run_has_small_batches_and_little_dropout():
-    minutes, hour = (plan_of(Corpus(29_000, 12), seconds, FLOPS) for seconds in (180, 3600))
-    assert (minutes.size.tokens_per_update, hour.size.tokens_per_update) == (768, 1536)
-    assert minutes.size.learning_rate == pytest.approx(SIZES[1].learning_rate * 0.5**0.5, rel=0.01)
-    assert minutes.settings()["model.dropout"] < hour.settings()["model.dropout"] <= hour.size.dropout
-    assert plan_of(Corpus(29_000, 30), 180, FLOPS).settings()["batching.packed_length"] == 128
-    assert plan_of(Corpus(29_000, 12), 180, FLOPS, {"batching.tokens_per_update": 4096}).size.tokens_per_update == 4096
+    minutes, hour = (plan_translation(Corpus(29_000, 12), seconds, FLOPS).settings for seconds in (180, 3600))
+    assert (minutes["batching.tokens_per_update"], hour["batching.tokens_per_update"]) == (768, 1536)
+    assert minutes["optimizer.learning_rate"] == pytest.approx(SIZES[1].learning_rate * 0.5**0.5, rel=0.01)
+    assert minutes["model.dropout"] < hour["model.dropout"] <= SIZES[2].dropout
+    assert plan_translation(Corpus(29_000, 30), 180, FLOPS).settings["batching.packed_length"] == 128
+    stated = {"batching.tokens_per_update": 4096}
+    assert stated.items() <= plan_translation(Corpus(29_000, 12), 180, FLOPS, stated).settings.items()
 
 
-def test_without_time_the_smallest_model_is_trained_for_what_there_is_or_nothing():
-    plan = plan_of(Corpus(10**7, 25), 200, FLOPS)
-    assert (plan.size.layers, plan.size.d_model) == (2, 128)
-    assert plan.seconds <= 202
-    with pytest.raises(
-        ConfigError, match=r"--budget: 30 s do not pay start-up, compilation and 20 updates here; give \dm"
-    ):
-        plan_of(Corpus(10**7, 25), 30, FLOPS)
-    # What the message advises is enough.
-    assert plan_of(Corpus(10**7, 25), 180, FLOPS).updates >= 20
+def test_without_time_the_smallest_model_is_trained_or_none():
+    plan = plan_translation(Corpus(10**7, 25), 200, FLOPS)
+    assert size_of(plan.settings) == (2, 128, 256) and plan.seconds <= 202
+    with pytest.raises(ConfigError, match=r"--budget: 30 s do not pay start-up, .* 20 updates here; give 3m"):
+        plan_translation(Corpus(10**7, 25), 30, FLOPS)
+    # The advice of the message is enough.
+    assert plan_translation(Corpus(10**7, 25), 180, FLOPS).settings["training.num_updates"] >= 20
 
 
-def test_every_plan_is_a_run():
-    for pairs, seconds in ((10, 300), (29_000, 600), (10**6, 10**5), (10**7, 10**6)):
-        plan = plan_of(Corpus(pairs, 20), seconds, FLOPS)
-        overrides = [(key, str(value)) for key, value in plan.settings().items()]
-        config = resolve("text", [("data.train", "a.en,a.de"), *overrides])
-        assert config.training.num_updates == plan.updates >= 20
-
-
-def test_validations_take_a_twentieth_of_the_time_and_the_last_one_ends_the_run():
-    for pairs, seconds in ((10_000, 90), (29_000, 200), (29_000, 600), (29_000, 3600), (300_000, 10**5)):
-        plan = plan_of(Corpus(pairs, 12), seconds, FLOPS)
-        settings = plan.settings()
-        updates, every = settings["training.num_updates"], settings["training.evaluate_every"]
-        number = updates // every + (updates % every > 0)
-        assert number <= plan.validations
-        assert updates % every == 0 or updates % every > every / 2
-        spent = FIRST_VALIDATION + plan.validations * VALIDATION * plan.size.parameters
-        assert plan.validations == FEWEST_VALIDATIONS or spent <= 0.05 * plan.seconds * EFFICIENCY * FLOPS
-    assert plan.validations == MOST_VALIDATIONS
-    assert plan_of(Corpus(10_000, 12), 75, FLOPS).validations == FEWEST_VALIDATIONS
+@pytest.mark.parametrize(
+    ("pairs", "seconds"), [(10, 300), (10_000, 90), (29_000, 600), (29_000, 3600), (10**6, 10**5), (10**7, 10**6)]
+)
+def test_every_plan_is_a_run_whose_validations_take_a_twentieth_of_its_time(pairs, seconds):
+    plan = plan_translation(Corpus(pairs, 20), seconds, FLOPS)
+    overrides = [(key, str(value)) for key, value in plan.settings.items()]
+    config = resolve("text", [("data.train", "a.en,a.de"), *overrides])
+    updates, every = config.training.num_updates, config.training.evaluate_every
+    validations = updates // every + (updates % every > 0)
+    assert updates >= 20 and (updates % every == 0 or updates % every > every / 2)
+    model = config.model
+    size = Size(
+        *(0, 0, model.num_encoder_layers, model.d_model, model.d_ff, 4),
+        *(config.tokenizer.vocabulary_size, 0.1, 1e-3, 1000),
+    )
+    spent = FIRST_VALIDATION + validations * VALIDATION * size.parameters
+    assert validations <= FEWEST_VALIDATIONS or spent <= 0.05 * plan.seconds * EFFICIENCY * FLOPS
+    assert validations <= MOST_VALIDATIONS
 
 
 def test_a_budget_is_a_number_with_a_unit():
@@ -76,3 +93,65 @@ def test_a_budget_is_a_number_with_a_unit():
     for text in ("20", "0m", "an hour"):
         with pytest.raises(ConfigError, match="--budget: .* is not a time; write 90s, 20m, 2h or 1d"):
             seconds_of(text)
+
+
+@pytest.mark.parametrize("text", [text_of(1e3), text_of(1e5), text_of(2e6), text_of(1e8), text_of(1e10), JAPANESE])
+@pytest.mark.parametrize(
+    ("plan", "recipe"), [(plan_language_model, "language_model"), (plan_word_vectors, "word_vectors")]
+)
+def test_every_plan_for_text_is_a_run_in_its_time_and_more_time_is_never_less(text, plan, recipe):
+    before = {"training.num_updates": 0, "model.d_model": 0}
+    for seconds in (30, 180, 3600, 36_000, 360_000):
+        found = plan(text, seconds, FLOPS)
+        overrides = [("data.train", "a.txt"), *((key, str(value)) for key, value in found.settings.items())]
+        config = resolve(recipe, overrides)
+        assert config.training.num_updates >= 20 and found.seconds <= 1.01 * seconds
+        assert config.training.num_updates <= 5.2 * config.training.evaluate_every
+        assert config.model.d_model >= before["model.d_model"]
+        if config.model.d_model == before["model.d_model"]:
+            assert config.training.num_updates >= before["training.num_updates"]
+        before = found.settings
+    with pytest.raises(ConfigError, match=r"--budget: 3 s do not pay start-up, .* 20 updates here; give 1m or more"):
+        plan(text, 3, FLOPS)
+
+
+def test_a_small_text_has_a_small_model_dropout_and_an_end():
+    small, large = (plan_language_model(text_of(size), 36_000, FLOPS).settings for size in (2e6, 1e10))
+    assert small["model.d_model"] == DECODER_ONLY_SIZES[0].d_model < large["model.d_model"]
+    tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
+    assert tokens <= 1.01 * TEXT_MOST_EPOCHS * text_of(2e6).tokens
+    assert small["model.dropout"] > 0.2 > large["model.dropout"] == 0
+    assert plan_language_model(text_of(2e4), 60, FLOPS).settings["tokenizer.kind"] == "byte"
+    settings = plan_language_model(JAPANESE, 60, FLOPS).settings
+    assert settings["tokenizer.kind"] == "bpe" and settings["tokenizer.vocabulary_size"] == 3 * 1500
+    assert plan_word_vectors(JAPANESE, 60, FLOPS).settings["tokenizer.kind"] == "bpe"
+
+
+def test_stated_settings_stay_and_count():
+    stated = {"model.d_model": 64, "training.num_updates": 77, "data.documents": "paragraphs"}
+    stated |= {"batching.context_length": 32}
+    found = plan_language_model(text_of(2e6), 60, FLOPS, stated)
+    assert {key: found.settings[key] for key in stated} == stated
+    assert found.settings["model.max_positions"] == 32
+    resolve("language_model:text", [("data.train", "a"), *((key, str(value)) for key, value in found.settings.items())])
+    wide = plan_language_model(text_of(2e6), 60, FLOPS, {"batching.context_length": 512})
+    assert wide.settings["batching.tokens_per_update"] == 512 * 8
+    for said in ("data.documents=paragraphs", "context of 32 tokens", "77 updates"):
+        assert said in found.sentence
+
+
+def test_counts_of_a_text_and_where_its_documents_end(tmp_path):
+    def measured(text, **settings):
+        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+        config = TextDataConfig(source="text", train=str(tmp_path / "a.txt"), held_out=0.2, **settings)
+        return measure_text(config, 0)
+
+    lines = measured("ein kurzer Satz\n" * 1000)
+    assert (lines.num_bytes, lines.words, lines.documents) == pytest.approx((12_800, 2400, 800), rel=0.01)
+    assert lines.documents_are == "lines" and "800 documents (one a line: data.documents=lines)" in lines.text()
+    book = measured("eine Zeile\neine zweite\n\n" * 1000, documents="lines")
+    assert (book.documents_are, book.paragraphs) == ("paragraphs", pytest.approx(800, rel=0.01))
+    assert "documents (between blank lines: data.documents=paragraphs)" in book.text()
+    japanese = measured("雨が降る。\n" * 1000)
+    assert not japanese.has_words and japanese.alphabet == 5
+    assert (japanese.num_bytes, japanese.characters) == pytest.approx((12_800, 4000), rel=0.01)

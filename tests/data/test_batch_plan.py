@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.config import BatchingConfig, ConfigError, load_run_config
 from transformer_jax.data.batch_plan import even_sizes, plan_batches, random_order
-from transformer_jax.data.buckets import most_rows
+from transformer_jax.data.buckets import max_rows
 
 OLD_RUN = Path(__file__).parent / "old_runs/transformer"
 
@@ -53,7 +53,7 @@ def test_batches_have_the_promised_shapes_and_what_is_in_them_fits(kind, number)
     found = {}
     for shape, pairs, offsets in epoch_of(plan, 1):
         rows, *widths = shape
-        most = most_rows(max(widths), 512, 8) if kind == "tokens" else 512 // max(widths)
+        most = max_rows(max(widths), 512, 8) if kind == "tokens" else 512 // max(widths)
         assert rows % 8 == 0 and rows <= most
         assert len(offsets) == rows + 1 and offsets[0] == 0 and offsets[-1] == len(pairs)
         sizes = np.diff(offsets)
@@ -63,7 +63,9 @@ def test_batches_have_the_promised_shapes_and_what_is_in_them_fits(kind, number)
             assert np.bincount(row_of_pair, weights=side[pairs], minlength=rows).max() <= width
         found[shape] = found.get(shape, 0) + 1
     assert found == plan.batches
-    assert set(found) == set(plan.shapes)
+    for side, reported in enumerate(plan.padding_share):
+        positions = sum(count * shape[0] * shape[1 + side] for shape, count in found.items())
+        assert reported == pytest.approx(1 - sides[side].sum() / positions)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,34 +77,18 @@ def test_the_order_is_a_function_of_seed_and_epoch(kind):
     assert make_plan(kind, seed=1).batches_per_epoch == plan.batches_per_epoch or kind != "buckets"
 
 
-def test_epochs_mix_pairs_into_other_batches():
-    plan = make_plan("buckets", num_buckets=1)  # a bucket of a single batch has the same pairs in every epoch
-    assert plan.batches_per_epoch > 10
-    batches = [{frozenset(pairs) for pairs in order_of(plan, epoch)} for epoch in range(2)]
-    assert not batches[0] & batches[1]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_depends_on_its_update_alone(kind):
     plan = make_plan(kind)
     count = plan.batches_per_epoch
     in_order = [plan.batch(update).pairs.tolist() for update in range(3 * count)]
-    for number, update in enumerate(np.random.default_rng(0).permutation(3 * count).tolist()):
-        assert number > 20 or make_plan(kind).batch(update).pairs.tolist() == in_order[update]
-        assert plan.batch(update).pairs.tolist() == in_order[update]
+    again = make_plan(kind)
+    for update in np.random.default_rng(0).permutation(3 * count).tolist():
+        assert again.batch(update).pairs.tolist() == in_order[update]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", SIZES)
-def test_the_padding_share_is_what_is_measured(kind, number):
-    plan = make_plan(kind, number)
-    for side, reported in enumerate(plan.padding_share):
-        positions = sum(batch.shape[0] * batch.shape[1 + side] for batch in epoch_of(plan, 0))
-        assert reported == pytest.approx(1 - lengths_of(number)[side].sum() / positions)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [1, 2, 4, 8])
+@pytest.mark.parametrize("count", [2, 8])
 def test_parts_put_together_are_the_whole(kind, count):
     plan = make_plan(kind)
     for whole in epoch_of(plan, 0):
@@ -111,11 +97,6 @@ def test_parts_put_together_are_the_whole(kind, count):
         assert all(part.offsets[0] == 0 and part.offsets[-1] == len(part.pairs) for part in parts)
         np.testing.assert_array_equal(np.concatenate([part.pairs for part in parts]), whole.pairs)
         np.testing.assert_array_equal(np.concatenate([np.diff(part.offsets) for part in parts]), np.diff(whole.offsets))
-
-
-def test_parts_that_do_not_divide_are_refused():
-    with pytest.raises(ValueError, match="in 3 parts"):
-        make_plan("packed").batch(0).part(0, 3)
 
 
 def lengths_like(number, mean_source, mean_target, spread, longest):
@@ -134,10 +115,8 @@ WMT, CAPTIONS = (28.8, 31.2, 0.62, 256), (15.8, 16.5, 0.35, 60)
 @pytest.mark.parametrize(
     "like, number, tokens, packed_length, width_multiple",
     [
-        (WMT, 60_000, 25_000, 128, 16),
         (WMT, 10_000, 25_000, 128, 16),
         (CAPTIONS, 29_000, 2048, 64, 8),
-        (CAPTIONS, 29_000, 8192, 64, 8),
     ],
 )
 def test_an_update_has_the_tokens_that_were_asked_for_and_little_padding(
@@ -157,9 +136,9 @@ def test_an_update_has_the_tokens_that_were_asked_for_and_little_padding(
 
 
 def test_batches_of_even_sizes_leave_less_than_a_multiple_empty():
-    assert even_sizes(100, 3, most=64, multiple=8) == [40, 32, 32]
-    assert even_sizes(100, 0, most=64, multiple=8) == [56, 48]
-    assert even_sizes(3, 9, most=64, multiple=8) == [8]
+    assert even_sizes(100, 3, limit=64, multiple=8) == [40, 32, 32]
+    assert even_sizes(100, 0, limit=64, multiple=8) == [56, 48]
+    assert even_sizes(3, 9, limit=64, multiple=8) == [8]
 
 
 @pytest.mark.parametrize("kind, digest", [("buckets", "e0f28aa771f41ab6"), ("packed", "e0ec939beb1b95b8")])
@@ -186,25 +165,19 @@ def test_a_corpus_smaller_than_a_batch_is_one_padded_batch_and_a_note():
     assert make_plan("buckets").notes() == []
 
 
-def test_a_pair_longer_than_a_packed_row_names_the_settings():
+def test_what_cannot_be_planned_is_refused():
     with pytest.raises(ConfigError, match=r"batching\.packed_length: 16 .* 39"):
         make_plan("packed", packed_length=16)
-
-
-def test_no_pairs_is_an_error():
     with pytest.raises(ValueError, match="no pairs"):
         make_plan("buckets", number=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_there_is_nothing_before_the_first_update(kind):
     with pytest.raises(ValueError, match="before the first"):
-        make_plan(kind).batch(-1)
+        make_plan("buckets").batch(-1)
+    with pytest.raises(ValueError, match="in 3 parts"):
+        make_plan("packed").batch(0).part(0, 3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_report_is_json(kind):
-    plan = make_plan(kind)
+def test_the_report_is_json():
+    plan = make_plan("packed")
     report = json.loads(json.dumps(plan.to_json()))
     assert report["pairs"] == 500
     assert sum(shape["batches"] for shape in report["batches"]) == plan.batches_per_epoch

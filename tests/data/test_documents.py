@@ -18,7 +18,7 @@ def write(path, text):
     return str(path)
 
 
-@pytest.mark.parametrize("ending", ["txt", "txt.gz", "txt.xz"])
+@pytest.mark.parametrize("ending", ["txt", "txt.xz"])
 @pytest.mark.parametrize("documents", ["lines", "paragraphs"])
 def test_documents_and_separators_add_up_to_the_file(tmp_path, ending, documents):
     write(tmp_path / f"train.{ending}", TEXT)
@@ -29,7 +29,7 @@ def test_documents_and_separators_add_up_to_the_file(tmp_path, ending, documents
 
 
 @pytest.mark.parametrize("documents", ["lines", "paragraphs"])
-@pytest.mark.parametrize("held_out", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize("held_out", [0.05, 0.9])
 def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, documents, held_out):
     text = "".join(f"line {index}\n" + "\n" * (index % 3 == 0) for index in range(100))
     source = NamedTexts({"train": write(tmp_path / "all.txt.xz", text)}, documents, held_out)
@@ -81,18 +81,9 @@ def test_a_named_validation_file_leaves_the_training_text_whole(tmp_path):
     source = open_documents(TextDataConfig(source="text", **names), 0)
     for split in names:
         found = list(source.documents(split))
-        assert (
-            sum(document.num_bytes for document in found)
-            == source.count_bytes(split)
-            == len(f"{split} {TEXT}".encode())
-        )
+        assert sum(document.num_bytes for document in found) == source.count_bytes(split)
+        assert source.count_bytes(split) == len(f"{split} {TEXT}".encode())
         assert found[0].text.startswith(split)
-    with pytest.raises(DataError, match=r"data.test: .*train.txtx' is not a file"):
-        next(
-            open_documents(TextDataConfig(source="text", train=names["train"], test=names["train"] + "x"), 0).documents(
-                "test"
-            )
-        )
 
 
 def test_generated_paragraphs_are_a_function_of_the_seed_and_count_their_bytes():

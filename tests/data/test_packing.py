@@ -6,26 +6,26 @@ from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly,
 
 
 def test_a_literal_packing():
-    pairs, offsets = pack_rows(np.array([3, 2, 4]), np.array([3, 2, 4]), np.arange(3), (5, 5))
+    pairs, offsets = pack_rows(np.array([[3, 2, 4], [3, 2, 4]]), np.arange(3), (5, 5))
     assert (pairs.tolist(), offsets.tolist()) == ([0, 1, 2], [0, 2, 3])
-    pairs, offsets = pack_rows(np.array([3, 2, 4]), np.array([3, 3, 1]), np.array([2, 0, 1]), (5, 5))
+    pairs, offsets = pack_rows(np.array([[3, 2, 4], [3, 3, 1]]), np.array([2, 0, 1]), (5, 5))
     assert (pairs.tolist(), offsets.tolist()) == ([2, 0, 1], [0, 1, 2, 3]), "each side has to fit"
 
 
 def test_a_pair_goes_where_it_leaves_the_least_room():
     lengths = np.array([5, 7, 3, 5])
-    pairs, offsets = pack_rows(lengths, lengths, np.arange(4), (10, 10))
+    pairs, offsets = pack_rows(np.stack([lengths] * 2), np.arange(4), (10, 10))
     assert (pairs.tolist(), offsets.tolist()) == ([0, 3, 1, 2], [0, 2, 4])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("lane_pairs", [50, 8192])
 def test_rows_overflow_on_neither_side_and_hold_every_pair_once(seed, lane_pairs, monkeypatch):
     monkeypatch.setattr(packing, "LANE_PAIRS", lane_pairs)
     generator = np.random.default_rng(seed)
     number = 733
     source, target = generator.integers(1, 33, (2, number))
-    pairs, offsets = pack_rows(source, target, generator.permutation(number), (40, 32))
+    pairs, offsets = pack_rows(np.stack([source, target]), generator.permutation(number), (40, 32))
     np.testing.assert_array_equal(np.sort(pairs), np.arange(number))
     assert offsets[0] == 0 and offsets[-1] == number
     assert (np.diff(offsets) > 0).all(), "no row is empty"
@@ -36,27 +36,27 @@ def test_rows_overflow_on_neither_side_and_hold_every_pair_once(seed, lane_pairs
 def test_short_sentences_leave_little_room():
     lengths = np.random.default_rng(0).integers(2, 30, 20_000)
     for pack, share in ((pack_rows, 0.97), (pack_tightly, 0.98)):
-        _, offsets = pack(lengths, lengths, np.arange(len(lengths)), (128, 128))
+        _, offsets = pack(np.stack([lengths] * 2), np.arange(len(lengths)), (128, 128))
         assert lengths.sum() / ((len(offsets) - 1) * 128) > share
 
 
 def test_widths_follow_the_tokens_of_each_side_and_hold_the_longest_pair():
     source, target = np.array([20, 30]), np.array([24, 36])
-    assert row_widths(source, target, 64, 8) == [(56, 64)]
-    assert row_widths(target, source, 16, 8) == [(16, 16), (32, 24), (40, 32)]
-    assert row_widths(source, target, 64, 16) == [(48, 64)]
-    assert row_widths(np.array([3]), np.array([90]), 32, 8) == [(8, 32), (8, 64), (8, 96)]
+    assert row_widths(np.stack([source, target]), 64, 8) == [(56, 64)]
+    assert row_widths(np.stack([target, source]), 16, 8) == [(16, 16), (32, 24), (40, 32)]
+    assert row_widths(np.stack([source, target]), 64, 16) == [(48, 64)]
+    assert row_widths(np.array([[3], [90]]), 32, 8) == [(8, 32), (8, 64), (8, 96)]
 
 
 def test_wide_rows_are_for_long_pairs_and_short_ones_complete_their_batches():
     lengths, order = np.array([30, 9, 8, 7, 6, 5, 4, 3]), np.arange(8)[::-1]
-    wide, narrow = filled_widths(lengths, lengths, order, [(8, 8), (32, 32)], 64)
+    wide, narrow = filled_widths(np.stack([lengths] * 2), order, [(8, 8), (32, 32)], 64)
     assert wide[1] == (32, 32) and lengths[wide[0]].tolist() == [9, 30, 3, 4, 5, 6], "two rows are a batch of 64 tokens"
     assert narrow[1] == (8, 8) and lengths[narrow[0]].tolist() == [7, 8]
-    ((everything, widths),) = filled_widths(lengths, lengths, order, [(8, 8), (32, 32)], 99)
+    ((everything, widths),) = filled_widths(np.stack([lengths] * 2), order, [(8, 8), (32, 32)], 99)
     assert widths == (32, 32) and sorted(everything) == list(range(8))
 
 
 def test_a_pair_that_fits_nowhere_is_refused():
     with pytest.raises(ValueError, match=r"longer than the \(8, 9\) positions"):
-        pack_rows(np.array([3, 9]), np.array([3, 3]), np.arange(2), (8, 9))
+        pack_rows(np.array([[3, 9], [3, 3]]), np.arange(2), (8, 9))

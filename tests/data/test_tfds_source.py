@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 
 from transformer_jax.config import DataConfig, DataError
@@ -82,10 +80,10 @@ def test_by_name(data_dir):
     assert sorted(pairs.pairs("train")) == sorted(PAIRS["train"])
     assert list(pairs.pairs("test")) == PAIRS["test"]
     assert list(pairs.pairs("train")) == list(pairs.pairs("train"))
-
-
-def test_direction_is_stated_not_the_order_of_features(data_dir):
-    assert list(corpus("tiny_translate", data_dir, "de", "en").pairs("test")) == [("F", "f")]
+    assert len(list(pairs.pairs("train[:2]+test"))) == 3
+    assert list(corpus("tiny_translate", data_dir, "de", "en").pairs("test")) == [("F", "f")], (
+        "not the order of features"
+    )
 
 
 def test_one_prepared_folder(data_dir):
@@ -95,32 +93,11 @@ def test_one_prepared_folder(data_dir):
         list(corpus("huge_translate", folder).pairs("test"))
 
 
-def test_slices_of_splits(data_dir):
-    assert len(list(corpus("tiny_translate", data_dir).pairs("train[:2]+test"))) == 3
-
-
 def test_variable_languages_keep_the_examples_that_have_both(data_dir):
     assert sorted(corpus("many_translate", data_dir).pairs("train")) == [("a", "A"), ("e", "E")]
     assert sorted(corpus("many_translate", data_dir, "fr", "en").pairs("train")) == [("b", "a"), ("d", "c")]
     with pytest.raises(DataError, match="has no pair of en and de"):
         list(corpus("empty_translate", data_dir).pairs("train"))
-
-
-def test_translate_folder(tmp_path):
-    for language, lines in (("en", "a b\nc\n"), ("de", "A B\nC\n")):
-        (tmp_path / f"{language}.train.txt").write_text(lines, encoding="utf-8")
-    pairs = corpus("translate_folder", tmp_path)
-    assert list(pairs.pairs("train")) == [("a b", "A B"), ("c", "C")]
-    fingerprint = pairs.fingerprint("train")
-    (tmp_path / "de.train.txt").write_text("A B\nX\n")
-    assert corpus("translate_folder", tmp_path).fingerprint("train") != fingerprint
-    (tmp_path / "de.train.txt").write_text("A B\n")
-    with pytest.raises(
-        DataError, match="'translate_folder' cannot be opened: Num examples for split train do not match"
-    ):
-        list(corpus("translate_folder", tmp_path).pairs("train"))
-    with pytest.raises(DataError, match="'' is not a folder"):
-        list(corpus("translate_folder", "").pairs("train"))
 
 
 def test_errors_list_the_choices(data_dir):
@@ -134,11 +111,6 @@ def test_errors_list_the_choices(data_dir):
         list(corpus("wmt14_translate/de-xx", data_dir).pairs("train"))
     with pytest.raises(DataError, match="no_translate is not a translation data set; its examples hold text"):
         list(corpus("no_translate", data_dir).pairs("train"))
-
-
-def test_what_would_be_no_use_is_not_downloaded(data_dir):
-    with pytest.raises(DataError, match="data set wmt14_translate/de-en has no language 'fr'; it has de, en"):
-        list(corpus("wmt14_translate/de-en", data_dir, "en", "fr").pairs("train"))
 
 
 def test_invalid_utf8_names_the_example(data_dir):
@@ -156,13 +128,7 @@ def test_fingerprint_follows_split_and_direction(data_dir):
     assert fingerprint not in others
 
 
-def test_tensorflow_sees_no_accelerator(tfds):
-    tensorflow = sys.modules["tensorflow"]
-    assert tensorflow.config.get_visible_devices("GPU") == []
-    assert tensorflow.config.get_visible_devices("TPU") == []
-
-
-@pytest.mark.parametrize("name", ["huggingface:glue", "kaggle:a/b", "me:tiny_translate", "a/b:c", "me:1x"])
+@pytest.mark.parametrize("name", ["huggingface:glue", "me:tiny_translate", "a/b:c"])
 def test_a_name_that_says_where_to_get_code_is_refused(tmp_path, name):
     with pytest.raises(DataError, match="names a place to download code from"):
         list(corpus(name, tmp_path).pairs("train"))

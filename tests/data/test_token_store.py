@@ -1,18 +1,22 @@
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data import cached_stores, store_check
+from transformer_jax.data import cached_stores
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.token_store import open_token_store
-from transformer_jax.data.tokenizers import TokenizerPair, pair_encoding
+from transformer_jax.data.token_store import StoreStatistics, open_token_store
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
-from transformer_jax.data.tokenizers.pair_encoding import encoded_chunks
 
 PAIRS = [("abc", "ba"), ("", "h"), ("dd d", "c")]
+
+
+def ids_of(side, index):
+    return side.sentences(np.array([index])).ids.tolist()
 
 
 def the_only_store(folder):
@@ -23,8 +27,12 @@ def the_only_store(folder):
 def test_sentences_end_with_eos_and_nothing_is_dropped_outside_training(store_of):
     store = store_of(PAIRS)
     assert store.num_pairs == 3
-    assert [store.source(index).tolist() for index in range(3)] == [[4, 5, 6, EOS_ID], [EOS_ID], [7, 7, 12, 7, EOS_ID]]
-    assert [store.target(index).tolist() for index in range(3)] == [[5, 4, EOS_ID], [11, EOS_ID], [6, EOS_ID]]
+    assert [ids_of(store.source_side, index) for index in range(3)] == [
+        [4, 5, 6, EOS_ID],
+        [EOS_ID],
+        [7, 7, 12, 7, EOS_ID],
+    ]
+    assert [ids_of(store.target_side, index) for index in range(3)] == [[5, 4, EOS_ID], [11, EOS_ID], [6, EOS_ID]]
     assert store.source_lengths.tolist() == [4, 1, 5]
     assert store.target_lengths.tolist() == [3, 2, 2]
 
@@ -47,8 +55,7 @@ def test_ids_are_mapped_from_disk_in_the_smallest_type(listed_corpus, data_confi
     assert isinstance(store.source_side.ids, np.memmap)
     assert isinstance(store.source_side.offsets, np.memmap)
     assert store.source_side.ids.dtype == expected
-    assert store.source(0).dtype == np.int32
-    assert store.source(0).tolist() == [last, EOS_ID]
+    assert ids_of(store.source_side, 0) == [last, EOS_ID]
 
 
 def test_a_second_opening_reads_no_text(listed_corpus, letter_tokenizers, data_config):
@@ -78,58 +85,45 @@ def test_other_content_is_another_store(listed_corpus, letter_tokenizers, data_c
     assert len(list((tmp_path / "token_stores").iterdir())) == 6
 
 
-def truncate(folder):
-    ids = folder / "source.ids"
-    ids.write_bytes(ids.read_bytes()[:-2])
+def flip_a_bit(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
 
 
-def lose_a_file(folder):
-    (folder / "target.offsets").unlink()
-
-
-def empty_the_description(folder):
-    (folder / "store.json").write_text("")
-
-
-def spoil_the_description(folder):
-    (folder / "store.json").write_text(json.dumps({"statistics": 3}))
-
-
-def flip_a_bit_of(name):
-    def flip(folder):
-        content = bytearray((folder / name).read_bytes())
-        content[len(content) // 2] ^= 1
-        (folder / name).write_bytes(content)
-
-    return flip
-
-
-DAMAGES = [truncate, lose_a_file, empty_the_description, spoil_the_description]
-
-
-@pytest.mark.parametrize("damage", [*DAMAGES, *map(flip_a_bit_of, ("source.ids", "source.offsets", "store.json"))])
-def test_a_damaged_store_is_built_again(store_of, tmp_path, damage):
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("source.ids", lambda file: file.write_bytes(file.read_bytes()[:-2])),
+        ("target.offsets", lambda file: file.unlink()),
+        ("store.json", lambda file: file.write_text("")),
+        ("store.json", lambda file: file.write_text(json.dumps({"statistics": 3}))),
+        ("source.ids", flip_a_bit),
+        ("store.json", flip_a_bit),
+    ],
+)
+def test_a_damaged_store_is_built_again(store_of, tmp_path, name, damage):
     store_of(PAIRS)
-    damage(the_only_store(tmp_path))
+    damage(the_only_store(tmp_path) / name)
     store = store_of(PAIRS)
-    assert store.source(2).tolist() == [7, 7, 12, 7, EOS_ID]
+    assert ids_of(store.source_side, 2) == [7, 7, 12, 7, EOS_ID]
     assert len(list((tmp_path / "token_stores").iterdir())) == 1
 
 
 def test_a_large_store_is_checked_whole_in_the_background(store_of, tmp_path, monkeypatch):
     store_of(PAIRS)
-    monkeypatch.setattr(store_check, "CHECKED_AT_ONCE", 0)
-    monkeypatch.setattr(store_check, "SAMPLED_SEGMENTS", 0)
+    monkeypatch.setattr(cached_stores, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(cached_stores, "SAMPLED_SEGMENTS", 0)
     store_of(PAIRS).check.finish()
-    flip_a_bit_of("target.ids")(the_only_store(tmp_path))
-    with pytest.raises(DataError, match="target.ids changed .* the same command tokenizes again"):
+    flip_a_bit(the_only_store(tmp_path) / "target.ids")
+    with pytest.raises(DataError, match="target.ids changed .* run the same command to tokenize again"):
         store_of(PAIRS).check.finish()
     store = store_of(PAIRS)
     store.check.finish()
-    assert store.target(0).tolist() == [5, 4, EOS_ID]
+    assert ids_of(store.target_side, 0) == [5, 4, EOS_ID]
 
 
-def test_an_interrupted_build_leaves_nothing_that_is_used(listed_corpus, letter_tokenizers, data_config, tmp_path):
+def test_an_interrupted_build_leaves_nothing(listed_corpus, letter_tokenizers, data_config, tmp_path):
     corpus = listed_corpus(PAIRS)
 
     def broken_pairs(split):
@@ -140,8 +134,6 @@ def test_an_interrupted_build_leaves_nothing_that_is_used(listed_corpus, letter_
     with pytest.raises(DataError, match="line 2"):
         open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=True)
     assert list((tmp_path / "token_stores").iterdir()) == []
-    del corpus.pairs
-    assert open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=False).num_pairs == 3
 
 
 def test_what_a_killed_build_left_is_removed_after_a_day(store_of, tmp_path, monkeypatch):
@@ -191,51 +183,31 @@ def the_only_finished(folder):
     return store
 
 
-def test_an_unwritable_cache_names_the_setting(listed_corpus, letter_tokenizers, data_config, tmp_path):
+def test_what_cannot_be_stored_is_refused(store_of, listed_corpus, letter_tokenizers, data_config, tmp_path):
+    with pytest.raises(DataError, match="2 of 3: source above 2 tokens"):
+        store_of(PAIRS, is_training=True, max_source_tokens=2)
     (tmp_path / "file").write_text("")
     config = data_config(cache_directory=str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"data\.cache_directory"):
         open_token_store(listed_corpus(PAIRS), "train", letter_tokenizers, config, is_training=True)
 
 
-def test_nothing_left_says_why(store_of):
-    with pytest.raises(DataError, match="2 of 3: source above 2 tokens"):
-        store_of(PAIRS, is_training=True, max_source_tokens=2)
+def test_the_counts_of_a_small_split(store_of):
+    store = store_of([("abc", "ba"), ("xa", "h"), ("dd d" * 2, "c")])
+    statistics = store.statistics
+    assert (statistics.read, statistics.kept, statistics.dropped) == (3, 3, {})
+    assert statistics.source.tokens == 4 + 3 + 9 == store.source_lengths.sum()
+    assert statistics.source.mean_length == 16 / 3
+    assert statistics.source.longest == 9
+    assert statistics.source.unknown_share == 1 / 16
+    assert {bar: count for bar, count in statistics.source.histogram.items() if count} == {"1-5": 2, "6-10": 1}
+    assert statistics.target.unknown_share == 0
+    assert StoreStatistics.from_json(json.loads(json.dumps(asdict(statistics)))) == statistics
 
 
-def test_a_megabyte_in_a_test_sentence_is_kept_whole(store_of):
-    store = store_of([("a" * 1_000_001, "b")])
-    assert store.source_lengths.tolist() == [1_000_002]
-
-
-@pytest.mark.parametrize("filtering", [True, False])
-def test_workers_encode_as_this_process_does(letter_tokenizers, data_config, monkeypatch, filtering):
-    monkeypatch.setattr(pair_encoding, "CHUNK_PAIRS", 3)
-    pairs = [SentencePair("abcdefgh"[: 1 + index % 8], "ab" * (index % 4)) for index in range(40)]
-    config = data_config(max_source_tokens=6) if filtering else None
-
-    def encode(chunks_without_workers):
-        monkeypatch.setattr(pair_encoding, "CHUNKS_WITHOUT_WORKERS", chunks_without_workers)
-        return list(encoded_chunks(iter(pairs), letter_tokenizers, config, num_workers=2))
-
-    here, there = encode(1000), encode(1)
-    assert len(here) == 14
-    for one, other in zip(here, there, strict=True):
-        assert (one.read, one.dropped) == (other.read, other.dropped)
-        for side, other_side in ((one.source, other.source), (one.target, other.target)):
-            np.testing.assert_array_equal(side.ids, other_side.ids)
-            np.testing.assert_array_equal(side.lengths, other_side.lengths)
-            assert side.ids.dtype == other_side.ids.dtype
-
-
-def test_a_worker_that_dies_is_an_error_and_not_a_wait(letter_tokenizers, monkeypatch):
-    monkeypatch.setattr(pair_encoding, "CHUNKS_WITHOUT_WORKERS", 0)
-    monkeypatch.setattr(CharacterTokenizer, "kind", "a kind that no worker knows")
-    with pytest.raises(DataError, match="a process that tokenized has died"):
-        list(encoded_chunks(iter([SentencePair("a", "b")]), letter_tokenizers, None, num_workers=1))
-
-
-def test_memory_is_bounded_by_characters_as_well_as_by_pairs(letter_tokenizers, monkeypatch):
-    monkeypatch.setattr(pair_encoding, "CHUNK_CHARACTERS", 10)
-    pairs = [SentencePair("aaaa", "bb")] * 5
-    assert [chunk.read for chunk in encoded_chunks(iter(pairs), letter_tokenizers, None)] == [2, 2, 1]
+def test_the_table_shows_what_was_left_out_and_the_lengths(store_of):
+    table = store_of([("abc", "ba"), ("", "b")], is_training=True).statistics.table()
+    assert "train: 1 pairs of 2" in table
+    assert "1 of 2, empty source" in table
+    assert "source: 4 tokens, 4.0 a sentence, at most 4" in table
+    assert "0 of 2" not in table

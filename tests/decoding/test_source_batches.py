@@ -1,7 +1,7 @@
 import numpy as np
 
-from transformer_jax.config.widths import padded_width
-from transformer_jax.data.evaluation_batches import scoring_rows
+from transformer_jax.config.data import padded_width
+from transformer_jax.data.batches import scoring_rows
 from transformer_jax.decoding.segmented_search import rooms_of
 from transformer_jax.decoding.source_batches import source_batches
 

@@ -9,7 +9,7 @@ import pytest
 from transformer_jax.commands.flag_parsing import overrides_of, parse_flags
 from transformer_jax.commands.registry import COMMANDS, load_command
 from transformer_jax.config import ConfigError
-from transformer_jax.config.overrides import read_value
+from transformer_jax.config.conversion import read_value
 from transformer_jax.config.recipes import find_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

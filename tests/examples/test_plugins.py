@@ -17,6 +17,7 @@ import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.commands.flag_parsing import parse_flags, resolve_config
 from transformer_jax.commands.registry import load_command
+from transformer_jax.commands.train import summary
 from transformer_jax.config import (
     ConfigError,
     DataConfig,
@@ -37,9 +38,9 @@ from transformer_jax.config.plugins import EXTENSIONS, load_plugin, register, re
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
-from transformer_jax.runs.outcome import Outcome, summary
+from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.trackers import open_trackers
+from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.registry import build_task, new_tokenizers
 from transformer_jax.training.optimizers import make_optimizer
@@ -94,7 +95,7 @@ def test_an_attention_of_recurrent_models_is_read_and_learned():
     (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
     assert abs(float(sharpness)) > 1e-6
     assert any(
-        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("choices")
+        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("values")
     )
 
 
@@ -173,7 +174,7 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
     assert from_json(to_json(config)) == config
     with pytest.raises(ConfigError, match=r"tokenizer\.kind: labels are words"):
         from_dict(LABELED | {"tokenizer": {"kind": "bpe", "joint": False}})
-    with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not transformer"):
+    with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not one of transformer"):
         from_dict(LABELED | {"model": {"kind": "rnn"}})
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
     with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification; .* --plugin=FILE\.py; run\.json"):
@@ -196,6 +197,7 @@ def test_settings_of_a_task_are_explained_and_read(tmp_path):
     assert explained("decoding.candidates").text().split("\n") == [
         "decoding.candidates  (int)",
         "  Translations to rank.",
+        "  values: above 0",
         "  default: 5",
         "  read by: ranking",
     ]
@@ -204,15 +206,15 @@ def test_settings_of_a_task_are_explained_and_read(tmp_path):
 
 
 RANKING = """
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 import transformer_jax
-from transformer_jax.config import DecodingConfig
+from transformer_jax.config import DecodingConfig, setting
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.tasks import registry
 
 @dataclass(frozen=True)
 class RankingConfig(DecodingConfig):
-    candidates: int = field(default=5, metadata={"meaning": "Translations to rank."})
+    candidates: int = setting(5, "Translations to rank.")
 
 @transformer_jax.register("task", "ranking")
 def ranking():
@@ -243,14 +245,14 @@ def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
 
 def test_a_tracker(tmp_path):
     config = from_dict({"training": {"trackers": "jsonl,csv"}})
-    (tracker,) = open_trackers(tmp_path, config, 0)
+    (tracker,) = Trackers(tmp_path, config, 0).trackers
     tracker.write(3, {"train/loss": 1.5})
     tracker.close()
     assert (tmp_path / "metrics.csv").read_text() == "3,train/loss,1.5\n"
 
 
 def test_choices_and_their_explanation_know_what_was_added(capsys):
-    assert "cosine" in explained("model.attention").by("choices")[0][0]
+    assert "cosine" in explained("model.attention").by("values")[0][0]
     with pytest.raises(ConfigError, match=r"'cosin' is not one of .*cosine.*; a plugin may add it: --plugin=FILE\.py"):
         TransformerConfig(attention="cosin")
     with pytest.raises(ConfigError, match="'attentions' is not one of attention, "):

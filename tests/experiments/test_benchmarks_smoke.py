@@ -113,9 +113,3 @@ def test_what_devices_are_expected_to_send(benchmark_module):
     assert expected("data", 4, 800, 16) == 2 * 600
     assert expected("fsdp", 4, 800, 16) == 3 * 600
     assert expected("tensor", 2, 800, 16, layers=1) == 16 * 11
-
-
-def test_seeds_at_once_are_compared_with_a_command_each(benchmark_module):
-    many_seeds = benchmark_module("many_seeds")
-    rounds = [dict.fromkeys(many_seeds.CONTESTANTS, 60.0) | {"at once": seconds} for seconds in (20.0, 30.0, 60.0)]
-    assert "| at once | 30 | 20 to 60 | 2.00 |" in many_seeds.table(rounds)

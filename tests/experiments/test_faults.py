@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from run_steps import on_devices
 
 from transformer_jax.config import ConfigError, DataError, load_run_config
-from transformer_jax.data.text_files import TextCorpus
+from transformer_jax.data.parallel_text import TextCorpus
 
 FAULTS = Path(__file__).resolve().parents[2] / "experiments" / "faults"
 CHANCES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

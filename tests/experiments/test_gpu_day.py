@@ -63,9 +63,8 @@ def test_the_summary_tells_what_there_is(benchmark_module):
     table = benchmark_module("gpu_day_table")
     step = {"rows": 2, "length": 8, "seconds": 0.004, "memory_seconds": 0.002, "compute_seconds": 0.001}
     step |= {"share_of_bound": 0.5, "mfu": None, "mfu_of_measured": 0.25, "losses": [9.0, 8.5]}
-    text = table.summary({"base_256": step, "vectorized": [{"runs": 2, "run_updates_per_second": 30.0}]})
+    text = table.summary({"base_256": step})
     assert "| base_256 | 16 | 4.00 | 2.00 | 1.00 | 50% | 25% of measured | 9.000, 8.500 |" in text
-    assert "2 runs: 30.0 run-updates/s" in text
 
 
 def test_the_script_is_shell(benchmark_module):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.data.documents import NamedTexts
-from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "language_model"
 

@@ -16,7 +16,7 @@ from transformer_jax.config import to_json
 from transformer_jax.evaluation.significance import Estimate
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
-from transformer_jax.tools.reports.markdown import to_markdown
+from transformer_jax.tools.reports.document import to_markdown
 from transformer_jax.tools.sweeps.definition import load_sweep
 from transformer_jax.training.state import count_parameters
 
@@ -217,7 +217,7 @@ def test_table_2_compares_big_with_the_base_of_its_language(script, tmp_path):
 def test_flags_of_the_sweep_are_passed_on_and_others_refused(script, tmp_path, capsys):
     running = script("running")
     given = ["--scale=small", "--data=texts", "--workdir=runs/x", "--rows=base, A heads/8", "--workers=2"]
-    flags = running.read_flags("words", tmp_path, [*given, "--config.seed=3", "--storage=file"])
+    flags = running.read_flags("words", tmp_path, [*given, "--config.seed=3", "--study=file"])
     assert running.sweep_command(Path("there"), flags) == [
         "sweep",
         "--sweep=there/sweep.py:small",
@@ -226,7 +226,7 @@ def test_flags_of_the_sweep_are_passed_on_and_others_refused(script, tmp_path, c
         "--workers=2",
         "--config.data.directory=texts",
         "--config.seed=3",
-        "--storage=file",
+        "--study=file",
     ]
     for wrong in (["--config.seed", "3"], ["base"]):
         with pytest.raises(SystemExit):

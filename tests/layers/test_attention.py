@@ -1,4 +1,4 @@
-"""Scaled dot-product and multi-head attention against their equations."""
+"""Scaled dot-product attention, multi-head attention and its variants against their equations."""
 
 import jax
 import jax.numpy as jnp
@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from transformer_jax.layers.attention import MultiHeadAttention
-from transformer_jax.layers.attention_variants import RectifiedAttention
-from transformer_jax.layers.dropout import Drops
-from transformer_jax.layers.embedding import ZeroPaddingEmbedding
+from transformer_jax.layers.attention_variants import AcausalAttention, RectifiedAttention, UnscaledAttention
+from transformer_jax.layers.dropout import DropoutMask
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
+
+SIZES = {"num_heads": 2, "key_size": 4, "value_size": 4, "d_model": 8}
 
 
 def random(key: int, *shape: int) -> jax.Array:
@@ -31,15 +32,6 @@ def test_equation_1_in_plain_numpy():
             np.testing.assert_allclose(output[row, head], expected @ np.asarray(value[row, head]), atol=1e-5)
 
 
-def test_masked_positions_get_no_weight_and_rows_sum_to_one():
-    mask = jnp.array([[[True, True, False]]])
-    _, weights = scaled_dot_product_attention(
-        random(0, 1, 1, 1, 4), 100 * random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), mask
-    )
-    assert weights[0, 0, 0, 2] == 0.0
-    assert float(weights.sum()) == pytest.approx(1.0)
-
-
 def test_a_row_that_may_attend_nowhere_is_finite():
     output, _ = scaled_dot_product_attention(
         random(0, 1, 1, 1, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), jnp.zeros((1, 1, 3), bool)
@@ -50,7 +42,7 @@ def test_a_row_that_may_attend_nowhere_is_finite():
 def test_weights_are_returned_before_dropout():
     arguments = random(0, 1, 1, 2, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), jnp.ones((1, 2, 3), bool)
     _, kept = scaled_dot_product_attention(*arguments)
-    output, weights = scaled_dot_product_attention(*arguments, drops=Drops(0.9999999, jnp.zeros(2, jnp.uint32)))
+    output, weights = scaled_dot_product_attention(*arguments, dropout=DropoutMask(0.9999999, jnp.zeros(2, jnp.uint32)))
     np.testing.assert_array_equal(weights, kept)
     assert not output.any()
 
@@ -91,33 +83,49 @@ def test_xavier_counts_heads_as_one_matrix():
 
 
 def test_rectified_attention_is_what_it_says():
-    sizes = {"num_heads": 2, "key_size": 3, "value_size": 4, "d_model": 8}
-    inputs = jax.random.normal(jax.random.key(0), (1, 3, 8))
+    inputs = random(0, 1, 3, 8)
     segments = jnp.array([[1, 1, 0]])
     mask = SentenceMask(segments, segments, is_causal=True)
-    attention = RectifiedAttention(**sizes)
+    attention = RectifiedAttention(**SIZES)
     variables = attention.init(jax.random.key(1), inputs, inputs, mask, train=False)
     assert set(variables["params"]) == {"query", "key", "value"}
     query, key, value = (
         np.maximum(np.einsum("ld,dhk->hlk", inputs[0], variables["params"][name]), 0)
         for name in ("query", "key", "value")
     )
-    scores = np.where(mask.array(), query @ key.swapaxes(1, 2) / 3**0.5, -np.inf)[:, :2]
+    scores = np.where(mask.array(), query @ key.swapaxes(1, 2) / 2, -np.inf)[:, :2]
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     found = attention.apply(variables, inputs, inputs, mask, train=False)[0]
     np.testing.assert_allclose(found[:2], np.concatenate(list(weights @ value), axis=-1), atol=1e-5)
     np.testing.assert_array_equal(found[2], np.zeros(8))
 
 
-def test_padding_is_zero_and_stays_zero():
-    embedding = ZeroPaddingEmbedding(5, 4)
-    ids = jnp.array([[3, 0]])
-    variables = embedding.init(jax.random.key(0), ids, method="embed")
-    assert np.abs(embedding.apply(variables, ids, method="embed")[0]).sum(-1).tolist()[1] == 0
+INPUTS = random(0, 1, 3, 8)
+SEGMENTS = jnp.array([[1, 1, 1]])
+CAUSAL = SentenceMask(SEGMENTS, SEGMENTS, is_causal=True)
 
-    def norm(variables):
-        return jnp.sum(embedding.apply(variables, ids, method="embed") ** 2)
 
-    gradient = jax.grad(norm)(variables)["params"]["table"]
-    assert np.abs(gradient[3]).min() > 0
-    assert np.abs(gradient[0]).max() == 0
+def test_unscaled_weights_are_the_softmax_of_the_dot_products_in_every_backend():
+    attention = UnscaledAttention(**SIZES)
+    variables = attention.init(jax.random.key(1), INPUTS, INPUTS, CAUSAL, train=False)
+    fast = attention.apply(variables, INPUTS, INPUTS, CAUSAL, train=False)
+    full, sown = attention.apply(variables, INPUTS, INPUTS, CAUSAL, train=False, mutable=["intermediates"])
+    query, key = (np.einsum("ld,dhk->hlk", INPUTS[0], variables["params"][name]) for name in ("query", "key"))
+    scores = np.where(CAUSAL.array(), query @ key.swapaxes(1, 2), -np.inf)
+    weights = sown["intermediates"]["attention_weights"][0][0]
+    np.testing.assert_allclose(weights, jax.nn.softmax(scores), atol=1e-6)
+    np.testing.assert_allclose(fast, full, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "sees_future"), [(MultiHeadAttention, False), (AcausalAttention, True)])
+def test_acausal_attention_sees_what_follows_and_never_padding(kind, sees_future):
+    attention = kind(**SIZES)
+    variables = attention.init(jax.random.key(1), INPUTS, INPUTS, CAUSAL, train=False)
+    padded = SentenceMask(SEGMENTS, jnp.array([[1, 1, 0]]), is_causal=True)
+
+    def first_output(memory, mask):
+        return attention.apply(variables, INPUTS, memory, mask, train=False)[0, 0]
+
+    last_changed = INPUTS.at[0, 2].add(1.0)
+    assert np.allclose(first_output(INPUTS, CAUSAL), first_output(last_changed, CAUSAL)) is not sees_future
+    np.testing.assert_allclose(first_output(INPUTS, padded), first_output(last_changed, padded), atol=1e-6)

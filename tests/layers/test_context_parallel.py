@@ -7,13 +7,18 @@ import pytest
 from layers.test_attention_backends import assert_equal, output_and_gradients, sentences
 
 from transformer_jax.config import MeshConfig
-from transformer_jax.layers.attention_backends import EinsumAttention
-from transformer_jax.layers.batch_axes import splits
+from transformer_jax.layers.attention_backends import (
+    BY_HEAD,
+    BY_POSITION,
+    WHOLE_SEQUENCES,
+    AllToAllAttention,
+    EinsumAttention,
+    RowBlockAttention,
+)
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
-from transformer_jax.layers.context_parallel import BY_HEAD, BY_POSITION, WHOLE, AllToAllAttention
-from transformer_jax.layers.dropout import draw
+from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.layers.row_blocks import RowBlockAttention
+from transformer_jax.layers.mesh_axes import splits
 from transformer_jax.training.sharding import make_mesh
 
 pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
@@ -45,9 +50,9 @@ def test_it_equals_attention_on_one_device(name, kind):
         "blockwise": BlockwiseAttention(8, 8),
         "row blocks": RowBlockAttention(mesh, BY_HEAD, 1),
     }[kind]
-    drops = None if kind == "row blocks" else draw(0.3, jax.random.key(1))
+    drops = None if kind == "row blocks" else dropout_mask(0.3, jax.random.key(1))
     placed = [
-        jax.device_put(array, jax.NamedSharding(mesh, BY_POSITION if splits(array.shape[2], mesh) else WHOLE))
+        jax.device_put(array, jax.NamedSharding(mesh, BY_POSITION if splits(array.shape[2], mesh) else WHOLE_SEQUENCES))
         for array in arrays
     ]
     found = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.layers.masks import SentenceMask, causal_mask, segment_mask, with_own_slots
+from transformer_jax.layers.masks import SentenceMask, causal_mask, segment_mask, with_written_slots
 
 
 def test_causal():
@@ -23,5 +23,5 @@ def test_causal_inside_sentences():
 
 def test_a_beam_sees_the_slots_of_its_prefix_and_its_own():
     visible = jnp.array([[[1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]], bool)
-    seen = with_own_slots(visible, jnp.int32(2))
+    seen = with_written_slots(visible, jnp.int32(2))
     np.testing.assert_array_equal(seen, [[[1, 0, 1, 0, 0, 0], [1, 0, 0, 1, 0, 0]]])

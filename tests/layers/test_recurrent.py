@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
-from transformer_jax.models.rnn_encoder import RnnEncoder
+from transformer_jax.models.rnn_layers import RnnEncoder
 from transformer_jax.sequence_types import Tokens
 
 BATCH, LENGTH, INPUT, HIDDEN = 3, 6, 4, 5
@@ -69,7 +69,7 @@ def stepped(module, variables, inputs, start, backward):
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_its_own_backward_pass_is_that_of_the_steps(layer, backward):
+def test_values_and_gradients_are_those_of_single_steps(layer, backward):
     _, module, variables = layer
     start = module.cell.start(jnp.zeros((BATCH, HIDDEN)))
     start = jax.tree.map(lambda leaf: leaf + jax.random.normal(jax.random.key(5), leaf.shape), start)
@@ -84,9 +84,9 @@ def test_its_own_backward_pass_is_that_of_the_steps(layer, backward):
         return jnp.sum(hidden * weights) + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(state))
 
     arguments = variables, INPUTS, start
-    found = jax.grad(lambda *args: value(scanned, *args), argnums=(0, 1, 2))(*arguments)
-    reference = jax.grad(lambda *args: value(lambda *each: stepped(module, *each, backward), *args), argnums=(0, 1, 2))(
-        *arguments
+    found, reference = (
+        jax.value_and_grad(partial(value, run), argnums=(0, 1, 2))(*arguments)
+        for run in (scanned, lambda *each: stepped(module, *each, backward))
     )
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
@@ -118,14 +118,3 @@ def test_stacked_layers_in_both_directions_are_those_of_pytorch(kind):
     found, _ = encoder.apply(variables, INPUTS, source, train=False)
     is_token = np.asarray(IS_TOKEN)
     np.testing.assert_allclose(found[is_token], expected.numpy()[is_token], atol=1e-5)
-
-
-def test_one_step_at_a_time_is_the_scan(layer):
-    _, module, variables = layer
-    hidden, _ = module.apply(variables, INPUTS, IS_TOKEN)
-    state = module.cell.start(jnp.zeros((BATCH, HIDDEN)))
-    for position in range(LENGTH):
-        projected = module.apply(variables, INPUTS[:, position], method="project")
-        state = module.apply(variables, projected, state, method="step")
-        row = int(IS_TOKEN[:, position].sum())
-        np.testing.assert_allclose(module.cell.hidden(state)[:row], hidden[:row, position], atol=1e-6)

@@ -7,18 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.attention_scores import (
+from transformer_jax.layers.attention_scores import sharpened_softmax, smoothed_sigmoid
+from transformer_jax.layers.rnn_attention import (
     AdditiveScore,
+    ContentAttention,
     DotScore,
     GeneralScore,
-    sharpened_softmax,
-    smoothed_sigmoid,
-)
-from transformer_jax.layers.attention_windows import MonotonicWindow, PredictedWindow, WholeSource
-from transformer_jax.layers.rnn_attention import (
-    ContentAttention,
     LocationBasedAttention,
     LocationSensitiveAttention,
+    MonotonicWindow,
+    PredictedWindow,
+    WholeSource,
 )
 
 SIZE, ATTENTION = 4, 3

@@ -1,11 +1,12 @@
 """Feed-forward networks, residual connections and embeddings against their formulas."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.embedding import Embedding, ZeroPaddingEmbedding
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
 
@@ -36,6 +37,14 @@ def test_gated_feed_forward_has_no_biases():
     np.testing.assert_allclose(network.apply({"params": params}, INPUTS, train=False), expected, atol=1e-5)
 
 
+def around_sine(residual, *, train):
+    def apply(residual):
+        return residual.after(INPUTS, jnp.sin(residual.before(INPUTS)), train=train)
+
+    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    return nn.init_with_output(apply, residual)(keys)[0]
+
+
 @pytest.mark.parametrize(
     ("residual", "expected"),
     [
@@ -44,15 +53,11 @@ def test_gated_feed_forward_has_no_biases():
     ],
 )
 def test_where_the_norm_is(residual, expected):
-    variables = residual.init(jax.random.key(0), INPUTS, jnp.sin, train=False)
-    np.testing.assert_allclose(residual.apply(variables, INPUTS, jnp.sin, train=False), expected, atol=1e-5)
+    np.testing.assert_allclose(around_sine(residual, train=False), expected, atol=1e-5)
 
 
 def test_dropout_falls_on_the_sublayer_and_not_on_the_residual():
-    residual = PreNormResidual(0.999999)
-    variables = residual.init(jax.random.key(0), INPUTS, jnp.sin, train=False)
-    found = residual.apply(variables, INPUTS, jnp.sin, train=True, rngs={"dropout": jax.random.key(0)})
-    np.testing.assert_array_equal(found, INPUTS)
+    np.testing.assert_array_equal(around_sine(PreNormResidual(0.999999), train=True), INPUTS)
 
 
 def test_embeddings_are_scaled_and_logits_are_not():
@@ -63,3 +68,17 @@ def test_embeddings_are_scaled_and_logits_are_not():
     np.testing.assert_allclose(embedding.apply(variables, ids, method="embed"), table[ids] * 4.0, rtol=1e-6)
     hidden = jax.random.normal(jax.random.key(1), (1, 2, 16))
     np.testing.assert_allclose(embedding.apply(variables, hidden, method="logits"), hidden @ table.T, atol=1e-5)
+
+
+def test_padding_is_zero_and_stays_zero():
+    embedding = ZeroPaddingEmbedding(5, 4)
+    ids = jnp.array([[3, 0]])
+    variables = embedding.init(jax.random.key(0), ids, method="embed")
+    assert np.abs(embedding.apply(variables, ids, method="embed")[0]).sum(-1).tolist()[1] == 0
+
+    def norm(variables):
+        return jnp.sum(embedding.apply(variables, ids, method="embed") ** 2)
+
+    gradient = jax.grad(norm)(variables)["params"]["table"]
+    assert np.abs(gradient[3]).min() > 0
+    assert np.abs(gradient[0]).max() == 0

@@ -9,8 +9,8 @@ import pytest
 
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError, DecoderOnlyConfig
-from transformer_jax.models.build import ANY_DEVICES
-from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
+from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.models.devices import ANY_DEVICES
 from transformer_jax.models.interface import call, shift_right
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.state import count_parameters

@@ -10,7 +10,12 @@ import pytest
 from transformer_jax.config import RnnConfig, TransformerConfig
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.models.build import build_model
-from transformer_jax.models.inspection import attention_records, gradients_times_inputs, target_log_probs
+from transformer_jax.models.inspection import (
+    attention_records,
+    gradients_times_inputs,
+    layers_by_kind,
+    target_log_probs,
+)
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tools.explorer.attention_readings import attention_readings
@@ -70,16 +75,16 @@ def test_weights_times_transformed_values_are_the_output(monkeypatch):
     """Of the attention to the source, which is the second that the decoder calls."""
     model = build_model(MODELS["transformer"], 12, 12)
     sides = [Tokens.from_ids(np.array([ids], np.int32)) for ids in SIDES]
-    attend = MultiHeadAttention.attend
+    merge_heads = MultiHeadAttention.merge_heads
 
     def outputs_and_records(params):
         outputs = []
 
-        def kept(self, *arguments, **options):
-            outputs.append(attend(self, *arguments, **options))
+        def kept(self, heads):
+            outputs.append(merge_heads(self, heads))
             return outputs[-1]
 
-        monkeypatch.setattr(MultiHeadAttention, "attend", kept)
+        monkeypatch.setattr(MultiHeadAttention, "merge_heads", kept)
         return outputs, attention_records(model, params, *sides)
 
     outputs, records = jax.jit(outputs_and_records)(jax.jit(partial(init_params, model))(jax.random.key(0)))
@@ -105,3 +110,27 @@ def test_gradient_times_input_is_a_directional_derivative(built):
     difference = (moved(params, change) - moved(params, -change)) / (2 * change)
     assert np.abs(difference).max() > 1e-2
     np.testing.assert_allclose(difference, to_source[:, 1], atol=1e-3)
+
+
+LAYERS = 11
+
+
+def test_layers_keep_their_order_through_jit():
+    paths = [f"encoder_layers_{layer}/self_attention" for layer in range(LAYERS)]
+    values = jax.jit(lambda: {path: jnp.float32(layer) for layer, path in enumerate(paths)})()
+    assert list(values) == sorted(paths) != paths
+    assert [*map(float, layers_by_kind(values)["encoder"].values())] == list(range(LAYERS))
+
+
+def test_kinds_are_told_apart_and_others_left_out():
+    paths = [
+        "decoder/cross_attention",
+        "decoder_layers_0/self_attention",
+        "decoder_layers_0/cross_attention",
+        "pooling",
+    ]
+    found = layers_by_kind(dict.fromkeys(paths, 0))
+    assert {kind: list(layers) for kind, layers in found.items()} == {
+        "decoder": ["decoder_layers_0/self_attention"],
+        "cross": ["decoder/cross_attention", "decoder_layers_0/cross_attention"],
+    }

@@ -11,7 +11,8 @@ import pytest
 from transformer_jax.config import TransformerConfig
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import attention_maps, init_params
+from transformer_jax.models.inspection import attention_maps
+from transformer_jax.models.interface import init_params
 from transformer_jax.models.layer_stack import STACKS, LayerStack
 from transformer_jax.sequence_types import Tokens
 

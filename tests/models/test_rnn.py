@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, RnnConfig, resolve
-from transformer_jax.config.rnn import ATTENTIONS
+from transformer_jax.config.checks import declared
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import attention_maps, call, shift_right
-from transformer_jax.models.rnn_encoder import mirrored
+from transformer_jax.models.inspection import attention_maps
+from transformer_jax.models.interface import call, shift_right
+from transformer_jax.models.rnn_layers import mirrored
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.sharding import partition_of, path_of
 from transformer_jax.training.state import count_parameters
@@ -33,7 +34,8 @@ VARIANTS = {
     "smoothed": {"attention": "location_sensitive", "wiring": "bahdanau", "attention_weights": "smoothed"},
 }
 # What is special about each attention is tested with the attentions; here they only have to fit in.
-FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in ATTENTIONS if name != "none"}
+ATTENTIONS = set(declared(RnnConfig)["attention"].choices) - {"none"}
+FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in sorted(ATTENTIONS)}
 for local in ("local_m", "local_p"):
     FITTING[local]["attention_window"] = 2
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 4, 3, 2]], np.int32))
@@ -91,8 +93,8 @@ def test_one_step_at_a_time_equals_the_teacher_forced_pass(fitting):
         cache = cache._replace(per_beam=moved)
 
 
-def test_padding_changes_nothing(fitting):
-    _, _, ask = fitting
+def test_padding_changes_nothing(variant):
+    _, _, ask = variant
     short = [Tokens(*(leaf[:1, :width] for leaf in side)) for side, width in ((SOURCE, 4), (TARGET, 3))]
     whole = ask("__call__", SOURCE, TARGET, train=False)
     np.testing.assert_allclose(ask("__call__", *short, train=False)[0], whole[0, :3], atol=1e-5)
@@ -161,8 +163,9 @@ def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
         np.testing.assert_allclose(train(variables["params"]), compiled, atol=1e-5)
 
 
-def test_search_finds_what_scoring_every_hypothesis_finds_whatever_the_batch(fitting):
-    model, variables, ask = fitting
+@pytest.mark.parametrize("name", ["bahdanau", "deep and tied", "without feeding"])
+def test_search_finds_what_scoring_every_hypothesis_finds_whatever_the_batch(name):
+    model, variables, ask = made(name)
 
     @jax.jit
     def scores_found(ids):
@@ -172,8 +175,8 @@ def test_search_finds_what_scoring_every_hypothesis_finds_whatever_the_batch(fit
         limits = jnp.array([2, 2])
         return beam_search(step, cache, max_lengths=limits, max_length=2, beam_width=9, length_penalty=0.0).scores
 
-    both, turned, twice = (np.asarray(scores_found(SOURCE.ids[rows])) for rows in ([0, 1], [1, 0], [1, 1]))
-    np.testing.assert_allclose(turned, both[::-1], atol=1e-5)
+    both, reversed_, twice = (np.asarray(scores_found(SOURCE.ids[rows])) for rows in ([0, 1], [1, 0], [1, 1]))
+    np.testing.assert_allclose(reversed_, both[::-1], atol=1e-5)
     np.testing.assert_allclose(twice, both[[1, 1]], atol=1e-5)
     candidates = np.array([[2, 0], *([token, 2] for token in range(3, VOCABULARY))], np.int32)
     target = Tokens.from_ids(candidates)
@@ -186,9 +189,9 @@ def test_search_finds_what_scoring_every_hypothesis_finds_whatever_the_batch(fit
 
 
 def test_a_mirrored_sentence_keeps_its_end():
-    turned = mirrored(jnp.asarray(SOURCE.ids), SOURCE)
-    np.testing.assert_array_equal(turned, [[7, 6, 5, 2, 0, 0], [3, 4, 10, 9, 8, 2]])
-    np.testing.assert_array_equal(mirrored(turned, SOURCE), SOURCE.ids)
+    reversed_ = mirrored(jnp.asarray(SOURCE.ids), SOURCE)
+    np.testing.assert_array_equal(reversed_, [[7, 6, 5, 2, 0, 0], [3, 4, 10, 9, 8, 2]])
+    np.testing.assert_array_equal(mirrored(reversed_, SOURCE), SOURCE.ids)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,16 @@ import pytest
 
 from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
 from transformer_jax.config import ConfigError, Metric
-from transformer_jax.runs.checkpoint_tools.difference import compare_parameters, difference_table
-from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table, marks_of
-from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text, parameter_count, parameter_table
-from transformer_jax.runs.checkpoint_tools.pruning import to_remove
+from transformer_jax.runs.checkpoint_tools import (
+    bytes_text,
+    checkpoint_table,
+    compare_parameters,
+    difference_table,
+    marks_of,
+    parameter_count,
+    parameter_table,
+    to_remove,
+)
 from transformer_jax.runs.run_directory import RunDirectory
 
 BLEU = Metric("bleu", "maximize")
@@ -52,7 +58,7 @@ def test_a_tree_of_modules_with_totals():
         "  kernel    2 x 3   float32        6   24 B",
         "total                             11   42 B",
     ]
-    assert str(parameter_count(tree)) == "11 numbers in 3 arrays, 42 B"
+    assert parameter_count(tree) == "11 numbers in 3 arrays, 42 B"
 
 
 def test_the_difference_of_two_trees():

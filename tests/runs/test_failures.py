@@ -14,21 +14,18 @@ from run_steps import (
 )
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.data.store_check import StoreCheck
-from transformer_jax.data.synthetic.symbols import SymbolCorpus
+from transformer_jax.data.cached_stores import StoreCheck
+from transformer_jax.runs import trainer
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.outcome import TrainingDiverged
+from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.single_run import SingleRun
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
 
 
 @pytest.mark.slow
 def test_patience_ends_a_run_and_is_remembered(cache, tmp_path):
-    config = tiny_config(cache, patience=1, evaluate_every=3, num_updates=30)
     settings = tiny_settings(cache, patience=1, evaluate_every=3, num_updates=30)
     settings["optimizer"]["learning_rate"] = 1e-9
     config = from_dict(settings)
@@ -73,14 +70,13 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
 def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, monkeypatch):
     """One batch is poisoned each epoch: the run goes on past so many, over a resume too, and then ends."""
     config = tiny_config(cache, skip_nonfinite=2, log_every=1, evaluate_every=0)
-    original = SingleRun.step
-    poisoned = [4, 6, 9]
+    original = trainer.call_hooks
 
-    def step(self, number, state, batch, unread):
-        state, found = original(self, number, state, batch, unread)
-        return state, found._replace(finite=np.asarray(False)) if number in poisoned else found
+    def poisoned(run, hooks, number, unread):
+        is_poisoned = unread is not None and number in (4, 6, 9)
+        original(run, hooks, number, unread._replace(finite=np.asarray(False)) if is_poisoned else unread)
 
-    monkeypatch.setattr(SingleRun, "step", step)
+    monkeypatch.setattr(trainer, "call_hooks", poisoned)
     train(replace(config, training=replace(config.training, num_updates=6)), tmp_path)
     with pytest.raises(TrainingDiverged, match="update 9"):
         train(config, tmp_path)
@@ -108,22 +104,6 @@ def test_bad_data_corrected_trains_in_the_same_folder(cache, tmp_path):
     settings["tokenizer"]["vocabulary_size"] = 32
     assert session(from_dict(settings), run) == 0
     assert json.loads((run / "config.json").read_text())["config"]["tokenizer"]["vocabulary_size"] == 32
-
-
-def test_a_refused_resumption_leaves_the_settings_as_they_were(cache, tmp_path, monkeypatch):
-    config = tiny_config(cache, num_updates=3)
-    train(config, tmp_path)
-    before = (tmp_path / "config.json").read_text()
-    settings = tiny_settings(cache, num_updates=9)
-    settings["data"]["directory"] = str(tmp_path)
-    monkeypatch.setattr(SymbolCorpus, "fingerprint", lambda self, split: "another")
-    with pytest.raises(ConfigError, match="the training data changed"):
-        train(from_dict(settings), tmp_path)
-    monkeypatch.undo()
-    assert (tmp_path / "config.json").read_text() == before
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(ConfigError, match=r"holds checkpoints but no config\.json"):
-        require_same_run(config, str(tmp_path))
 
 
 def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path, monkeypatch):

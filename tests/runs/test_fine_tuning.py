@@ -9,18 +9,16 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_config, tiny_settings
-from run_steps import prepared, program_of, session, train
+from run_steps import initial_state, session, train, write_untrained
 
-from transformer_jax.commands.train import require_same_run, with_recorded_init
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
-from transformer_jax.runs.checkpoint_tools.difference import read_parameters
-from transformer_jax.runs.metrics_log import LogContents
-from transformer_jax.runs.record import _describe_run, _progress
+from transformer_jax.runs import trainer
+from transformer_jax.runs.checkpoint_tools import read_parameters
+from transformer_jax.runs.resumption import require_same_run, with_recorded_init
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.runs.shared_programs import SharedPrograms
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 
 FREEZE = "^encoder_|embedding"
 
@@ -28,12 +26,7 @@ FREEZE = "^encoder_|embedding"
 @pytest.fixture(scope="module")
 def source(cache, tmp_path_factory) -> Path:
     """The folder of a run with a checkpoint; that it was never trained makes no difference to whoever begins with it."""
-    folder = tmp_path_factory.mktemp("source") / "run"
-    config = replace(tiny_config(cache), seed=1)
-    with prepared(config, folder) as run:
-        _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run, LogContents()))
-    return folder
+    return write_untrained(replace(tiny_config(cache), seed=1), tmp_path_factory.mktemp("source") / "run")
 
 
 def tuned(
@@ -80,16 +73,16 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
     mesh = {"data": 2, "fsdp": 2, "tensor": 2}
     model = {"num_decoder_layers": 2, "scan_layers": True}
     config = tuned(cache, source, freeze="embedding", init={"leave_out": "^encoder_"}, mesh=mesh, model=model)
-    with prepared(config, tmp_path / "run", devices=8) as run:
-        state, drawn = run.initial.state(), jax.device_get(run.update.initial_state(config.seed))
+    initial, _, update = initial_state(config, tmp_path / "run", devices=8)
+    state, drawn = initial.state(), jax.device_get(update.initial_state(config.seed))
     before = read_parameters(RunDirectory(source), "last")[1]
     for name, leaf in named_leaves(state.params).items():
         is_drawn = name.startswith(("encoder_", "decoder_layers_1"))
         np.testing.assert_array_equal(leaf, named_leaves(drawn.params)[name] if is_drawn else before[name])
-    wanted = jax.tree.map(lambda shape: shape.sharding, run.update.state_shapes)
+    wanted = jax.tree.map(lambda shape: shape.sharding, update.state_shapes)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == wanted
     assert int(state.step) == 0
-    told = run.initial.origin()["initial_parameters"]
+    told = initial.origin()["initial_parameters"]
     assert {name.partition("/")[0] for name in told["missing"]} == {"decoder_layers_1"}
     assert {name.partition("/")[0] for name in told["left_out"]} == {"encoder_layers_0"}
 
@@ -116,7 +109,7 @@ def test_what_does_not_fit_is_told_before_anything_is_written(cache, source, tmp
 
 def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, tmp_path):
     config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
-    program_of(config, tmp_path / "run")
+    initial_state(config, tmp_path / "run")
     new, old = (
         tokenizers_for_training(each, RunDirectory(tmp_path / "run"), new_tokenizers).source.fingerprint()
         for each in (config, tuned(cache, source))
@@ -142,6 +135,6 @@ def test_frozen_parameters_that_are_not_there_are_told_before_tokenizers_are_tra
     settings = tiny_settings(cache)
     settings["optimizer"]["freeze"] = "nowhere"
     settings["mesh"]["data"] = -1
-    monkeypatch.setattr(SharedPrograms, "tokenizers_of", None)
+    monkeypatch.setattr(trainer, "tokenizers_for_training", None)
     with pytest.raises(ConfigError, match="optimizer.freeze: 'nowhere' is found in the path of no parameter"):
         session(from_dict(settings), tmp_path / "run")

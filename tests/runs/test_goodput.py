@@ -5,10 +5,9 @@ import json
 import pytest
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs import clock as module
-from transformer_jax.runs.clock import Clock
-from transformer_jax.runs.goodput import Goodput
-from transformer_jax.runs.profiler import ProfiledSteps
+from transformer_jax.runs import goodput as module
+from transformer_jax.runs.goodput import TRAINING, Clock, Goodput
+from transformer_jax.runs.hooks import ProfiledSteps
 
 
 class Time:
@@ -53,23 +52,8 @@ def test_an_exception_ends_what_time_was_spent_on(time):
         time.now += 2
         _ = 1 / 0
     time.now += 3
-    assert clock.training_seconds() == 3
+    assert clock.total(TRAINING) == 3
     assert clock.seconds["evaluation"] == 2
-
-
-def test_of_runs_in_one_process_each_counts_its_part_from_the_start(tmp_path, time):
-    started, clock = time.now, Clock(runs=4)
-    time.now += 8
-    sheets = [Goodput(tmp_path / f"{number}.json", 0, clock) for number in range(4)]
-    clock.turn_to("step")
-    time.now += 10
-    ended = sheets[0].seconds()
-    clock.divide_among(3)
-    time.now += 30
-    seconds = [ended, *(sheet.seconds() for sheet in sheets[1:])]
-    assert [each["start_up"] for each in seconds] == [2.0] * 4
-    assert [each["step"] for each in seconds] == [2.5, *[12.5] * 3]
-    assert sum(sum(each.values()) for each in seconds) == time.now - started
 
 
 @pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (10, 10, 4)])

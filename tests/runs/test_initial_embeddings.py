@@ -6,18 +6,18 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from run_steps import prepared
+from run_steps import initial_state, task_and_update
 
-from transformer_jax.commands.train import require_same_run
-from transformer_jax.config import ConfigError, InitConfig, from_dict
+from transformer_jax.config import ConfigError, InitConfig, from_dict, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.runs.initial_embeddings import find_initial_embeddings, row_of_each_piece
-from transformer_jax.runs.metrics_log import LogContents
-from transformer_jax.runs.record import _describe_run, _progress
+from transformer_jax.runs.initial_state import InitialState
+from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.runs.run_directory import write_json
 from transformer_jax.tools.word_vectors.formats import write_vectors
 from transformer_jax.tools.word_vectors.vectors import WordVectors
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 
 
 def table(*words, dimension=16):
@@ -40,13 +40,11 @@ def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path, mesh, de
     settings = tiny_settings(cache) | {"init": {"embeddings": file}}
     settings["model"] |= {"tying": "none"}
     config = from_dict(settings | {"mesh": settings["mesh"] | mesh})
-    with prepared(config, tmp_path / "run", devices) as run:
-        drawn = named_leaves(jax.device_get(run.update.initial_state(config.seed).params))
-        state = run.initial.state()
-        tokenizer, note = run.task.tokenizers.source, run.initial.notes()[0]
-        assert jax.tree.map(lambda leaf: leaf.sharding, state) == jax.tree.map(
-            lambda s: s.sharding, run.update.state_shapes
-        )
+    initial, task, update = initial_state(config, tmp_path / "run", devices)
+    drawn = named_leaves(jax.device_get(update.initial_state(config.seed).params))
+    state = initial.state()
+    tokenizer, note = task.tokenizers.source, initial.notes()[0]
+    assert jax.tree.map(lambda leaf: leaf.sharding, state) == jax.tree.map(lambda s: s.sharding, update.state_shapes)
     pieces = tokenizer.pieces(range(tokenizer.vocabulary_size))
     ids = [pieces.index(f" {letter}") for letter in "abd"]
     changed = {name for name, leaf in named_leaves(state.params).items() if not np.array_equal(leaf, drawn[name])}
@@ -74,13 +72,12 @@ def test_each_side_has_the_pieces_of_its_own_tokenizer(tmp_path):
 def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
     file = write_vectors(tmp_path / "v.txt", table("a", "b"))[0]
     config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
-    with prepared(config, tmp_path / "run") as run:
-        _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run, LogContents()))
+    (tmp_path / "run" / "checkpoints" / "3" / "rest").mkdir(parents=True)
+    write_json(tmp_path / "run" / "config.json", to_json(config))
     file.unlink()
     require_same_run(replace(config, init=InitConfig()), str(tmp_path / "run"))
-    with prepared(config, tmp_path / "run") as run:
-        assert run.initial.origin() == {}
+    task, update = task_and_update(config, tmp_path / "new")
+    assert InitialState(config, update, task.tokenizers, is_resumed=True).origin() == {}
 
 
 def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):
@@ -91,8 +88,8 @@ def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):
     for vectors, message in cases:
         file = str(write_vectors(tmp_path / "v.npz", vectors)[0])
         config = from_dict(tiny_settings(cache) | {"init": {"embeddings": file}})
-        with pytest.raises(ConfigError, match=f"init.embeddings: .*{message}"), prepared(config, tmp_path / "run"):
-            pass
+        with pytest.raises(ConfigError, match=f"init.embeddings: .*{message}"):
+            initial_state(config, tmp_path / "run")
     missing = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(tmp_path / "none.txt")}})
     with pytest.raises(ConfigError, match="init.embeddings: .*none.txt is not a file"):
         require_same_run(missing, str(tmp_path / "run"))

@@ -1,23 +1,18 @@
-"""The loop trains a language model with nothing that is special to it: checkpoints, resume, vectorized runs, evaluation."""
+"""The loop trains a language model with nothing that is special to it: checkpoints, resume, evaluation."""
 
 import json
 import shutil
 from dataclasses import replace
 
-import jax
 import pytest
-from run_steps import assert_same_run, copy_until, metrics_of, on_devices, prepared, train
+from run_steps import assert_same_run, copy_until, metrics_of, train
 from tasks.language_model_settings import language_model_config
 
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
-from transformer_jax.commands.train import require_same_run
-from transformer_jax.config import ConfigError
-from transformer_jax.runs.metrics_log import LogContents
-from transformer_jax.runs.record import _describe_run, _progress
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.shared_programs import SharedPrograms
-from transformer_jax.runs.train import train_vectorized, with_absolute_directory
+from transformer_jax.config import ConfigError, to_json
+from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 
 TRAINING = {"num_updates": 12, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 1, "validation_sentences": 4}
 
@@ -67,27 +62,15 @@ def test_it_is_evaluated_listed_and_reported_by_the_commands_of_every_task(whole
     assert (tmp_path / "curves.png").is_file()
 
 
-def test_runs_vectorized_come_out_as_alone(whole, config, tmp_path):
-    configs = [replace(config, data=replace(config.data, seed=config.seed), seed=seed) for seed in (config.seed, 5)]
-    folders = [tmp_path / "0", tmp_path / "1"]
-    with on_devices(1):
-        ends = train_vectorized(configs, folders, [lambda step, found: False] * 2, SharedPrograms())
-    assert [end.step for end in ends] == [12, 12]
-    ours, alone = ([each for each in metrics_of(folder) if "train/loss" in each] for folder in (folders[0], whole))
-    for one, other in zip(ours, alone, strict=True):
-        assert one["train/loss"] == pytest.approx(other["train/loss"], rel=1e-4)
-    assert jax.tree.leaves(metrics_of(folders[1])) != jax.tree.leaves(metrics_of(folders[0]))
-
-
 def test_the_same_command_resumes_a_run_on_a_file(cache, tmp_path, monkeypatch):
     """The folder of the file may have been stated in another way, or the file may have moved."""
     file = tmp_path / "text.txt"
     file.write_text("".join(f"The {word} sleeps in the green garden.\n" for word in range(300)))
     monkeypatch.chdir(tmp_path)
     stated = language_model_config(cache, data={"source": "text", "train": "text.txt", "held_out": 0.1})
-    with prepared(with_absolute_directory(stated), tmp_path / "run") as run:
-        _describe_run(run, run.task.training_data().report)
-        run.checkpoints.save(run.initial.state(), _progress(run, LogContents()))
+    file = tmp_path / "run" / "config.json"
+    (tmp_path / "run" / "checkpoints" / "3" / "rest").mkdir(parents=True)
+    write_json(file, to_json(replace(stated, data=stated.data.absolute())))
     require_same_run(stated, str(tmp_path / "run"))
     with pytest.raises(ConfigError, match="data.held_out: the run has 0.1"):
         require_same_run(replace(stated, data=replace(stated.data, held_out=0.2)), str(tmp_path / "run"))

@@ -8,8 +8,8 @@ import pytest
 from run_settings import tiny_config
 from run_steps import train
 
-from transformer_jax.data.statistics import unigram_entropy
-from transformer_jax.runs.learning_signs import signs
+from transformer_jax.data.token_store import unigram_entropy
+from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.tasks.translation.source_use import distinct_share
 from transformer_jax.tools.reports.run_report import not_learning
 from transformer_jax.tools.reports.run_summary import summarize
@@ -34,17 +34,21 @@ HEALTHY = {
     ],
 )
 def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
-    found = signs([HEALTHY | changed], tiny_config(cache), unigram_entropy=4.0)
+    found = LearningSigns(tiny_config(cache), 4.0, [HEALTHY | changed]).sentences()
     assert len(found) == (words is not None)
     assert all(words in sentence for sentence in found)
 
 
 def test_a_shortened_run_says_at_its_end_what_it_did_not_learn(cache):
     short = {**HEALTHY, "step": 3, "validation/cross_attention_entropy": 1.0}
-    assert not signs([short], tiny_config(cache)) and signs([short], tiny_config(cache), num_updates=3)
+    signs = LearningSigns(tiny_config(cache), None, [short])
+    assert not signs.sentences() and signs.sentences(num_updates=3)
 
 
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
+    def signs(records, config):
+        return LearningSigns(config, None, records).sentences()
+
     config = tiny_config(cache)
     clipped = replace(config, optimizer=replace(config.optimizer, clip_norm=1.0))
     zeros = [{"step": step, "validation/bleu": 0.0} for step in (4, 8, 12)]
@@ -57,7 +61,7 @@ def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
 
 
 def test_a_run_that_collapses_says_so_at_each_validation_at_its_end_and_in_the_report(cache, tmp_path, capfd):
-    config = tiny_config(cache, num_updates=24)
+    config = tiny_config(cache)
     config = replace(config, optimizer=replace(config.optimizer, learning_rate=2.0))
     outcome = train(config, tmp_path)
     assert outcome.signs == tuple(json.loads((tmp_path / "outcome.json").read_text())["signs"])

@@ -6,9 +6,9 @@ import re
 
 import pytest
 from run_settings import tiny_config
-from run_steps import program_of, train
+from run_steps import task_and_update, train
 
-from transformer_jax.runs.profiler import ProfiledSteps
+from transformer_jax.runs.hooks import ProfiledSteps
 from transformer_jax.tasks.translation.task import TranslationData
 
 
@@ -17,11 +17,11 @@ def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_
     planned = TranslationData.batch_shapes
     monkeypatch.setattr(TranslationData, "batch_shapes", lambda self, first: planned(self, first)[:1])
     config = tiny_config(cache, num_updates=4, evaluate_every=0)
-    shapes = {shape.target.ids.shape for shape in planned(program_of(config, tmp_path).training_data, 0)}
+    shapes = {shape.target.ids.shape for shape in planned(task_and_update(config, tmp_path)[0].training_data(), 0)}
     assert len(shapes) == 2
     train(config, tmp_path, profiled=ProfiledSteps(2, 3))
     (told,) = re.findall(
-        r"update \d: compiling once more, for a batch of (\(.*\)) that was not planned",
+        r"compiling once more, for a batch of (\(.*\)) that was not planned",
         capfd.readouterr().err,
     )
     assert told in {str(shape) for shape in shapes}

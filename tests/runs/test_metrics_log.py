@@ -1,10 +1,15 @@
 """The log of a resumed run: what it was when its checkpoint was saved, or a sentence."""
 
 from contextlib import closing
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from transformer_jax.runs.metrics_log import LogContents, MetricsLog
+from transformer_jax.runs.run import Counters
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.step import StepMetrics
 
 
 def written(path, *steps: int) -> LogContents:
@@ -21,8 +26,8 @@ def reopened(path, step: int) -> LogContents:
 
 def test_a_log_that_is_cut_to_its_checkpoint_is_the_one_of_then(tmp_path):
     of_then, whole = written(tmp_path / "then", 1, 2), written(tmp_path / "log", 1, 2, 3, 4)
-    assert whole.change_since(of_then)
-    assert reopened(tmp_path / "log", 2).change_since(of_then) == ""
+    assert whole.changes_since(of_then)
+    assert reopened(tmp_path / "log", 2).changes_since(of_then) == []
 
 
 @pytest.mark.parametrize(
@@ -37,8 +42,25 @@ def test_a_change_is_told(tmp_path, old, new, change):
     path = tmp_path / "log"
     before = written(path, 1, 2, 3)
     path.write_text(path.read_text().replace(old, new))
-    assert reopened(path, 3).change_since(before) == change
+    assert reopened(path, 3).changes_since(before) == [f"metrics.jsonl: {change}"]
 
 
 def test_an_earlier_version_wrote_no_digest(tmp_path):
-    assert written(tmp_path / "log", 1, 2).change_since(LogContents(2)) == ""
+    assert written(tmp_path / "log", 1, 2).changes_since(LogContents(2)) == []
+
+
+def metrics(loss: float, *, finite: bool) -> StepMetrics:
+    sums = LossSums(*(np.float32(value) for value in (loss, loss, 2.0, 4.0)))
+    return StepMetrics(sums, np.float32(1.0), np.asarray(finite))
+
+
+def test_a_skipped_update_is_counted_and_adds_nothing():
+    counters = Counters()
+    counters.add(metrics(8.0, finite=True))
+    assert "train/skipped_updates" not in replace(counters).take_means()
+    counters.add(metrics(float("nan"), finite=False))
+    assert (counters.skipped, counters.total_tokens) == (1, 4.0)
+    restored = Counters.from_json(asdict(counters))
+    means = restored.take_means()
+    assert (means["train/loss"], means["train/skipped_updates"]) == (2.0, 1.0)
+    assert restored.take_means()["train/loss"] == 0.0, "nothing was added since"

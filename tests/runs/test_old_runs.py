@@ -8,9 +8,9 @@ import pytest
 from run_steps import metrics_of, train
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands.train import require_same_run
 from transformer_jax.config import ConfigError, MeshConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import TRUST_CONFIG, ChosenRun, write_json
 from transformer_jax.tasks.registry import TASKS
 

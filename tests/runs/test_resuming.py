@@ -25,10 +25,12 @@ from run_steps import (
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.config import from_dict, to_json
+from transformer_jax.config import ConfigError, from_dict, to_json
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.synthetic.symbols import SymbolCorpus
+from transformer_jax.runs import trainer
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.record import RunRecord
+from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.translation.task import TranslationTask
 
@@ -76,14 +78,14 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
     config = tiny_config(cache)
-    original = RunRecord.log
+    original = trainer.call_hooks
 
-    def interrupting(self, step, *rest):
-        if step == 4:
+    def interrupting(run, hooks, number, unread):
+        if number == 4:
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(self, step, *rest)
+        original(run, hooks, number, unread)
 
-    monkeypatch.setattr(RunRecord, "log", interrupting)
+    monkeypatch.setattr(trainer, "call_hooks", interrupting)
     with on_devices(1):
         assert session(config, tmp_path) == 128 + signal.SIGTERM
     outcome = parse_json((tmp_path / "outcome.json").read_text())
@@ -104,15 +106,32 @@ def test_a_signal_in_the_last_validation_ends_before_it_and_it_is_made_up_for(wh
     config, run = tiny_config(cache), copy_until(9, whole, tmp_path / "run")
     end_in_validation(monkeypatch)
     assert train(config, run)[:2] == (UPDATES, "interrupted")
+    assert train(config, run)[:2] == (UPDATES, "interrupted"), "it is cut short again"
+    monkeypatch.undo()
     # Killed after the validation was logged, before the checkpoint with its score is whole.
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        killed.undo()
         killed.setattr(Checkpoints, "remove_unless_only", raise_keyboard_interrupt)
         train(config, run)
     monkeypatch.undo()
     assert train(config, run)[:2] == (UPDATES, "finished")
     assert_same_run(whole, run, config)
     assert_same_scores(whole, run)
+
+
+@pytest.mark.slow
+def test_a_hook_is_called_after_every_update_and_may_end_the_run(cache, tmp_path):
+    seen = []
+
+    def hook(run):
+        seen.append((run.number, int(run.state.step) - run.number, run.is_saved, "train/loss" in run.logged))
+        if run.number == 4:
+            run.stop()
+
+    assert train(tiny_config(cache), tmp_path, callbacks=[hook])[:2] == (5, "stopped")
+    assert [number for number, *_ in seen] == list(range(6))
+    assert [number for number, _, is_saved, _ in seen if is_saved] == [0, 3, 5]
+    assert all(ahead == 0 if is_saved else ahead in (0, 1) for _, ahead, is_saved, _ in seen)
+    assert [is_logged for *_, is_logged in seen] == [False, *[True] * 5]
 
 
 def end_in_validation(monkeypatch) -> None:
@@ -158,6 +177,21 @@ def test_a_log_that_was_cut_in_half_is_told(whole, cache, tmp_path, capfd):
     before = sum(json.loads(line)["step"] <= UPDATES // 2 for line in lines)
     assert f"metrics.jsonl: records were lost: 2 left of {before}" in capfd.readouterr().err
     assert not list(run.glob("*.partial"))
+
+
+def test_a_refused_resumption_leaves_the_settings_as_they_were(whole, cache, tmp_path, monkeypatch):
+    run = copy_until(3, whole, tmp_path / "run")
+    before = (run / "config.json").read_text()
+    settings = tiny_settings(cache, num_updates=9)
+    settings["data"]["directory"] = str(tmp_path)
+    monkeypatch.setattr(SymbolCorpus, "fingerprint", lambda self, split: "another")
+    with pytest.raises(ConfigError, match="the training data changed"):
+        train(from_dict(settings), run)
+    monkeypatch.undo()
+    assert (run / "config.json").read_text() == before
+    (run / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"holds checkpoints but no config\.json"):
+        require_same_run(tiny_config(cache), str(run))
 
 
 def test_a_lock_is_not_taken_through_a_link(tmp_path):

@@ -1,13 +1,17 @@
 """The length of a run that has a budget of time."""
 
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
+from types import SimpleNamespace
 
 import pytest
 from run_settings import tiny_config
 from run_steps import copy_until, metrics_of, train
 
-from transformer_jax.runs import record
-from transformer_jax.runs.time_budget import affordable_updates
+from transformer_jax.runs import hooks
+from transformer_jax.runs.goodput import Clock
+from transformer_jax.runs.hooks import affordable_updates
+from transformer_jax.runs.run import Counters, TrainingRun
+from transformer_jax.training.schedules import make_schedule
 
 
 @pytest.mark.parametrize(
@@ -25,7 +29,7 @@ def test_a_run_ends_when_its_budget_does(spent, seconds_per_update, current, len
 
 
 def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(record, "affordable_updates", lambda *_: 9)
+    monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 9)
     config = tiny_config(cache, budget_seconds=60.0)
     config = replace(config, optimizer=replace(config.optimizer, schedule="cosine"))
     assert train(config, tmp_path / "whole")[:2] == (9, "finished")
@@ -39,16 +43,27 @@ def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp
     assert metrics_of(resumed) == records
 
 
-def test_a_run_shortened_within_its_warm_up_still_learns(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "affordable_updates", lambda *_: 5)
-    config = tiny_config(cache, budget_seconds=60.0)
+def run_of(cache, number: int = 3, num_updates: int = 0, **training: object) -> TrainingRun:
+    """A run after ``number`` updates, with only what its length depends on."""
+    config = tiny_config(cache, budget_seconds=60.0, **training)
     config = replace(config, optimizer=replace(config.optimizer, schedule="cosine", warmup_updates=8))
-    assert train(config, tmp_path).step == 5
-    rates = [each["train/learning_rate"] for each in metrics_of(tmp_path) if "train/learning_rate" in each]
-    assert all(0 < rate <= 1e-2 for rate in rates[:4]) and rates[4] == 0.0
+    required = (each.name for each in fields(TrainingRun) if each.default is each.default_factory is MISSING)
+    parts = dict.fromkeys(required) | {"config": config, "clock": Clock()}
+    parts["goodput"] = SimpleNamespace(seconds=lambda: {"step": 30.0})
+    return TrainingRun(**parts, counters=Counters(num_updates=num_updates), number=number)
 
 
-def test_a_run_may_stretch(cache, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(record, "affordable_updates", lambda *_: 9)
-    assert train(tiny_config(cache, budget_seconds=60.0, budget_policy="stretch", num_updates=10), tmp_path).step == 10
-    assert "12 updates will take" not in capfd.readouterr().out
+def test_a_run_shortened_within_its_warm_up_still_learns(cache):
+    assert run_of(cache).hyperparameters.warmup_updates == 8
+    rate = make_schedule("cosine", run_of(cache, num_updates=5).hyperparameters, 16)
+    rates = [float(rate(number)) for number in range(1, 6)]
+    assert all(0 < each <= 1e-2 for each in rates[:4]) and rates[4] == 0.0
+
+
+def test_a_run_may_stretch(cache, monkeypatch, capfd):
+    monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 9)
+    run, keep_to_budget = run_of(cache, budget_policy="stretch"), hooks.KeepToBudget()
+    for _ in range(2):
+        keep_to_budget(run)
+    assert run.num_updates == 12
+    assert capfd.readouterr().err.count("12 updates will take") == 1

@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax.config import ConfigError, from_dict
 from transformer_jax.runs import trackers
-from transformer_jax.runs.trackers import TRACKERS, group_of, open_trackers, run_id
+from transformer_jax.runs.trackers import TRACKERS, Trackers, group_of, run_id
 
 CONFIG = from_dict({})
 
@@ -27,7 +27,7 @@ def log_twice(name: str, folder: Path) -> str:
 
 def test_names_choose_and_the_log_itself_is_none_of_them(tmp_path):
     config = from_dict({"training": {"trackers": " jsonl, tensorboard"}})
-    (tracker,) = open_trackers(tmp_path, config, 0)
+    (tracker,) = Trackers(tmp_path, config, 0).trackers
     tracker.write(1, {"train/loss": 1.0})
     tracker.close()
     assert list(tmp_path.glob("events.*"))
@@ -83,17 +83,15 @@ import pathlib, resource, sys
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.trackers import TensorBoard
 folder = pathlib.Path(sys.argv[1])
-log = MetricsLog(folder / "metrics.jsonl", 0, [TensorBoard(folder, None, 0)])
-log.write(1, {"train/loss": 1.0})
+log, tensorboard = MetricsLog(folder / "metrics.jsonl", 0), TensorBoard(folder, None, 0)
+for each in (log, tensorboard):
+    each.write(1, {"train/loss": 1.0})
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-try:
-    log.write(2, {"train/loss": 1.0})
-except OSError as error:
-    print(error.strerror)
-try:
-    log.close()
-except OSError as error:
-    print(error.strerror)
+for call in (lambda: log.write(2, {"train/loss": 1.0}), log.close, tensorboard.close):
+    try:
+        call()
+    except OSError as error:
+        print(error.strerror)
 """
 
 

@@ -61,10 +61,8 @@ def scored(monkeypatch):
 
 def watched(folder, config, pause=lambda: pytest.fail("there was nothing to wait for"), split="validation"):
     """What was said."""
-    said = []
     run = RunDirectory(folder)
-    watch(run, replace(config, mesh=MeshConfig()), split, run.watched(split), pause=pause, say=said.append)
-    return said
+    return list(watch(run, replace(config, mesh=MeshConfig()), split, run.watched(split), pause=pause))
 
 
 def test_a_training_that_leaves_it_to_the_watcher_measures_only_itself(whole):

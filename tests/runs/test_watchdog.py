@@ -2,8 +2,8 @@
 
 import time
 
-from transformer_jax.runs.clock import Clock
-from transformer_jax.runs.watchdog import HANGING, watchdog
+from transformer_jax.runs.goodput import Clock
+from transformer_jax.runs.hooks import HANGING, watchdog
 
 
 def clock_after(updates: int) -> Clock:

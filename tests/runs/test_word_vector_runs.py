@@ -1,15 +1,13 @@
-"""The loop learns word vectors with nothing that is special to them: checkpoints, resume, vectorized runs, evaluation."""
+"""The loop learns word vectors with nothing that is special to them: checkpoints, resume, evaluation."""
 
 import json
 from dataclasses import replace
 
 import pytest
-from run_steps import assert_same_run, copy_until, metrics_of, on_devices, train
+from run_steps import assert_same_run, copy_until, metrics_of, train
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.__main__ import main
-from transformer_jax.runs.shared_programs import SharedPrograms
-from transformer_jax.runs.train import train_vectorized
 from transformer_jax.tools.word_vectors.task.trained import vectors_of_run
 
 
@@ -46,18 +44,6 @@ def test_it_is_evaluated_by_the_command_of_every_task(whole, capsys):
     report = json.loads(capsys.readouterr().out)
     assert report["checkpoint_step"] == 12
     assert report["loss"] > 0
-
-
-def test_runs_vectorized_come_out_as_alone(whole, config, tmp_path):
-    shared_data = replace(config.data, seed=config.seed)
-    configs = [replace(config, data=shared_data, seed=seed) for seed in (config.seed, 5)]
-    folders = [tmp_path / "0", tmp_path / "1"]
-    with on_devices(1):
-        train_vectorized(configs, folders, [lambda step, found: False] * 2, SharedPrograms())
-    ours, alone = ([each for each in metrics_of(folder) if "train/loss" in each] for folder in (folders[0], whole))
-    for one, other in zip(ours, alone, strict=True):
-        assert one["train/loss"] == pytest.approx(other["train/loss"], rel=1e-4)
-    assert metrics_of(folders[1]) != metrics_of(folders[0])
 
 
 def test_its_vectors_are_read_by_the_commands_of_vectors(whole, capsys):

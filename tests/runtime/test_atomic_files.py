@@ -91,5 +91,5 @@ def test_a_metric_is_a_finite_number_or_nothing(tmp_path):
 @pytest.mark.parametrize("address", ["gs://bucket/run", "s3:/bucket/run", Path("gs://bucket/run")])
 def test_an_object_store_is_no_local_folder(address):
     for refuse in (RunDirectory, lambda path: require_writable(path, "--workdir")):
-        with pytest.raises(ConfigError, match="--workdir: .* lies in an object store"):
+        with pytest.raises(ConfigError, match="--workdir: .* is in an object store"):
             refuse(address)

@@ -6,7 +6,7 @@ import pytest
 from run_settings import tiny_config, tiny_settings
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, to_json
-from transformer_jax.runs import train as train_module
+from transformer_jax.runs import trainer
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime import hardware
 from transformer_jax.runtime.hardware import resolve_compute_dtype
@@ -48,15 +48,15 @@ def automatic(cache) -> ExperimentConfig:
 def test_a_run_keeps_what_auto_became_when_it_began(tmp_path, monkeypatch):
     config, run = automatic(tmp_path), RunDirectory(tmp_path / "run")
     mesh = make_mesh(MeshConfig())
-    monkeypatch.setattr(train_module, "fastest_compute_dtype", lambda device: "bfloat16")
-    began = resolve_compute_dtype(config, lambda: train_module.compute_dtype_of(run, mesh))
+    monkeypatch.setattr(trainer, "fastest_compute_dtype", lambda device: "bfloat16")
+    began = resolve_compute_dtype(config, lambda: trainer._compute_dtype_of(run, mesh))
     assert began.model.compute_dtype == "bfloat16"
     write_json(run.config, to_json(began))
     # On hardware without units: a new run, then the one that has a checkpoint.
-    monkeypatch.setattr(train_module, "fastest_compute_dtype", lambda device: "float32")
-    assert train_module.compute_dtype_of(run, mesh) == "float32"
+    monkeypatch.setattr(trainer, "fastest_compute_dtype", lambda device: "float32")
+    assert trainer._compute_dtype_of(run, mesh) == "float32"
     (run.checkpoints / "2").mkdir(parents=True)
-    assert train_module.compute_dtype_of(run, mesh) == "bfloat16"
+    assert trainer._compute_dtype_of(run, mesh) == "bfloat16"
 
 
 def test_what_is_stated_is_not_changed(tmp_path):

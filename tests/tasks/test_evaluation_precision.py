@@ -6,7 +6,7 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import from_dict
-from transformer_jax.config.overrides import apply_overrides
+from transformer_jax.config.conversion import apply_overrides
 from transformer_jax.models.interface import call
 from transformer_jax.runtime.hardware import evaluation_dtype
 from transformer_jax.sequence_types import Batch, Tokens

@@ -8,7 +8,7 @@ from tasks.language_model_settings import language_model_config
 
 from transformer_jax.array_types import BOS_ID, EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.language_model.generator import Generator

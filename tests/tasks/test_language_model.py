@@ -10,7 +10,7 @@ import pytest
 from tasks.language_model_settings import language_model_config
 
 from transformer_jax.config import ConfigError, DataError, hyperparameters_of
-from transformer_jax.data.tokenizers.byte import ByteTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters

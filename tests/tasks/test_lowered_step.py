@@ -11,10 +11,10 @@ from jax._src.cudnn import fused_attention_stablehlo
 from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig, from_dict, hyperparameters_of
 from transformer_jax.layers.attention_backends import CudnnAttention
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.models import devices
 from transformer_jax.models.interface import call
 from transformer_jax.precision import POLICIES
 from transformer_jax.sequence_types import batch_shape
-from transformer_jax.tasks import attention_choice
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.translation import objective as translation_objective
 from transformer_jax.tasks.translation.objective import TranslationObjective
@@ -39,7 +39,7 @@ class Gpu(NamedTuple):
 def objective_on_a_gpu(**settings: object) -> TranslationObjective:
     model = TransformerConfig(**(SIZES | {"compute_dtype": "bfloat16"} | settings))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (attention_choice, translation_objective):
+        for module in (devices, translation_objective):
             patch.setattr(module, "device_of", lambda mesh: Gpu())
         mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
         return TranslationObjective(ExperimentConfig(model=model), VOCABULARY, VOCABULARY, mesh)
@@ -118,7 +118,7 @@ def test_a_language_model_masks_only_rows_with_several_documents_and_prompts(kin
     settings = {"task": "language_model", "model": model, "batching": batching, "tokenizer": {"kind": "byte"}}
     config = from_dict(settings | {"decoding": {"max_new_tokens": 8}})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_choice, "device_of", lambda mesh: Gpu())
+        patch.setattr(devices, "device_of", lambda mesh: Gpu())
         objective = LanguageModelObjective(config, VOCABULARY, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
     key = jax.eval_shape(lambda: jax.random.key(0))
     params, rows = jax.eval_shape(objective.init_params, key), batch_shape(ROWS, SOURCE, SOURCE).target
@@ -139,27 +139,13 @@ def test_a_language_model_masks_only_rows_with_several_documents_and_prompts(kin
     assert masks(prefill, params, rows.ids), "prompts are padded on the left"
 
 
-def test_vectorized_runs_that_share_a_batch_call_it_too():
-    heads = jax.ShapeDtypeStruct((3, ROWS, 2, SOURCE, 8), jnp.bfloat16)
-    segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)
-
-    def total(query, segments):
-        mask = SentenceMask(segments, segments, is_causal=True)
-        heads = CudnnAttention(one_sentence=True)(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
-        return jnp.square(heads.astype(jnp.float32)).sum()
-
-    of_all = jax.jit(jax.vmap(jax.grad(total), in_axes=(0, None)))
-    program = of_all.trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
-    assert len(re.findall(r"custom_call @__cudnn", program)) == 2
-
-
 def test_packed_rows_keep_their_mask():
     heads = jax.ShapeDtypeStruct((ROWS, 2, SOURCE, 8), jnp.bfloat16)
     segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)
 
     def attend(query, segments):
         mask = SentenceMask(segments, segments)
-        return CudnnAttention()(query, query, query, mask, drops=None, precision=POLICIES["bfloat16"])
+        return CudnnAttention()(query, query, query, mask, dropout=None, precision=POLICIES["bfloat16"])
 
     program = jax.jit(attend).trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
     assert f"{ROWS}x{SOURCE}x{SOURCE}xi1" in program

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from run_settings import tiny_settings
 
+from transformer_jax.commands.train import train
 from transformer_jax.config import DataError, from_dict
 from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.train import train
 from transformer_jax.tasks import run_tokenizers
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_of_run

@@ -13,9 +13,17 @@ from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.translator import init_cache
 from transformer_jax.tools.preflight.collectives import collectives_of
-from transformer_jax.training.gathered_parameters import gather_over_fsdp, operands_rounded, whole_over_fsdp
-from transformer_jax.training.parameter_names import named_leaves
-from transformer_jax.training.sharding import batch_sharding, make_mesh, placed_shapes, put_rows, state_shardings
+from transformer_jax.training.parameters import named_leaves
+from transformer_jax.training.sharding import (
+    batch_sharding,
+    gather_over_fsdp,
+    make_mesh,
+    operands_rounded,
+    placed_shapes,
+    put_rows,
+    state_shardings,
+    whole_over_fsdp,
+)
 
 ROWS, ROOM, BEAMS, VOCABULARY = 16, 8, 2, 64
 RESULT_BYTES = 4 * ROWS * ROOM

@@ -16,7 +16,7 @@ from transformer_jax.config import (
     hyperparameters_of,
 )
 from transformer_jax.config.data import BatchingConfig, TokenizerConfig
-from transformer_jax.layers.batch_axes import FEWEST_POSITIONS
+from transformer_jax.layers.mesh_axes import MIN_POSITIONS
 from transformer_jax.sequence_types import Batch, Tokens, batch_shape
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tools.preflight.collectives import Collective, collectives_of
@@ -165,7 +165,7 @@ def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
     hidden = 4 * 16 * WIDTH * D_MODEL // MESHES[name].data
     # Positions are split between sublayers where that leaves enough on each device, and gathered for their products.
     gathered = {each.bytes for each in found if each.kind == "all-gather" and each.bytes >= MATRIX_BYTES // parts}
-    assert gathered == ({hidden} if WIDTH // parts >= FEWEST_POSITIONS else set())
+    assert gathered == ({hidden} if WIDTH // parts >= MIN_POSITIONS else set())
     assert "all-to-all" not in {each.kind for each in found}
     # Two sums a layer of the encoder and three of the decoder, there and back.
     sums = sum(

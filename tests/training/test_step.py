@@ -1,7 +1,6 @@
 """The step: the same update whatever the devices and the accumulation."""
 
 from collections.abc import Callable
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +12,18 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
-    Hyperparameters,
     MeshConfig,
     OptimizerConfig,
     TransformerConfig,
     hyperparameters_of,
 )
-from transformer_jax.config.mesh_sizes import require_rows_divide
-from transformer_jax.config.plugins import _REGISTERED
+from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.nonfinite import first_non_finite
 from transformer_jax.training.optimizers import RULES, make_optimizer
-from transformer_jax.training.parameter_names import named_leaves
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 from transformer_jax.training.sharding import (
     make_mesh,
@@ -177,15 +173,6 @@ def test_the_first_tensor_that_is_not_finite_is_named():
     assert first_non_finite({"a": np.ones(3)}) is None
 
 
-def test_randomness_depends_on_the_step_alone():
-    optimizer = optimizer_of()
-    state = make_initial_state(init, optimizer, make_mesh(MeshConfig(data=1), jax.devices()[:1]))(0)
-    data = partial(jax.random.key_data)
-    later = state._replace(step=state.step + 3)
-    assert not np.array_equal(data(state.dropout_key()), data(later.dropout_key()))
-    np.testing.assert_array_equal(data(later.dropout_key()), data(later._replace(params={}).dropout_key()))
-
-
 def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
     with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*mesh=data=8; --config.mesh=data=-1,fsdp=2"):
         make_mesh(MeshConfig(data=3))
@@ -193,27 +180,6 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
         make_initial_state(init, optimizer_of(), make_mesh(MeshConfig(data=1, tensor=8)))
     with pytest.raises(ConfigError, match="batching.row_multiple: 8 rows .* multiple of 16"):
         require_rows_divide(8, 2, make_mesh(MeshConfig()).shape)
-
-
-def muon(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Of kernels with two axes; its state has a leaf, ns_coeffs, that belongs to no parameter."""
-    kinds = partial(jax.tree.map, lambda leaf: "muon" if leaf.ndim == 2 else "adam")
-    axes = partial(jax.tree.map, lambda leaf: optax.contrib.MuonDimensionNumbers())
-    rules = {"muon": optax.contrib.scale_by_muon(weight_dimension_numbers=axes), "adam": optax.scale_by_adam()}
-    return [optax.partition(rules, kinds)]
-
-
-def test_an_optimizer_with_a_state_of_its_own_shards_and_trains(monkeypatch):
-    monkeypatch.setitem(_REGISTERED["optimizer"], "muon", muon)
-    mesh_config = MeshConfig(data=2, fsdp=2, tensor=2)
-    _, metrics = updated(mesh_config, 8, name="muon", weight_decay=0.1)
-    assert metrics.finite
-    shapes = jax.eval_shape(lambda key: create_state(init(key), optimizer_of(name="muon"), 0), jax.random.key(0))
-    placed = {path: leaf.spec for path, leaf in named_leaves(state_shardings(shapes, make_mesh(mesh_config))).items()}
-    (coefficients,) = (spec for path, spec in placed.items() if path.endswith("ns_coeffs"))
-    assert not any(coefficients)
-    (momentum,) = (spec for path, spec in placed.items() if path.endswith("mu/source_embedding/table"))
-    assert momentum == placed["params/source_embedding/table"] == P("tensor", "fsdp")
 
 
 def test_leaves_of_an_optimizer_are_split_as_the_parameters_of_their_path_and_shape():

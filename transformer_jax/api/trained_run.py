@@ -1,33 +1,101 @@
-"""A trained run in Python."""
+"""A trained run in Python, and errors in the words of Python."""
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
-from transformer_jax.api.attention import Attention, AttentionLayer
-from transformer_jax.api.python_errors import python_errors
+import numpy as np
+
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
-from transformer_jax.config import (
-    ConfigError,
-    ExperimentConfig,
-    config_for_use,
-)
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
 from transformer_jax.evaluation.token_scores import TokenScores
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.compilation_cache import start_jax
-from transformer_jax.runtime.object_store import local_run
 from transformer_jax.tasks.protocol import Evaluation
 from transformer_jax.tasks.registry import TASKS, TextUse, texts_of
+
+_FLAG = re.compile(r"(?<![\w-])--(?:config\.)?(?=[a-z])")
+
+
+@contextmanager
+def python_errors() -> Iterator[None]:
+    """Names arguments and settings in errors as Python does: ``workdir``, not ``--workdir``; ``model.d_ff``, not
+    ``--config.model.d_ff``; ``load_plugin("FILE.py")``, not ``--plugin=FILE.py``.
+    """
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        message = str(error).replace("--plugin=FILE.py", 'transformer_jax.load_plugin("FILE.py")')
+        error.args = (_FLAG.sub("", message), *error.args[1:])
+        raise
+
+
+class AttentionLayer(NamedTuple):
+    """Weights [head, query, key] of one layer, before dropout; ``queries`` and ``keys`` are the pieces of the axes.
+
+    ``kind`` is ``cross`` (target to source), ``encoder`` (source to source) or ``decoder`` (target to target); ``layer`` counts
+    from 1. Row i of a decoder's weights belongs to the prediction of target piece i.
+    """
+
+    kind: str
+    layer: int
+    weights: np.ndarray
+    queries: list[str]
+    keys: list[str]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean over the heads [query, key]."""
+        return self.weights.mean(axis=0)
+
+
+class Attention(Sequence[AttentionLayer]):
+    """The attention of a model between a source and its translation, or inside the text of a language model, whose
+    ``translation`` is None: a sequence of layers, first layer first.
+    """
+
+    def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
+        self.source, self.translation, self.layers = source, translation, tuple(layers)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.layers[index]
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{each.kind} {each.layer} {list(each.weights.shape)}" for each in self.layers)
+        target = "" if self.translation is None else f" -> {self.translation!r}"
+        return f"Attention({self.source!r}{target}: {shapes})"
+
+    def of(self, kind: str) -> "Attention":
+        """The layers of one kind; raises ConfigError when the model has none."""
+        found = [each for each in self.layers if each.kind == kind]
+        if not found:
+            kinds = dict.fromkeys(each.kind for each in self.layers)
+            raise ConfigError(f"kind: {kind!r} is not one of {', '.join(kinds) or 'none at all'}")
+        return Attention(self.source, self.translation, found)
+
+    def draw(self, path: str | Path, kind: str | None = None) -> Path:
+        """A picture of every layer and head of one kind, by default the first there is; returns its path."""
+        from transformer_jax.tools.pictures.attention_maps import draw_attention
+
+        layers = self.of(kind or self.layers[0].kind).layers
+        weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}
+        title = self.source if self.translation is None else f"{self.source}\n{self.translation}"
+        return draw_attention(weights, layers[0].queries, layers[0].keys, path, title=title)
 
 
 class Run:
     """A trained run: its settings, its log, and its model, which is restored on first use.
 
-    Raises ConfigError where a method is not for the task of the run.
+    Raises ConfigError if a method is not for the task of the run.
     """
 
     def __init__(self, directory: RunDirectory, config: ExperimentConfig, checkpoint: str, average: int) -> None:
@@ -144,16 +212,16 @@ def load(
     average: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> Run:
-    """A trained run, from its folder or its address (``s3://...``) alone.
+    """A trained run, from its folder or its address (``s3://...``).
 
-    ``checkpoint``: ``best``, ``last`` or the number of an update; of the ``average`` newest up to it the mean is taken.
-    ``settings``: those of decoding, devices or the place of the data, such as ``{"decoding.beam_width": 1}``.
+    ``checkpoint``: ``best``, ``last`` or the number of an update; ``average``: newest checkpoints up to it to average.
+    ``settings``: settings of decoding, devices or the location of the data, such as ``{"decoding.beam_width": 1}``.
 
     Raises:
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
     """
     with python_errors():
-        directory = RunDirectory(local_run(str(path), is_fresh=True))
+        directory = RunDirectory(path)
         directory.require_run("path")
         config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
         chosen_step(directory, str(checkpoint))

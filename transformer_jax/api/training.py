@@ -8,22 +8,23 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.api.python_errors import python_errors
-from transformer_jax.api.trained_run import Run, load
-from transformer_jax.commands.train import require_same_run, with_recorded_init
+from transformer_jax.api.trained_run import Run, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
-from transformer_jax.data.languages import with_languages
-from transformer_jax.runs.callbacks import Callback
-from transformer_jax.runs.train import run_training
+from transformer_jax.data.corpora import with_languages
+from transformer_jax.runs.resumption import require_same_run, with_recorded_init
+from transformer_jax.runs.run import Hook
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.object_store import folder_to_train
 from transformer_jax.tasks.run_sizing import sized
+from transformer_jax.tools.pictures.curves import curves_at_end
 
 
 def train(
     config: str | ExperimentConfig | ConfigDict | Mapping[str, Any],
     workdir: str | Path,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Hook] = (),
     *,
     settings: Mapping[str, object] | None = None,
     budget: str | None = None,
@@ -32,7 +33,8 @@ def train(
 
     ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
     change single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``, sizes what they leave open for text of
-    your own, as does ``"text"`` by itself. ``callbacks`` are called at every log, validation and checkpoint.
+    your own, as does ``"text"`` by itself. ``callbacks`` are hooks: functions of the run that are called after every update;
+    a ``Callback`` has a method for logs, validations and checkpoints each.
     An interruption (Ctrl-C) saves and returns; the same call resumes.
 
     Raises:
@@ -51,5 +53,6 @@ def train(
             resolved = replace(resolved, init=resolved.init.absolute(), data=resolved.data.absolute())
             require_same_run(resolved, str(folder))
             resolved = with_recorded_init(resolved, str(folder))
-            run_training(resolved, folder, callbacks=callbacks, origin=found.record)
+            with curves_at_end(RunDirectory(folder), resolved):
+                run_training(resolved, folder, callbacks, origin=found.record)
         return load(workdir)

@@ -30,7 +30,7 @@ from transformer_jax.commands.config import difference_text
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
 from transformer_jax.config import ConfigError, difference, load_run_config
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runtime.startup import program_name
 
@@ -78,7 +78,7 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _ls(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.runs.checkpoint_tools.listing import checkpoint_table
+    from transformer_jax.runs.checkpoint_tools import checkpoint_table
     from transformer_jax.runs.run_directory import RunDirectory
 
     run_directory = RunDirectory(runs[0])
@@ -87,7 +87,7 @@ def _ls(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _info(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.runs.checkpoint_tools.description import describe_checkpoint
+    from transformer_jax.runs.checkpoint_tools import describe_checkpoint
     from transformer_jax.runs.run_directory import RunDirectory
 
     run_directory = RunDirectory(runs[0])
@@ -96,7 +96,7 @@ def _info(values: flags.FlagValues, runs: list[str]) -> None:
 
 
 def _diff(values: flags.FlagValues, runs: list[str]) -> None:
-    from transformer_jax.runs.checkpoint_tools.difference import (
+    from transformer_jax.runs.checkpoint_tools import (
         compare_parameters,
         difference_table,
         read_parameters,
@@ -126,7 +126,7 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
         raise ConfigError("--output: is required; give a folder for the new run")
     if values.steps and (values["count"].present or values["checkpoint"].present):
         raise ConfigError("--steps: says which checkpoints to average; leave --count and --checkpoint out")
-    from transformer_jax.runs.checkpoint_tools.averaging import chosen_steps, write_average
+    from transformer_jax.runs.checkpoint_tools import chosen_steps, write_average
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     written = write_average(source, steps, values.output)
@@ -137,9 +137,7 @@ def _average(values: flags.FlagValues, runs: list[str]) -> None:
 def _prune(values: flags.FlagValues, runs: list[str]) -> None:
     from transformer_jax.checkpoints.format import bytes_in, remove
     from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
-    from transformer_jax.runs.checkpoint_tools.listing import count_text
-    from transformer_jax.runs.checkpoint_tools.parameter_table import bytes_text
-    from transformer_jax.runs.checkpoint_tools.pruning import to_remove
+    from transformer_jax.runs.checkpoint_tools import bytes_text, count_text, to_remove
     from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runtime.object_store import with_addresses
 

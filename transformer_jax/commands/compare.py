@@ -59,16 +59,15 @@ def run(values: flags.FlagValues) -> int:
     tokenizer = _one_tokenizer(configs)
     output = require_writable(values.output, "--output")
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tools.reports.comparison import compare_sides
-    from transformer_jax.tools.reports.comparison_report import (
+    from transformer_jax.tools.reports.comparison import (
+        compare_sides,
         comparison_report,
         examples_sections,
         scores_csv,
         scores_section,
         sentences_csv,
     )
-    from transformer_jax.tools.reports.plain_text import section_text
-    from transformer_jax.tools.reports.report_files import write_report
+    from transformer_jax.tools.reports.document import section_text, write_report
     from transformer_jax.tools.reports.translated_split import choose_file, choose_run, require_same_references
 
     start_jax(configs[0].data.cache_directory)

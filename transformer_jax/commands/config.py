@@ -7,8 +7,8 @@ Example:
     transformer-jax config --explain=model.normalization
     transformer-jax config --list
 
-Each line is a setting that --config.KEY=VALUE changes. --explain says what one means, its choices, its default and who reads
-it; --list what every one means. Nothing is started and JAX is not loaded.
+Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the allowed values, the default
+and the readers of one; --list the meaning of every one. Nothing is started and JAX is not loaded.
 """
 
 import itertools

@@ -48,13 +48,13 @@ def run(values: flags.FlagValues) -> int:
     status = 0
     for files in texts:
         try:
-            report = check_text(files, config.data, config.tokenizer)
+            table, is_serious = check_text(files, config.data, config.tokenizer)
         except DataError as error:
             print(f"SERIOUS: {error}\n")
             status = 1
             continue
-        print(f"{report.text()}\n")
-        status |= report.is_serious
+        print(f"{table}\n")
+        status |= is_serious
     return int(status)
 
 
@@ -67,7 +67,7 @@ def _texts(given: Sequence[str]) -> list[list[Path]]:
         if path.is_dir():
             texts += _of_folder(path)
         elif re.search("[,{]", name):
-            from transformer_jax.data.named_files import named_files
+            from transformer_jax.data.parallel_text import named_files
 
             texts.append(list(named_files(name, "data check")))
         else:

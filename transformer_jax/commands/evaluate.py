@@ -29,6 +29,7 @@ interrupted or died is waited for. Ctrl-C ends it too, and the same command resu
 import json
 import shlex
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def run(values: flags.FlagValues) -> int:
 
 def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     chosen = chosen_runs(values, config)
-    from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.data.corpora import require_readable
 
     if not (values.source or values.references) and config.data.source != "tfds":
         require_readable(config, values.split)
@@ -161,7 +162,7 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
                 f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             )
     from transformer_jax.runs.run_directory import RunDirectory
-    from transformer_jax.runs.watch import seconds, watch
+    from transformer_jax.runs.watch import watch
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
 
@@ -172,6 +173,7 @@ def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
     if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
         print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")
     start_jax(config.data.cache_directory)
-    watch(run, config, split, folder, pause=seconds(values.poll_seconds), say=partial(print, flush=True))
+    for line in watch(run, config, split, folder, pause=partial(time.sleep, values.poll_seconds)):
+        print(line, flush=True)
     print(f"the run has ended; scores: {folder / 'metrics.jsonl'}")
     return 0

@@ -22,7 +22,7 @@ from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, run_config, split_checkpoint
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.names import is_unicode
+from transformer_jax.config.json_text import is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,18 +7,21 @@ Example:
 Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive with
 settings, tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length tokens).
 --output is a new folder: it appears whole or not at all. The exported model is then loaded and compared with the run, as verify
-does, on the first sentences of --text (default: the validation split); --no_verify skips that. Exit status 1: they differ by
-more than the tolerance. The libraries: pip install ctranslate2 safetensors torch transformers.
+does, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit status 1: the two differ
+by more than the tolerance. The libraries: pip install ctranslate2 safetensors torch transformers.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
-from transformer_jax.config import ConfigError
-from transformer_jax.tools.interop.formats import EXPORTED, FORMATS, module, open_counterpart
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.tools.interop.formats import EXPORTED, format_module, open_counterpart
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.interop.opened_model import OpenedModel
 
 OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
 QUANTIZATIONS = ("float32", "float16", "int8")
@@ -34,7 +37,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("batch_size", 8, "sources at once (stablehlo)", flag_values=values, lower_bound=1)
     meaning = "most tokens of a source, EOS included (stablehlo)"
     flags.DEFINE_integer("source_length", 128, meaning, flag_values=values, lower_bound=2)
-    flags.DEFINE_boolean("no_verify", False, "do not compare what was written with the run", flag_values=values)
+    flags.DEFINE_boolean("no_verify", False, "do not compare the exported model with the run", flag_values=values)
     define_text_flags(values)
 
 
@@ -59,10 +62,37 @@ def run(values: flags.FlagValues) -> int:
     model = open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
     texts = texts_to_compare(values, model)
     with appearing_folder(output) as folder:
-        module(FORMATS[values.format].export).export(model, folder, texts, **options)
+        format_module(values.format).export(model, folder, texts, **options)
     print(f"{output}: {values.format}, checkpoint {', '.join(map(str, model.steps))} of {values.workdir}")
     if values.no_verify:
         return 0
     found = compare(model, open_counterpart(output, model), texts)
     print(text_table(found.rows()))
     return 0 if found.holds else 1
+
+
+def define_text_flags(values: flags.FlagValues) -> None:
+    """``--text`` and ``--sentences``, which name the sentences to compare."""
+    meaning = "file of source sentences to compare on, plain or .gz; default: the validation split"
+    flags.DEFINE_string("text", None, meaning, flag_values=values)
+    flags.DEFINE_integer("sentences", 100, "how many to compare", flag_values=values, lower_bound=1)
+
+
+def texts_to_compare(values: flags.FlagValues, model: "OpenedModel") -> list[str]:
+    """Sentences of ``--text``, or of the validation split of the run; without it, and with ``--no_verify``, none.
+
+    Raises DataError where there is no sentence, ConfigError, which names ``--text``, where the data of the run cannot be read.
+    """
+    from transformer_jax.data.text_files import read_lines
+
+    if values.text is not None:
+        texts = [line for line in read_lines(Path(values.text).expanduser()) if line.strip()][: values.sentences]
+        if not texts:
+            raise DataError(f"{values.text}: no sentence in it")
+        return texts
+    try:
+        return model.validation_texts(values.sentences)
+    except (ConfigError, DataError) as error:
+        if "no_verify" in values and values.no_verify:
+            return []
+        raise ConfigError(f"{error}; name a file of source sentences with --text") from None

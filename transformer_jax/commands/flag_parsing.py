@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from absl import flags
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.keys import type_of
-from transformer_jax.config.names import nearest
-from transformer_jax.config.overrides import joined_files, spelled_out
+from transformer_jax.config.conversion import joined_files, spelled_out, type_of
+from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import load_plugin
 
 CONFIG_FLAG = "config"
@@ -28,7 +27,7 @@ WORKDIR_FLAG = "workdir"
 # Arguments after it are not flags of this command.
 SEPARATOR = "--"
 # Former names of flags, accepted for one release.
-FORMER_FLAGS = {"pack": "vectorize"}
+FORMER_FLAGS: dict[str, str] = {}
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
 

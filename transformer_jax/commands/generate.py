@@ -22,7 +22,7 @@ from absl import flags
 
 from transformer_jax.commands.run_flags import define_run_flags, require_task, run_config
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.decoding import LARGEST_SEED
+from transformer_jax.config.checks import LARGEST_SEED
 
 SAMPLING_FLAGS = ("temperature", "top_k", "top_p")
 DECODING_FLAGS = ("max_new_tokens", "beam_width", *SAMPLING_FLAGS)

@@ -8,18 +8,19 @@ Example:
 Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100, of NLLB, or of a GPT-2 that export wrote);
 fairseq (a checkpoint beside its dict.*.txt and codes); safetensors (written by export). No code in the input is run: a pickle
 that holds more than tensors and settings is refused. Data, decoding and training are set as for train, for example
---config.data.source=text --config.data.directory=data/wmt; model and tokenizers are those of the input. The run directory
+--config.data.source=text --config.data.directory=data/wmt; model and tokenizers are fixed by the input. The run directory
 appears whole or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. The libraries: pip install safetensors
 torch transformers.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_override_flag, resolve_config
 from transformer_jax.config import ConfigError, difference
-from transformer_jax.tools.interop.formats import FORMATS, IMPORTED, module
+from transformer_jax.tools.interop.formats import IMPORTED, format_module
 
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
@@ -31,7 +32,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("input", None, "folder or file to read", flag_values=values, required=True)
     flags.DEFINE_string("workdir", None, "folder of the new run", flag_values=values, required=True)
     for name in LANGUAGES:
-        flags.DEFINE_string(name, None, "of a model of many languages (huggingface: M2M-100, NLLB)", flag_values=values)
+        flags.DEFINE_string(name, None, "language of M2M-100 and NLLB (huggingface)", flag_values=values)
     define_override_flag(values)
 
 
@@ -48,12 +49,12 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
 
     require_writable(workdir.parent, "--workdir")
-    found = module(FORMATS[values.format].reader).read(source, **languages)
+    found = format_module(values.format).read(source, **languages)
     config = resolve_config(values, base=found.config)
     for key, before, _ in difference(found.config, config):
         if key.startswith(FIXED):
             raise ConfigError(f"--config.{key}: the imported model has {before!r}")
     with appearing_folder(workdir) as folder:
-        found.with_config(config).write(folder, format=values.format, path=str(source.absolute()))
+        replace(found, config=config).write(folder, format=values.format, path=str(source.absolute()))
     print(f"run directory {workdir}: {sum(leaf.size for leaf in found.named.values()):,} parameters")
     return 0

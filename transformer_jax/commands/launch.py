@@ -4,7 +4,7 @@ Examples:
     transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
         -- train --config=multi30k:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
     transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
-        -- sweep --sweep=sweep.py --workdir=/shared/sweep --storage=/shared/sweep/study.journal --workers=16
+        -- sweep --sweep=sweep.py --workdir=/shared/sweep --workers=16
     transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
         -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
     transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs \
@@ -13,9 +13,9 @@ Examples:
 What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
 each worker of a sweep gets its own job, pod or node. Settings, mesh and batch are checked here, before anything
 queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
-A study in a database that asks for a password is named by TRANSFORMER_JAX_SWEEP_STORAGE in the environment of the workers:
-sbatch passes on that of the shell, Kubernetes takes it from a Secret, `kubectl create secret generic NAME-storage
---from-literal=address=...`.
+The database of a study is named by TRANSFORMER_JAX_SWEEP_STORAGE, here and in the environment of the workers: sbatch passes it
+on, Kubernetes takes it from a Secret, `kubectl create secret generic NAME-storage --from-literal=address=...`. Without it the
+study is a file in the workdir.
 A run that is stopped saves, and resumes when it is started again, which SLURM and Kubernetes do automatically.
 """
 
@@ -32,15 +32,14 @@ from transformer_jax.commands import sweep, train
 from transformer_jax.commands.flag_parsing import define_arguments, overrides_of, parse_flags, resolve_config
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.tools.launching.field_formats import name_of_workdir
+from transformer_jax.tools.launching import Sweep, Training, name_of_workdir, shared_cache
 from transformer_jax.tools.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script
-from transformer_jax.tools.launching.workload import STORAGE_VARIABLE, Sweep, Training, shared_cache
-from transformer_jax.tools.sweeps.definition import load_sweep, require_vectorizable
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, load_sweep
 
 # Flags of sweep that are passed on to its workers.
-SWEEP_FLAGS = "study", "grace_seconds", "vectorize"
+SWEEP_FLAGS = "study", "grace_seconds"
 
 
 class Launcher(NamedTuple):
@@ -102,12 +101,6 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("minutes_without_progress", 0, meaning, flag_values=values, lower_bound=0)
     meaning = "kubernetes, skypilot: machines that may be preempted"
     flags.DEFINE_boolean("spot", False, meaning, flag_values=values)
-    flags.DEFINE_boolean(
-        "write_secrets",
-        False,
-        "write a password of --storage, which the file of mode 0600 then holds",
-        flag_values=values,
-    )
 
 
 def run(values: flags.FlagValues) -> int:
@@ -120,14 +113,11 @@ def run(values: flags.FlagValues) -> int:
     asked = {flag: values[flag].value for flag in launcher.flags}
     if asked["name"] is None:
         asked["name"] = name_of_workdir(workload.workdir)
-    has_secret = isinstance(workload, Sweep) and workload.has_secret
-    if isinstance(workload, Sweep) and not values.write_secrets:
-        workload.require_no_secret()
     content = launcher.written(launcher.settings(**asked), workload)
     if values.output is None:
         print(content, end="")
         return 0
-    write_whole(Path(values.output).expanduser(), content, is_private=has_secret)
+    write_whole(Path(values.output).expanduser(), content)
     print(f"written; start it with: {launcher.start} {values.output}", file=sys.stderr)
     return 0
 
@@ -157,12 +147,9 @@ def workload_of(command: list[str]) -> Training | Sweep:
         if values.retry_failed:
             raise ConfigError("--retry_failed: every worker would retry them; run sweep with it first, then launch")
         stated = load_sweep(values.sweep, overrides_of(values), values.rows)
-        if values.vectorize > 1:
-            require_vectorizable(stated)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += (*sweep.flags_of_trials(values), *_shared_cache(values.workdir, stated.settings(stated.points()[0])))
-        in_environment = not values.storage and bool(os.environ.get(STORAGE_VARIABLE))
-        return Sweep(values.sweep, values.workdir, values.storage, max(values.workers, 1), more, in_environment)
+        return Sweep(values.sweep, values.workdir, max(values.workers, 1), more, bool(os.environ.get(STORAGE_VARIABLE)))
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")
 
 

@@ -14,7 +14,7 @@ from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.config import ConfigError
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 from transformer_jax.config.recipes import SHIPPED, listed_recipes
 
 WIDTH = 110

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from absl import flags
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 
 
 class Command(NamedTuple):

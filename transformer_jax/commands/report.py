@@ -39,10 +39,15 @@ def run(values: flags.FlagValues) -> int:
 
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
-    from transformer_jax.tools.reports.plain_text import to_text
-    from transformer_jax.tools.reports.report_files import write_report
-    from transformer_jax.tools.reports.run_curves import draw_run_curves
-    from transformer_jax.tools.reports.run_report import damage, different_text, report_csv, results_table, run_report
+    from transformer_jax.tools.reports.document import to_text, write_report
+    from transformer_jax.tools.reports.run_report import (
+        damage,
+        different_text,
+        draw_run_curves,
+        report_csv,
+        results_table,
+        run_report,
+    )
     from transformer_jax.tools.reports.run_summary import summarize
 
     runs = [summarize(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]

@@ -25,9 +25,13 @@ Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand
     JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
 """
 
+import shlex
 import sys
+import time
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -38,7 +42,14 @@ from transformer_jax.commands.flag_parsing import (
     required_config,
 )
 from transformer_jax.commands.run_flags import split_checkpoint
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
+from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.runtime.startup import program_name
+
+if TYPE_CHECKING:
+    from transformer_jax.runs.hooks import ProfiledSteps
+    from transformer_jax.runs.run import Outcome
+    from transformer_jax.runs.run_directory import RunDirectory
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -68,7 +79,7 @@ def run(values: flags.FlagValues) -> int:
         values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
     if values.budget_policy is not None:
         values.config_override += [f"training.budget_policy={values.budget_policy}"]
-    from transformer_jax.data.languages import with_languages
+    from transformer_jax.data.corpora import with_languages
     from transformer_jax.tasks.run_sizing import sized
 
     found = sized(
@@ -80,14 +91,88 @@ def run(values: flags.FlagValues) -> int:
     if remark:
         print(remark, file=sys.stderr)
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
+    from transformer_jax.runs.resumption import require_same_run, with_recorded_init
+
     require_same_run(config, values.workdir)
     config = with_recorded_init(config, values.workdir)
     require_ready(config, values.workdir, is_alone=not values.distributed)
-    from transformer_jax.runs.profiler import ProfiledSteps
-    from transformer_jax.runs.train import train
+    from transformer_jax.runs.hooks import ProfiledSteps
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
     return train(config, values.workdir, profiled, values.distributed, found.record)
+
+
+def train(
+    config: ExperimentConfig,
+    workdir: str,
+    profiled: "ProfiledSteps | None" = None,
+    is_distributed: bool = False,
+    origin: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """Trains, prints the result, and returns the exit status."""
+    from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
+    from transformer_jax.runs.run import TrainingDiverged
+    from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.runs.trainer import run_training
+    from transformer_jax.runtime.distributed import ending_with_others, say, wait_until_all_are_done
+    from transformer_jax.runtime.preemption import ending_at_once
+    from transformer_jax.tools.pictures.curves import curves_at_end
+
+    started, directory = time.perf_counter(), RunDirectory(workdir)
+    try:
+        with ending_with_others() if is_distributed else ending_at_once():
+            with curves_at_end(directory, config):
+                outcome = run_training(config, workdir, profiled=profiled, is_distributed=is_distributed, origin=origin)
+            wait_until_all_are_done()
+    except TrainingDiverged as error:
+        print(error, file=sys.stderr)
+        return 1
+    except (SaveFailed, OSError) as error:
+        print(record_failure(directory, error), file=sys.stderr)
+        return 1
+    say(summary(outcome, directory, config, time.perf_counter() - started))
+    return 128 + outcome.signal if outcome.signal else 0
+
+
+def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, seconds: float) -> str:
+    """Summary of a run: its outcome, its folder, commands to try next."""
+    from transformer_jax.runtime.object_store import with_addresses
+    from transformer_jax.tasks.registry import TASKS
+
+    if outcome.reason == "interrupted":
+        when = f"interrupted at update {outcome.step} after {seconds / 60:.1f} minutes, everything is saved"
+        return f"{when}; resume with:\n  {program_name()} {shlex.join(sys.argv[1:])}"
+    selection = config.selection
+    best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
+    reason = {
+        "finished": "finished",
+        "patience": f"stopped: validation {selection.label} no longer improved",
+        "stopped": "stopped after a validation, as asked",
+    }[outcome.reason]
+    workdir = f"{shlex.quote(str(run.path))}{plugin_flags()}"
+    commands = (each.format(workdir=workdir) for each in TASKS[config.task].next_commands)
+    if not _has_test_split(config):
+        commands = (each.replace("--split=test", "--split=validation") for each in commands)
+    lines = [
+        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
+        *(f"  WARNING: {sign}" for sign in outcome.signs),
+        f"  {outcome.time_spent}",
+        f"  curves: {run.curves}",
+        *(f"  {program_name()} {command}" for command in commands),
+    ]
+    return with_addresses("\n".join(lines))
+
+
+def _has_test_split(config: ExperimentConfig) -> bool:
+    from transformer_jax.tasks.registry import TASKS
+
+    if config.data.source == "tfds":
+        return True
+    try:
+        TASKS[config.task].require_split(config, "test")
+    except DataError:
+        return False
+    return True
 
 
 def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> None:
@@ -95,7 +180,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     read: its files, their encoding, and as many lines on both sides. Of several processes, which are not
     ``is_alone``, only the first locks the folder, and later.
     """
-    from transformer_jax.data.readable_splits import require_readable
+    from transformer_jax.data.corpora import require_readable
     from transformer_jax.runs.run_directory import RunDirectory, require_own
     from transformer_jax.runs.trackers import require_libraries
     from transformer_jax.runtime.atomic_files import require_writable
@@ -113,49 +198,3 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
         return
     with RunDirectory(workdir).locked():
         pass
-
-
-def require_same_run(config: ExperimentConfig, workdir: str) -> None:
-    """Raises ConfigError, with the differences, when ``workdir`` holds checkpoints that ``config`` cannot continue.
-
-    Where it holds none, when the run that it is to start from is not there.
-    """
-    from transformer_jax.checkpoints.format import stored_checkpoints
-    from transformer_jax.runs.run_directory import RunDirectory, require_settings
-    from transformer_jax.runtime.object_store import local_run
-
-    run_directory = RunDirectory(workdir)
-    checkpoints = stored_checkpoints(run_directory.checkpoints)
-    if not checkpoints:
-        if config.init.run:
-            RunDirectory(local_run(config.init.run)).require_run("init.run")
-        if config.init.embeddings and not Path(config.init.embeddings).is_file():
-            raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
-        return
-    if not checkpoints[-1].can_be_continued:
-        raise ConfigError(
-            f"--workdir: {workdir} holds averaged parameters, without the state of an optimizer, so no run resumes from "
-            f"them; one starts from them in another folder, with --init_from={workdir}"
-        )
-    if not run_directory.config.is_file():
-        raise ConfigError(
-            f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name}; put it back, or use "
-            "another folder"
-        )
-    require_settings(run_directory.path)
-    saved = load_run_config(workdir)
-    clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
-    if clashes:
-        lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
-        text = "\n".join(lines)
-        raise ConfigError(
-            f"--workdir: {workdir} holds a run with other settings; use another folder, or these:\n{text}"
-        )
-
-
-def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
-    """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
-    from transformer_jax.runs.run_directory import RunDirectory
-
-    has_begun = RunDirectory(workdir).has_checkpoints()
-    return replace(config, init=load_run_config(workdir).init) if has_begun else config

@@ -32,7 +32,8 @@ from absl import flags
 from transformer_jax.commands.arriving_lines import in_chunks, lines_as_they_come
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.decoding import LARGEST_SEED, SMALLEST_TEMPERATURE, temperature_problem
+from transformer_jax.config.checks import LARGEST_SEED
+from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature_problem
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.sampling import SamplingRule
@@ -79,8 +80,7 @@ def run(values: flags.FlagValues) -> int:
         if not values[flag].value and stream is None:
             raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
     runs = chosen_runs(values, config)
-    from transformer_jax.data.text_check import require_text
-    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.data.text_files import read_lines, require_text
     from transformer_jax.runtime.atomic_files import require_writable_file
 
     if values.input and not Path(values.input).expanduser().is_fifo():

@@ -12,10 +12,10 @@ OUTPUT.vocabulary.txt, a term a line in the order of the columns. Prints the sha
 
 one_hot: 1 where a term occurs. bag_of_words: how often. ngrams: how often, of sequences of 1 to --n words (or --characters).
 tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words are
-scikit-learn's but for one point: those of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
+scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
 
-The corpus is read twice, some documents at a time; memory holds the vocabulary. With --hashing_columns=N the column of a term
-is its hash, which needs none: memory does not grow at all, but terms may share a column and have no names.
+Memory holds the vocabulary and the matrix, not the text. With --hashing_columns=N the column of a term is its hash, which needs
+no vocabulary; terms may share a column and have no names.
 
 Needs scikit-learn: pip install scikit-learn scipy.
 """
@@ -26,12 +26,12 @@ from pathlib import Path
 from absl import flags
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.word_vectors.vectorizers import KINDS, CountingConfig
+from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, CountingConfig
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The flags of this command."""
-    flags.DEFINE_enum("kind", None, KINDS, "what is counted", flag_values=values, required=True)
+    flags.DEFINE_enum("kind", None, KINDS, "values of the matrix", flag_values=values, required=True)
     flags.DEFINE_string("input", None, "documents, one a line, plain, .gz or .xz", flag_values=values, required=True)
     flags.DEFINE_string("output", None, "the files' path without their endings", flag_values=values, required=True)
     flags.DEFINE_integer(
@@ -40,12 +40,14 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("characters", False, "terms are characters, not words", flag_values=values)
     flags.DEFINE_boolean("lowercase", True, "lowercase the text", flag_values=values)
     flags.DEFINE_integer("min_documents", 1, "leave out terms that fewer documents have", flag_values=values)
-    flags.DEFINE_integer("max_terms", 0, "keep so many most frequent terms; 0: all", flag_values=values, lower_bound=0)
     flags.DEFINE_integer(
-        "hashing_columns", 0, "hash terms to so many columns; 0: no", flag_values=values, lower_bound=0
+        "max_terms", 0, "number of most frequent terms to keep; 0: all", flag_values=values, lower_bound=0
     )
     flags.DEFINE_integer(
-        "document", 1, "print the top terms of this one, from 1; 0: none", flag_values=values, lower_bound=0
+        "hashing_columns", 0, "number of columns to hash terms to; 0: no", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "document", 1, "print the top terms of this document, from 1; 0: none", flag_values=values, lower_bound=0
     )
     flags.DEFINE_string("query", None, "print the documents nearest to this text", flag_values=values)
     flags.DEFINE_integer("count", 10, "how many terms and documents to print", flag_values=values, lower_bound=1)
@@ -62,38 +64,32 @@ def run(values: flags.FlagValues) -> int:
         raise ConfigError(f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'counts'}")
     from transformer_jax.evaluation.text_table import aligned_table
     from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.tools.word_vectors.counted_corpus import count_corpus
+    from transformer_jax.tools.word_vectors.vectorizers import count_corpus
 
     require_writable(stem.parent, "--output")
     if values.picture and config.hashing_columns:
         raise ConfigError("--picture: hashed terms have no names to draw; leave --hashing_columns out")
     result = count_corpus(path, config, stem, document=values.document, query=values.query, count=values.count)
-    (rows, columns), written = result.matrix.shape, result.matrix
-    remark = f"{written.num_empty_rows:,} of them without any term" if written.num_empty_rows else ""
+    matrix = result.counted.matrix
+    rows, columns = matrix.shape
+    empty = int((matrix.sum(axis=1) == 0).sum())
     table = [
-        ("documents", f"{rows:,}", remark),
+        ("documents", f"{rows:,}", f"{empty:,} of them without any term" if empty else ""),
         ("columns", f"{columns:,}", "hashed" if config.hashing_columns else "terms"),
-        ("values", f"{written.num_values:,}", f"density {100 * written.density:.4g} %"),
+        ("values", f"{matrix.nnz:,}", f"density {100 * matrix.nnz / (rows * columns):.4g} %"),
     ]
     print(aligned_table(table, "lrl"))
     if values.document:
         print(f"\ntop terms of document {values.document:,}: {_shortened(result.document)}")
-        print(
-            aligned_table(
-                [
-                    (f"  {term!r}" if config.characters else f"  {term}", f"{weight:.6g}")
-                    for term, weight in result.top_terms
-                ],
-                "lr",
-            )
-        )
+        shown = [(repr(term) if config.characters else term, weight) for term, weight in result.top_terms]
+        print(aligned_table([(f"  {term}", f"{weight:.6g}") for term, weight in shown], "lr"))
     if values.query is not None:
         print(f"\nnearest to {values.query!r}" + (", which has no known term" if not result.nearest else ""))
         nearest = [(f"  {cosine:.4f}", f"{row:,}", _shortened(text)) for cosine, row, text in result.nearest]
         print(aligned_table(nearest, "lrl") if nearest else "  none")
     files = [f"{stem}.npz"] + ([] if config.hashing_columns else [f"{stem}.vocabulary.txt"])
     if values.picture or values.cooccurrences:
-        files += _draw(values, path, config, stem)
+        files += _draw(values, path, config, result.counted)
     print("\n" + "\n".join(files))
     return 0
 
@@ -112,25 +108,21 @@ def _counting_config(values: flags.FlagValues) -> CountingConfig:
     )
 
 
-def _draw(values: flags.FlagValues, path: Path, config: CountingConfig, stem: Path) -> list[str]:
-    """The pictures, of few and short documents; their paths."""
+def _draw(values: flags.FlagValues, path: Path, config: CountingConfig, counted: Counted) -> list[str]:
+    """The paths of the pictures, which take few and short documents."""
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.tools.pictures.heat_map import draw_heat_map, require_drawable
-    from transformer_jax.tools.word_vectors.cooccurrence_table import cooccurrence_table
-    from transformer_jax.tools.word_vectors.sparse_files import read_sparse, vocabulary_file
-    from transformer_jax.tools.word_vectors.vectorizers import analyzer
+    from transformer_jax.tools.word_vectors.vectorizers import cooccurrence_table
 
     drawn = []
     if values.picture:
-        matrix = read_sparse(Path(f"{stem}.npz"))
-        require_drawable(matrix.shape, "--picture")
-        terms = list(read_lines(vocabulary_file(stem)))
+        require_drawable(counted.matrix.shape, "--picture")
         texts = [_shortened(text, 40) for text in read_lines(path)]
-        drawn.append(draw_heat_map(matrix.toarray(), values.picture, rows=texts, columns=terms, title=values.kind))
+        matrix = counted.matrix.toarray()
+        drawn.append(draw_heat_map(matrix, values.picture, rows=texts, columns=list(counted.terms), title=values.kind))
     if values.cooccurrences:
-        words, table = cooccurrence_table(
-            read_lines(path), analyzer(replace(config, kind="bag_of_words", n=1)), values.window
-        )
+        words_alone = replace(config, kind="bag_of_words", n=1)
+        words, table = cooccurrence_table(read_lines(path), words_alone, values.window)
         require_drawable(table.shape, "--cooccurrences")
         title = f"words at most {values.window} apart"
         drawn.append(draw_heat_map(table, values.cooccurrences, rows=words, columns=words, title=title))

@@ -32,7 +32,7 @@ from absl import flags
 from transformer_jax.commands.flag_parsing import define_arguments
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, require_task
 from transformer_jax.config import ConfigError, DataError, load_run_config
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.neighbors import Neighbor
@@ -42,7 +42,7 @@ SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
 
 
 class Action(NamedTuple):
-    """What the command does under a name: with which words, least and most, and with which flags beside the source's."""
+    """An action: the words that it takes, ``fewest`` to ``most``, and its flags besides the ones of the source."""
 
     do: Callable[[flags.FlagValues, list[str]], None]
     words: str
@@ -68,18 +68,18 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("output", None, "convert, map, picture: where to write", flag_values=values)
     flags.DEFINE_string("output_format", "", "convert: as --format, or projector", flag_values=values)
     flags.DEFINE_enum("method", "pca", ["pca", "tsne"], "map: to two dimensions by", flag_values=values)
-    flags.DEFINE_integer("top", 300, "map: so many first words", flag_values=values, lower_bound=3)
+    flags.DEFINE_integer("top", 300, "map: number of first words", flag_values=values, lower_bound=3)
     flags.DEFINE_list("words", [], "map: these words instead", flag_values=values)
     flags.DEFINE_integer("seed", 0, "map: of t-SNE", flag_values=values, lower_bound=0)
 
 
 def run(values: flags.FlagValues) -> int:
-    """Does what the first argument says; 0."""
+    """Runs the action of the first argument; 0."""
     name, *words = values.arguments or [""]
     if name not in ACTIONS:
         near = nearest(name, ACTIONS, cutoff=0.5)
         hint = f"did you mean {near}?" if near else f"give one of {', '.join(ACTIONS)}"
-        raise ConfigError(f"vectors: {name!r} is not something to do; {hint}")
+        raise ConfigError(f"vectors: {name!r} is not an action; {hint}")
     action = ACTIONS[name]
     if not action.fewest <= len(words) <= action.most:
         raise ConfigError(f"vectors {name}: takes {action.words}, found {' '.join(words) or 'none'}")
@@ -95,13 +95,6 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def vectors_of_run(workdir: str, checkpoint: str) -> "WordVectors":
-    """The vectors that a run of the task word_vectors has learned; raises ConfigError where it is not such a run."""
-    from transformer_jax.tools.word_vectors.task.trained import vectors_of_run as restored_vectors
-
-    return restored_vectors(workdir, checkpoint)
-
-
 def _require_source(values: flags.FlagValues) -> None:
     """Raises ConfigError, before JAX starts, unless there is one source: a file, or a run of word vectors."""
     if bool(values.vectors) == bool(values.workdir):
@@ -111,7 +104,7 @@ def _require_source(values: flags.FlagValues) -> None:
 
 
 def _chosen_sets(values: flags.FlagValues) -> list[str]:
-    """--test_sets, else those that the run of --workdir is scored on."""
+    """--test_sets, else the test sets of the run of --workdir."""
     if values.test_sets or not values.workdir:
         return values.test_sets
     of_run = load_run_config(values.workdir).data.test_sets
@@ -123,6 +116,8 @@ def _load(values: flags.FlagValues) -> "WordVectors":
     if values.workdir:
         if values.format:
             raise ConfigError("--format: is for --vectors; a run knows its own")
+        from transformer_jax.tools.word_vectors.task.trained import vectors_of_run
+
         return vectors_of_run(values.workdir, values.checkpoint).first(values.limit)
     if values["checkpoint"].present:
         raise ConfigError("--checkpoint: is for --workdir; a file has one table")
@@ -136,8 +131,7 @@ def _evaluate(values: flags.FlagValues, words: list[str]) -> None:
     if not (names := _chosen_sets(values)):
         raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors
-    from transformer_jax.tools.word_vectors.test_sets import read_test_sets
+    from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
 
     report = evaluate_vectors(_load(values), read_test_sets(names))
     print(report.table())
@@ -150,7 +144,8 @@ def _neighbors(values: flags.FlagValues, words: list[str]) -> None:
     from transformer_jax.tools.word_vectors.neighbors import nearest_words
 
     vectors = _load(values)
-    known, unknown = [word for word in words if vectors.find(word) is not None], vectors.lookup(words).unknown
+    unknown = vectors.lookup(words)[1]
+    known = [word for word in words if word not in unknown]
     if not known:
         vectors.row(unknown[0])
     for number, word in enumerate(known):
@@ -189,10 +184,10 @@ def _map(values: flags.FlagValues, words: list[str]) -> None:
 
     vectors = _load(values)
     found, unknown = vectors.lookup(values.words or vectors.words[: values.top])
-    rows = list(dict.fromkeys(found.tolist()))
+    rows = list(dict.fromkeys(found))
     shown = [vectors.words[row] for row in rows]
     points = project(vectors.matrix[rows], values.method, values.seed)
-    near = neighbors_of_rows(vectors, rows, 6)
+    near = [[found.word for found in each] for each in neighbors_of_rows(vectors, rows, 6)]
     stem = str(values.output).removesuffix(".png").removesuffix(".html")
     title = f"{len(shown):,} words, {'t-SNE' if values.method == 'tsne' else 'principal components'}"
     picture = draw_word_map(shown, points, f"{stem}.png", title=title)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer_jax.commands.compared_texts import define_text_flags, texts_to_compare
+from transformer_jax.commands.export import define_text_flags, texts_to_compare
 from transformer_jax.commands.run_flags import define_run_flags, run_config
 from transformer_jax.tools.interop.formats import open_counterpart
 

@@ -1,44 +1,49 @@
 """Settings of a run: frozen, validated dataclasses, and their strict conversion from ml_collections.
 
-Nothing here imports JAX: a wrong setting is found before any device is touched.
+The facts of a setting (type, default, meaning, choices, bounds) are stated once, in its field: see ``setting``. Nothing here
+imports JAX: a wrong setting is reported before any device is touched.
 """
 
-from transformer_jax.config.changeable import may_change
-from transformer_jax.config.conversion import difference, flatten, from_dict, to_dict
+from transformer_jax.config.checks import setting
+from transformer_jax.config.conversion import (
+    apply_overrides,
+    difference,
+    flatten,
+    from_dict,
+    from_json,
+    to_dict,
+    to_json,
+)
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
-from transformer_jax.config.decoding import DecodingConfig
 from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.config.experiment import ExperimentConfig
-from transformer_jax.config.hyperparameters import (
+from transformer_jax.config.evaluation import Metric
+from transformer_jax.config.experiment import (
+    ExperimentConfig,
     Hyperparameters,
     Number,
     Rates,
     hyperparameters_of,
+    may_change,
     rates_of,
     structure_of,
 )
-from transformer_jax.config.initialization import InitConfig
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,
     GenerationConfig,
     TextBatchingConfig,
     TextDataConfig,
 )
-from transformer_jax.config.metric import Metric
-from transformer_jax.config.model import TransformerConfig, TransformerLayersConfig
+from transformer_jax.config.model import InitConfig, RnnConfig, TransformerConfig, TransformerLayersConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
-from transformer_jax.config.overrides import apply_overrides
-from transformer_jax.config.recipes import load_recipe
-from transformer_jax.config.rnn import RnnConfig
-from transformer_jax.config.saved import (
+from transformer_jax.config.recipes import (
     config_for_use,
-    from_json,
+    load_recipe,
     load_run_config,
     on_any_devices,
     resolve,
-    to_json,
     without_its_cache,
 )
+from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.config.word_vectors import (
     BlockConfig,
     GloveConfig,
@@ -88,6 +93,7 @@ __all__ = [
     "on_any_devices",
     "rates_of",
     "resolve",
+    "setting",
     "structure_of",
     "to_dict",
     "to_json",

@@ -1,13 +1,113 @@
-"""Checks of settings: each raises ConfigError naming the key and the remedy."""
+"""Declaration of settings and the checks that follow from it; each error names the key and the remedy."""
 
+import operator
 import re
+from collections.abc import Mapping
+from dataclasses import field, fields
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 from transformer_jax.config.errors import ConfigError, PluginNeeded
 from transformer_jax.config.plugins import is_registered, registered
 
-# Counts are 32-bit integers on the device; beyond the others no memory suffices.
 LARGEST = 2**31 - 1
-MOST = {"beam_width": 1000, "max_extra_tokens": 100_000, "tokens_per_update": 2**30, "prefetch_batches": 10_000}
+"""Upper bound of numbers that state no other: counts are 32-bit integers on the device."""
+LARGEST_SEED = 2**32 - 1
+BOUNDS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
+
+
+class Facts(TypedDict, total=False):
+    """Facts of a setting beside its type, default and meaning. Without a lower bound a number must be above 0."""
+
+    above: float
+    at_least: float
+    below: float
+    at_most: float
+    choices: tuple[str, ...]
+    """Allowed values, if the type is not a Literal: plugins may add some, or the default is empty."""
+    plugin: str
+    """Kind of plugin (``config.plugins.EXTENSIONS``) that adds choices."""
+    several: bool
+    """Whether the value is a list of choices, separated by commas."""
+    program: Literal["traced", "optional", "unaffected"]
+    """The compiled training step has the number as an argument, has it unless it is 0, or does not depend on the setting.
+
+    Without this fact another value means another program, or other data.
+    """
+    changeable: bool
+    """Whether a resumed run may have another value."""
+
+
+def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
+    """A dataclass field; help, docs, validation and sweeps read its facts.
+
+    Example: ``dropout: float = setting(0.1, "Dropout rate.", at_least=0, below=1)``. Choices are a ``Literal`` type.
+    """
+    return field(default=default, metadata={"meaning": meaning, **facts})
+
+
+def rate(default: float, meaning: str) -> Any:
+    """A probability in training; at 0 the compiled training step does without."""
+    return setting(default, meaning, at_least=0, below=1, program="optional")
+
+
+def same_setting(default: Any, block: type, name: str) -> Any:
+    """The setting ``name`` of another dataclass with another default."""
+    return field(default=default, metadata=declared(block)[name].facts)
+
+
+class Declared(NamedTuple):
+    """A declared setting: str, int, float or bool (or a block of settings), choices, default, and ``Facts``."""
+
+    type: Any
+    choices: tuple[str, ...]
+    default: Any
+    facts: Mapping[str, Any]
+
+    @property
+    def bounds(self) -> dict[str, int | float]:
+        """The bounds of a number: ``{"at_least": 0, "below": 1}``."""
+        defaults = {"at_most": LARGEST} | ({} if "at_least" in self.facts else {"above": 0})
+        bounds = defaults | {word: self.facts[word] for word in BOUNDS if word in self.facts}
+        return {word: bounds[word] for word in BOUNDS if word in bounds}
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The allowed values in words: choices, with those of plugins, or stated bounds: ``("at least 0", "below 1")``."""
+        if self.type in (int, float):
+            return tuple(f"{word.replace('_', ' ')} {each}" for word, each in self.bounds.items() if each != LARGEST)
+        plugin = self.facts.get("plugin")
+        return (*self.choices, *(registered(plugin) if plugin else ()))
+
+
+def declared(block: Any) -> Mapping[str, Declared]:
+    """The settings of a dataclass by name, in the order of the declaration."""
+    return _declared(block)
+
+
+@cache
+def _declared(block: Any) -> Mapping[str, Declared]:
+    hints, found = get_type_hints(block), {}
+    for each in fields(block):
+        hint = hints[each.name]
+        literals = get_args(hint) if get_origin(hint) is Literal else ()
+        choices = literals or each.metadata.get("choices", ())
+        found[each.name] = Declared(str if literals else hint, choices, each.default, each.metadata)
+    return found
+
+
+def check_settings(path: str, block: Any) -> None:
+    """Raises ConfigError unless every setting of ``block``, which lies at ``path``, has a declared value."""
+    for name, each in declared(type(block)).items():
+        key, value = f"{path}.{name}" if path else name, getattr(block, name)
+        if each.choices and value != each.default:
+            values = filter(None, map(str.strip, value.split(","))) if each.facts.get("several") else [value]
+            for one in values:
+                require_choice(key, one, each.choices, each.facts.get("plugin", ""))
+        if each.type in (int, float):
+            for word, bound in each.bounds.items():
+                if not BOUNDS[word](value, bound):
+                    raise ConfigError(f"{key}: {value} must be {word.replace('_', ' ')} {bound}")
 
 
 def require(condition: bool, key: str, problem: str) -> None:
@@ -16,31 +116,14 @@ def require(condition: bool, key: str, problem: str) -> None:
         raise ConfigError(f"{key}: {problem}")
 
 
-def require_choice(key: str, value: str, choices: tuple[str, ...], kind: str = "") -> None:
-    """Raises ConfigError unless ``value`` is one of ``choices``, or a plugin has registered it as one of this ``kind``."""
-    if value in choices or (kind and is_registered(kind, value)):
+def require_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "") -> None:
+    """Raises ConfigError unless ``value`` is one of ``choices``, or registered by a plugin of this kind."""
+    if value in choices or (plugin and is_registered(plugin, value)):
         return
-    problem = f"{key}: {value!r} is not one of {', '.join((*choices, *(registered(kind) if kind else ())))}"
-    if kind:
+    problem = f"{key}: {value!r} is not one of {', '.join((*choices, *(registered(plugin) if plugin else ())))}"
+    if plugin:
         raise PluginNeeded(f"{problem}; a plugin may add it: --plugin=FILE.py")
     raise ConfigError(problem)
-
-
-def require_positive(block: str, settings: object, *names: str) -> None:
-    """Raises ConfigError unless every named field of ``settings`` is above zero, and no more than could ever be meant."""
-    for name in names:
-        value = getattr(settings, name)
-        require(value > 0, f"{block}.{name}", f"{value} must be above 0")
-        require(
-            value <= MOST.get(name, LARGEST), f"{block}.{name}", f"{value} must be at most {MOST.get(name, LARGEST)}"
-        )
-
-
-def require_fraction(block: str, settings: object, *names: str) -> None:
-    """Raises ConfigError unless every named field of ``settings`` lies in [0, 1)."""
-    for name in names:
-        value = getattr(settings, name)
-        require(0 <= value < 1, f"{block}.{name}", f"{value} must be at least 0 and below 1")
 
 
 def require_pattern(key: str, text: str) -> None:

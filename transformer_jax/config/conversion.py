@@ -1,24 +1,52 @@
-"""Strict conversion between plain nested dictionaries and the frozen settings, both ways.
+"""Settings as nested dictionaries, dotted keys, text of the command line and JSON; conversion is strict both ways.
 
-Nothing is cast silently: a whole number stands for a float, a bool is not a number, and an unknown key is an error.
+Nothing is cast silently: a whole number may be given for a float, a bool is not a number, and an unknown key is an error.
 """
 
+import copy
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from functools import cache
+from types import MappingProxyType, UnionType
+from typing import Any, get_args
 
-from transformer_jax.config.checks import require_choice
-from transformer_jax.config.errors import ConfigError
+from ml_collections import ConfigDict
+from ml_collections.config_dict import RequiredValueError
+
+from transformer_jax.config.checks import declared, require_choice
+from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.experiment import ExperimentConfig
-from transformer_jax.config.keys import Block, fields_of, is_block, join_key, leaf_keys, unknown_key
-from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, kinds_of
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, any_kind_of, kinds_of
 
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
+# The spellings that absl's boolean flags accept.
+TRUE_WORDS = ("true", "t", "yes", "y", "1")
+FALSE_WORDS = ("false", "f", "no", "n", "0")
+# Settings that name two files.
+NAMED_FILES = ("data.train", "data.validation", "data.test")
+
+# Raised when a key is renamed or its meaning changes. A new key needs no new version, when its default is the old behavior.
+SCHEMA_VERSION = 3
+RENAMED: dict[int, dict[str, str]] = {
+    1: {"model.rematerialise": "model.rematerialize"},
+    2: {"data.file": "data.train"},
+}
+"""By the last schema version that had them: the old keys, and their names in the next version."""
+DEPRECATED = {old: new for renamed in RENAMED.values() for old, new in renamed.items()}
+"""The old keys that recipes and the command line still accept, with a warning."""
+REMOVED: dict[str, object] = {"decoding.shortlist": ""}
+"""Settings of earlier versions that are gone, with the value that had no effect."""
+# Runs of versions without this block were scored like this, whatever their language.
+_AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
+
+Block = type | UnionType
+"""A settings dataclass, or for a block of several kinds the union of them; it has all their fields."""
 
 
 def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
-    """The settings stated in ``values``, nested as ``ExperimentConfig`` is; what is not stated keeps its default.
+    """The settings stated in ``values``, nested as ``ExperimentConfig`` is; the others keep their defaults.
 
     Raises:
         ConfigError: an unknown key, a value of the wrong type, or settings that exclude each other.
@@ -42,10 +70,56 @@ def flatten(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """The settings in which two runs differ: ``[("model.d_ff", 2048, 1024), ...]``, sorted by key; None where there is none."""
+    """The settings in which two runs differ: ``[("model.d_ff", 2048, 1024), ...]``, sorted by key; None for one without it."""
     values, others = flatten(left), flatten(right)
     keys = sorted(values.keys() | others.keys())
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
+
+
+def to_json(config: ExperimentConfig) -> dict[str, Any]:
+    """The settings as a JSON object: ``{"schema_version": 3, "config": {...}}``."""
+    return {"schema_version": SCHEMA_VERSION, "config": to_dict(config)}
+
+
+def from_json(content: Any) -> ExperimentConfig:
+    """The inverse of ``to_json``; settings of earlier schema versions are migrated, removed ones are left out.
+
+    Raises:
+        ConfigError: not such an object, a newer schema version than this code knows, or wrong settings.
+    """
+    if not isinstance(content, dict) or set(content) != {"schema_version", "config"}:
+        raise ConfigError("not the settings of a run: expected an object with schema_version and config")
+    version = content["schema_version"]
+    if type(version) is not int or version < 1:
+        raise ConfigError(f"schema_version: {version!r} is not a version; expected 1 to {SCHEMA_VERSION}")
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"schema_version: {version} was written by a newer version of transformer_jax, this one reads up to "
+            f"{SCHEMA_VERSION}; update transformer_jax"
+        )
+    values = content["config"]
+    if not isinstance(values, dict):
+        raise ConfigError(f"config: expected a block of settings, found {values!r}")
+    for renamed in (RENAMED[old_version] for old_version in range(version, SCHEMA_VERSION)):
+        for old, new in renamed.items():
+            block, _, name = old.partition(".")
+            if isinstance(values.get(block), dict) and name in values[block]:
+                fields = {new.partition(".")[2] if key == name else key: value for key, value in values[block].items()}
+                values = {**values, block: fields}
+    values = without_removed(values)
+    is_translation = values.get("task", DEFAULT_TASK) == DEFAULT_TASK
+    return from_dict(_AS_BEFORE | values if is_translation else values)
+
+
+def without_removed(values: dict[str, Any]) -> dict[str, Any]:
+    """Saved settings, as nested dictionaries, without removed ones; warns if one had an effect."""
+    for key, unused in REMOVED.items():
+        block, _, name = key.partition(".")
+        if isinstance(values.get(block), dict) and name in values[block]:
+            if values[block][name] != unused:
+                warnings.warn(f"{key}={values[block][name]} is ignored: the setting was removed", stacklevel=3)
+            values = {**values, block: {field: value for field, value in values[block].items() if field != name}}
+    return values
 
 
 def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
@@ -93,3 +167,190 @@ def _checked(kind: type, value: Any, key: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}: {value} is not a finite number")
     return value
+
+
+def fields_of(block: Block) -> MappingProxyType[str, Any]:
+    """The field names with their types, in the order of the declaration."""
+    return _fields_of(block, tuple(TASKS))
+
+
+@cache
+def _fields_of(block: Block, tasks: tuple[str, ...]) -> MappingProxyType[str, Any]:
+    del tasks  # A plugin that adds one may add fields.
+    fields: dict[str, Any] = {}
+    for kind in get_args(block) or (block,):
+        fields |= {name: each.type for name, each in declared(kind).items()}
+    if block is ExperimentConfig:
+        fields |= {name: any_kind_of(name) for name in BLOCKS_OF_TASKS}
+    return MappingProxyType(fields)
+
+
+def is_block(kind: Any) -> bool:
+    """Whether a field holds a nested block of settings, of one kind or of several, rather than a value."""
+    return is_dataclass(kind) or bool(get_args(kind))
+
+
+def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """Every dotted key below ``block`` with its type, for example ``("model.num_heads", int)``."""
+    for name, kind in fields_of(block).items():
+        if is_block(kind):
+            yield from leaf_keys(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name, kind
+
+
+def join_key(path: str, name: str) -> str:
+    """``join_key("model", "d_ff")`` is ``"model.d_ff"``; at the root the path is empty."""
+    return f"{path}.{name}" if path else name
+
+
+def type_of(key: str) -> type:
+    """The type of the setting at a dotted key, which may be the old name of a renamed one.
+
+    Raises:
+        ConfigError: the key is unknown, with the nearest one, or it is a block.
+    """
+    leaves, blocks = dict(leaf_keys()), fields_of(ExperimentConfig)
+    key = current_key(key)
+    if key in leaves:
+        return leaves[key]
+    if is_block(blocks.get(key)):
+        names = list(fields_of(blocks[key]))
+        raise ConfigError(f"{key}: is a block; set keys of it ({key}={names[0]}=VALUE,...): {', '.join(names)}")
+    raise unknown_key(key)
+
+
+def unknown_key(key: str) -> ConfigError:
+    """The error for a key that does not exist: names the nearest keys, or else lists the keys of the block."""
+    if key in REMOVED:
+        return ConfigError(f"{key}: was removed; leave it out")
+    path, _, name = key.rpartition(".")
+    leaves, blocks = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig)
+    same_name = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name]
+    if near := nearest(key, same_name, cutoff=0.8):
+        candidates = [near]
+    elif 0 < len(same_name) <= 3:
+        candidates = same_name
+    else:
+        candidates = [near] if (near := nearest(key, (*leaves, *blocks))) else []
+    if candidates:
+        return ConfigError(f"{key}: unknown key; did you mean {' or '.join(candidates)}?")
+    owner = path if is_block(blocks.get(path)) else ""
+    siblings = fields_of(blocks[owner]) if owner else blocks
+    return ConfigError(f"{key}: unknown key; {owner or 'the config'} has {', '.join(siblings)}")
+
+
+def apply_overrides(
+    values: Mapping[str, Any] | ConfigDict, overrides: Iterable[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """A plain copy of ``values`` with dotted keys set from text, in order; the last of two for one key wins.
+
+    References between the settings of a recipe (``config.get_ref``) follow what is overridden.
+
+    Example: ``apply_overrides({}, [("model.d_ff", "512")])`` is ``{"model": {"d_ff": 512}}``.
+
+    Raises:
+        ConfigError: an unknown key, text that does not read as the type of the setting, or a required one left open.
+    """
+    config = ConfigDict(copy.deepcopy(values))
+    # The settings themselves decide whether types fit, not the values that the recipe happened to state.
+    with config.unlocked(), config.ignore_type():
+        _rename_deprecated(config)
+        for given, text in overrides:
+            key = current_key(given, warn=True)
+            value = read_value(key, text)
+            *path, name = key.split(".")
+            block = config
+            for step in path:
+                if step not in block:
+                    block[step] = ConfigDict()
+                block = block[step]
+                if not isinstance(block, ConfigDict):
+                    raise ConfigError(f"{step}: the recipe sets it to {block!r}, but it is a block of settings")
+            block[name] = value
+    return _plain(config, "")
+
+
+def _plain(config: ConfigDict, path: str) -> dict[str, Any]:
+    """The settings as plain nested dictionaries, every reference followed."""
+    result = {}
+    for name in config:
+        key = join_key(path, str(name))
+        try:
+            value = config[name]
+        except RequiredValueError:
+            raise ConfigError(f"{key}: the recipe leaves it open; give --config.{key}=VALUE") from None
+        result[name] = _plain(value, key) if isinstance(value, ConfigDict) else value
+    return result
+
+
+def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
+    """``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; a key that is no block stays one setting."""
+    if not is_block(fields_of(ExperimentConfig).get(key)) or "=" not in text:
+        return [(key, text)]
+    parts = (part.strip().partition("=") for part in text.split(","))
+    return [(f"{key}.{name}", value) for name, _, value in parts]
+
+
+def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One override for ``data.train=a.en data.train=a.de``, which is what a shell makes of ``data.train=a.{en,de}``."""
+    joined: list[tuple[str, str]] = []
+    for key, text in overrides:
+        before = joined[-1] if joined else ("", "")
+        is_pair = key in NAMED_FILES and before[0] == key and not any("," in each for each in (before[1], text))
+        joined[-1 if is_pair else len(joined) :] = [(key, f"{before[1]},{text}" if is_pair else text)]
+    return joined
+
+
+def read_value(key: str, text: str) -> str | int | float | bool:
+    """The value that ``text`` states for the setting ``key``.
+
+    Raises:
+        ConfigError: an unknown key, or text that does not read as the type of the setting.
+    """
+    kind = type_of(key)
+    readers: dict[type, Callable[[str], str | int | float | bool]] = {
+        str: str,
+        int: int,
+        float: float,
+        bool: _read_bool,
+    }
+    try:
+        return readers[kind](text)
+    except ValueError:
+        raise ConfigError(f"{key}: expected {EXPECTED[kind]}, found {text!r}") from None
+
+
+def _read_bool(text: str) -> bool:
+    if text.lower() in TRUE_WORDS:
+        return True
+    if text.lower() in FALSE_WORDS:
+        return False
+    raise ValueError(text)
+
+
+def current_key(key: str, *, warn: bool = False) -> str:
+    """The present name of a key that may be an old one."""
+    new = DEPRECATED.get(key, key)
+    if warn and new != key:
+        _warn(key, new)
+    return new
+
+
+def _rename_deprecated(config: ConfigDict) -> None:
+    """Moves settings of a recipe from old keys to new ones, references included; raises ConfigError if it states both."""
+    for old, new in DEPRECATED.items():
+        path, _, name = old.partition(".")
+        block = config.get(path)
+        if not isinstance(block, ConfigDict) or name not in block:
+            continue
+        new_name = new.partition(".")[2]
+        if new_name in block:
+            raise ConfigError(f"{old}: is the old name of {new}, which the recipe states too; remove it")
+        block[new_name] = block.get_ref(name)
+        del block[name]
+        _warn(old, new)
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"{old} is now {new}; the next release no longer accepts the old name", FutureWarning, stacklevel=3)

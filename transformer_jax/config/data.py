@@ -1,91 +1,139 @@
-"""Settings of the data: sentence pairs, tokenizer, batches."""
+"""Settings of the data: text and sentence pairs, tokenizer, batches of pairs, and the widths of batches."""
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from transformer_jax.config.addresses import absolute_path, absolute_place, unasked
-from transformer_jax.config.checks import require, require_choice, require_positive
+from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.checks import LARGEST_SEED, check_settings, require, setting
 from transformer_jax.config.languages import language_of_file
 
-DATA_SOURCES = ("grammar", "copy", "reverse", "text", "tfds")
-TOKENIZERS = ("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes")
-BATCHINGS = ("buckets", "packed")
-COUNTS = ("positions", "tokens")
 _BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class SourceConfig:
+    """Settings of the data of every task: its source, files, splits and seed."""
+
+    source: str = setting("grammar", "Source of the data.")
+    directory: str = setting("", "Folder of the data, for data.source=text instead of data.train.", changeable=True)
+    train: str = setting("", "Files of the training split.", changeable=True)
+    validation: str = setting("", "Files of the validation split, written as data.train.", changeable=True)
+    test: str = setting("", "Files of the test split, written as data.train.", changeable=True)
+    held_out: float = setting(0.0, "Part of the training data that is the validation split.", at_least=0)
+    train_split: str = setting("train", "Name of the training split in the data.", changeable=True)
+    validation_split: str = setting("validation", "Name of the validation split in the data.", changeable=True)
+    test_split: str = setting("test", "Name of the test split in the data.", changeable=True)
+    cache_directory: str = setting(
+        "~/.cache/transformer_jax", "Folder for tokenized corpora and compiled programs.", changeable=True
+    )
+    seed: int = setting(
+        -1,
+        "Seed of generated data, tokenizer samples and batch order; -1: the seed of the run.",
+        at_least=-1,
+        at_most=LARGEST_SEED,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings("data", self)
+        is_used = self.source == "text" or not (self.train or self.validation or self.test)
+        require(is_used, "data.source", f"{self.source} reads no files; set data.source=text")
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether examples are pairs of sentences, not documents."""
+        return False
+
+    def absolute(self) -> "SourceConfig":
+        """The same with absolute paths; raises ConfigError at addresses of object stores."""
+        paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}
+        for name in ("train", "validation", "test"):
+            text = getattr(self, name)
+            # Two files, a.en,b/{c,d}, are split outside of braces.
+            parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
+            paths[name] = ",".join(absolute_path(part.strip(), f"data.{name}") for part in parts)
+        return replace(self, **paths)
+
+    def only_reading(self) -> "SourceConfig":
+        """The same for using a trained model: nothing is downloaded."""
+        return self
+
+    def files(self) -> dict[str, str]:
+        """The named files, by the name of the split in the data."""
+        splits = self.train_split, self.validation_split, self.test_split
+        return dict(zip(splits, (self.train, self.validation, self.test), strict=True))
+
+    def split_name(self, split: str) -> str:
+        """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
+        names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
+        return names.get(split, split)
+
+
+@dataclass(frozen=True)
+class DataConfig(SourceConfig):
     """Source of the sentence pairs, and the filters of the training split.
 
-    ``text`` reads ``{split}.{language}`` (plain or .gz) or ``{split}.tsv`` from ``directory``, or the files that ``train``,
-    ``validation`` and ``test`` name (``a.en,a.de``, ``a.{en,de}``, ``a.tsv``); ``held_out`` training pairs (below 1:
-    a fraction of them), drawn by the seed, are its validation split. A language that is not stated is that of the suffix of
-    ``train``, or stays empty until its text is read (``data/languages.py``); without ``train`` it is ``en``, ``de``.
-    ``tfds`` reads the data set ``name`` below ``directory`` (or tfds's own default), and with ``download`` gets it there;
-    ``grammar``, ``copy`` and ``reverse`` are generated:
-    ``generated_pairs`` for training, of ``copy`` and ``reverse`` of at most ``generated_words`` each.
-    The filters apply to the training split only: a validation or test sentence is never dropped or cut. ``seed`` draws what is
-    generated, what the tokenizers learn from, and the order of the batches; -1 means that of the run.
+    The filters apply to the training split only: a validation or test sentence is never dropped or cut. A language that is not
+    stated is the suffix of ``train``, or empty until its text is read (``data/corpora.py``); without ``train`` it is ``en``,
+    ``de``.
     """
 
-    source: str = "grammar"
-    directory: str = ""
-    train: str = ""
-    validation: str = ""
-    test: str = ""
-    held_out: float = 0.0
-    name: str = ""
-    download: bool = True
-    source_language: str = ""
-    target_language: str = ""
-    train_split: str = "train"
-    validation_split: str = "validation"
-    test_split: str = "test"
-    generated_pairs: int = 20_000
-    generated_words: int = 20
-    max_source_tokens: int = 255
-    max_target_tokens: int = 255
-    max_length_ratio: float = 9.0
-    cache_directory: str = "~/.cache/transformer_jax"
-    seed: int = -1
-
-    def absolute(self) -> "DataConfig":
-        """The same, with the folder and the files written out in full."""
-        directory = (
-            absolute_path(self.directory, "data.directory") if self.source == "tfds" else absolute_place(self.directory)
-        )
-        train, validation, test = (
-            _absolute_files(getattr(self, name), f"data.{name}") for name in ("train", "validation", "test")
-        )
-        return replace(self, directory=directory, train=train, validation=validation, test=test)
+    source: str = setting(
+        "grammar",
+        "Source of the sentence pairs: files (text), a tensorflow-datasets corpus (tfds), or a generator.",
+        choices=("grammar", "copy", "reverse", "text", "tfds"),
+        plugin="data_source",
+    )
+    directory: str = setting(
+        "",
+        "text: folder of {split}.{language} or {split}.tsv files, plain or .gz; tfds: its data folder.",
+        changeable=True,
+    )
+    train: str = setting(
+        "",
+        "text: files of the training split instead of data.directory, plain or .gz: a.en,a.de, a.{en,de} or a.tsv.",
+        changeable=True,
+    )
+    held_out: float = setting(
+        0.0,
+        "text: training pairs that are taken out as the validation split, chosen by the seed: a number, or a fraction "
+        "below 1.",
+        at_least=0,
+    )
+    name: str = setting("", "tfds: name of the data set, such as wmt14_translate/de-en.")
+    download: bool = setting(
+        True, "tfds: download and prepare the data set if it is missing; never for a trained model.", changeable=True
+    )
+    source_language: str = setting(
+        "",
+        "Source language; empty: the suffix of data.train (of data.directory: en), else by the script of the text "
+        "(und: unknown).",
+        changeable=True,
+    )
+    target_language: str = setting(
+        "",
+        "Target language, found like data.source_language (of data.directory: de); it chooses BLEU's tokenizer.",
+        changeable=True,
+    )
+    generated_pairs: int = setting(20_000, "grammar, copy, reverse: number of generated training pairs.")
+    generated_words: int = setting(20, "copy, reverse: maximum number of words in a generated sentence.")
+    max_source_tokens: int = setting(255, "Training pairs with more source tokens are left out.")
+    max_target_tokens: int = setting(255, "Training pairs with more target tokens are left out.")
+    max_length_ratio: float = setting(
+        9.0, "Training pairs whose lengths in tokens differ by a larger factor are left out.", at_least=1
+    )
 
     @property
     def has_pairs(self) -> bool:
         """Whether examples are pairs of sentences, not documents."""
         return True
 
-    def of_a_run(self) -> "DataConfig":
-        """The same out of a run directory, which may be somebody else's: text at an address is not downloaded."""
-        return replace(self, directory=unasked(self.directory))
-
     def only_reading(self) -> "DataConfig":
-        """The same for using a trained model: a data set that its run names is not downloaded either."""
-        return replace(self.of_a_run(), download=False)
-
-    def files(self) -> dict[str, str]:
-        """The files that are named, by the name of the split in the data."""
-        splits = self.train_split, self.validation_split, self.test_split
-        return dict(zip(splits, (self.train, self.validation, self.test), strict=True))
-
-    def split_name(self, split: str) -> str:
-        """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
-        return {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}.get(
-            split, split
-        )
+        """The same for using a trained model: nothing is downloaded."""
+        return replace(self, download=False)
 
     def __post_init__(self) -> None:
-        require_choice("data.source", self.source, DATA_SOURCES, "data_source")
+        super().__post_init__()
         names = spelled_files(self.train) if self.train else ("source.en", "target.de")
         for side, name in zip(("source_language", "target_language"), (names[0], names[-1]), strict=True):
             if not getattr(self, side):
@@ -93,34 +141,24 @@ class DataConfig:
         is_found = self.source != "text" or bool(self.directory or self.train)
         problem = "must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}"
         require(is_found, "data.directory", problem)
-        is_text = self.source == "text" or not (any(self.files().values()) or self.held_out)
-        require(is_text, "data.source", f"{self.source} reads no files that are named; set data.source=text")
+        is_text = self.source == "text" or not self.held_out
         require(
-            self.held_out >= 0,
-            "data.held_out",
-            f"{self.held_out} must be a number of pairs or a fraction; 0 holds out none",
+            is_text, "data.held_out", f"{self.source} has a validation split; only data.source=text holds out pairs"
         )
         is_one = not (self.held_out and self.validation)
         require(is_one, "data.held_out", "data.validation names the validation split already; use one of the two")
         named = self.source != "tfds" or bool(self.name)
         require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
-        require(
-            self.source_language != self.target_language
-            or self.source in ("copy", "reverse", "grammar")
-            or bool(self.train),
-            "data.target_language",
-            f"is {self.target_language!r}, the same as data.source_language; state a direction",
-        )
-        require_positive("data", self, "generated_pairs", "generated_words", "max_source_tokens", "max_target_tokens")
-        # One sequence in twenty is of the validation split; half of its sequences are soon found.
+        differ = self.source_language != self.target_language
+        is_generated = self.source in ("copy", "reverse", "grammar")
+        problem = f"is {self.target_language!r}, the same as data.source_language; state a direction"
+        require(differ or is_generated or bool(self.train), "data.target_language", problem)
+        # One sequence in twenty belongs to the validation split; half of its sequences are soon found.
         is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= 40 * self.generated_pairs
-        remedy = (
+        problem = (
             f"there are too few sequences of {self.generated_words} letters for {self.generated_pairs} pairs; raise it"
         )
-        require(is_enough, "data.generated_words", remedy)
-        problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
-        require(-1 <= self.seed < 2**32, "data.seed", problem)
-        require(self.max_length_ratio >= 1, "data.max_length_ratio", f"{self.max_length_ratio} must be at least 1")
+        require(is_enough, "data.generated_words", problem)
 
 
 def spelled_files(text: str) -> tuple[str, ...]:
@@ -131,85 +169,94 @@ def spelled_files(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
-def _absolute_files(text: str, key: str) -> str:
-    """``a.en,b/{c,d}``, its paths written out in full."""
-    outside_braces = re.split(r",(?![^{]*\})", text)
-    return ",".join(absolute_path(part.strip(), key) for part in outside_braces)
-
-
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Tokenization. ``joint``: one vocabulary learned on both languages (needed to tie embeddings).
+    """Tokenization. The kinds ``mapped`` and ``bpe_codes`` come with an imported model."""
 
-    ``character_coverage``: of the characters of the text, the part that ``bpe`` and ``unigram`` have a piece for; others become
-    bytes. 0: by script, 0.9995 where there are thousands of characters, else 1.
-    The kinds ``mapped`` and ``bpe_codes`` come with an imported model. ``min_count``: words that are rarer in the training
-    split get no vector (word_vectors alone).
-    """
-
-    kind: str = "bpe"
-    vocabulary_size: int = 8000
-    joint: bool = True
-    training_sentences: int = 1_000_000
-    min_count: int = 1
-    character_coverage: float = 0.9999
+    kind: Literal["bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes"] = setting(
+        "bpe", "Kind of tokenizer."
+    )
+    vocabulary_size: int = setting(8000, "Maximum size of the vocabulary, with 4 special ids.", above=8)
+    joint: bool = setting(True, "One vocabulary for both languages, which tied embeddings need.")
+    training_sentences: int = setting(1_000_000, "Maximum number of sentences to train the tokenizer on.")
+    min_count: int = setting(1, "word_vectors: words with fewer occurrences in the training split get no vector.")
+    character_coverage: float = setting(
+        0.9999,
+        "bpe, unigram: share of the characters of the text that have a piece, the others become bytes; 0: by script, "
+        "0.9995 for scripts of thousands of characters, else 1.",
+        at_least=0,
+        at_most=1,
+    )
 
     def __post_init__(self) -> None:
-        require_choice("tokenizer.kind", self.kind, TOKENIZERS)
-        problem = f"{self.vocabulary_size} is too small; 4 ids are special"
-        require(self.vocabulary_size > 8, "tokenizer.vocabulary_size", problem)
-        require_positive("tokenizer", self, "training_sentences", "min_count")
-        coverage = self.character_coverage
-        is_share = coverage == 0 or 0.9 <= coverage <= 1
-        require(is_share, "tokenizer.character_coverage", f"{coverage} must be 0 (by script) or from 0.9 to 1")
+        check_settings("tokenizer", self)
+        is_share = self.character_coverage == 0 or self.character_coverage >= 0.9
+        problem = f"{self.character_coverage} must be 0 (by script) or from 0.9 to 1"
+        require(is_share, "tokenizer.character_coverage", problem)
 
 
 @dataclass(frozen=True)
 class BatchingConfig:
-    """Batching of sentence pairs, in a few static shapes.
+    """Batching of sentence pairs, in a few static shapes; batches do not depend on the number of devices."""
 
-    ``tokens_per_update``: the size of one optimizer update, over all devices. ``count`` says what is counted: ``positions``,
-    padding included, of which the wider side has at most that many; or ``tokens``, of packed rows alone, without padding: that
-    many are the mean of both sides and of all updates. Rows then have ``packed_length`` positions on the side with more tokens
-    and fewer on the other, and longer pairs have wider rows.
-    ``row_multiple``: the number of rows of every batch is a multiple of it; devices and accumulation must divide it, so
-    that batches, and with them the run, do not depend on how many devices there are.
-    """
-
-    kind: str = "buckets"
-    count: str = "positions"
-    tokens_per_update: int = 4096
-    num_buckets: int = 5
-    packed_length: int = 256
+    kind: Literal["buckets", "packed"] = setting(
+        "buckets",
+        "Rows of a batch: one pair in each, in buckets of similar lengths, or several pairs packed into each.",
+    )
+    count: Literal["positions", "tokens"] = setting(
+        "positions", "Unit of batching.tokens_per_update: positions with padding, or tokens without padding (packed)."
+    )
+    tokens_per_update: int = setting(
+        4096,
+        "Size of an optimizer update over all devices: maximum positions of the wider side, or tokens, the mean of "
+        "both sides.",
+        at_most=2**30,
+    )
+    num_buckets: int = setting(5, "buckets: number of widths, each a program to compile.")
+    packed_length: int = setting(
+        256, "packed: positions in a row; with count=tokens of the longer side, and longer pairs get wider rows."
+    )
     # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, padding is 19.0 %
     # of all positions with multiples of 1, 20.5 % with 4, 24.4 % with 8.
-    width_multiple: int = 4
-    row_multiple: int = 8
-    accumulation_steps: int = 1
-    prefetch_batches: int = 8
+    width_multiple: int = setting(4, "Widths of batches are multiples of it: 8 suits GPUs, 16 or more TPUs.")
+    row_multiple: int = setting(
+        8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."
+    )
+    accumulation_steps: int = setting(1, "Micro-batches of a batch, whose gradients are summed, to save memory.")
+    prefetch_batches: int = setting(8, "Number of batches read ahead.", at_most=10_000, changeable=True)
 
     @property
     def row_length(self) -> int:
-        """Positions of every row; 0 where rows differ."""
+        """Positions of every row; 0 if rows differ."""
         return self.packed_length if self.kind == "packed" and self.count == "positions" else 0
 
     def __post_init__(self) -> None:
-        require_choice("batching.kind", self.kind, BATCHINGS)
-        require_choice("batching.count", self.count, COUNTS)
+        check_settings("batching", self)
         problem = "tokens are counted in packed rows; use batching.kind=packed, or count positions"
         require(self.count == "positions" or self.kind == "packed", "batching.count", problem)
-        names = (
-            "tokens_per_update",
-            "num_buckets",
-            "packed_length",
-            "width_multiple",
-            "row_multiple",
-            "accumulation_steps",
-            "prefetch_batches",
-        )
-        require_positive("batching", self, *names)
-        require(
-            self.row_multiple % self.accumulation_steps == 0,
-            "batching.accumulation_steps",
-            f"{self.accumulation_steps} does not divide batching.row_multiple={self.row_multiple}",
-        )
+        require_accumulation_divides(self.row_multiple, self.accumulation_steps)
+
+
+def require_accumulation_divides(row_multiple: int, accumulation_steps: int) -> None:
+    """Raises ConfigError unless every micro-batch has equally many rows."""
+    problem = f"{accumulation_steps} does not divide batching.row_multiple={row_multiple}"
+    require(row_multiple % accumulation_steps == 0, "batching.accumulation_steps", problem)
+
+
+MIN_WIDTH = 16
+SHORT_WIDTH = 64
+
+
+def one_of_two_widths(length: int, longest: int) -> int:
+    """A width of 64 if that holds ``length`` tokens, else one that holds ``longest``: two programs to compile."""
+    return padded_width(min(longest, SHORT_WIDTH) if length <= SHORT_WIDTH else longest)
+
+
+def padded_width(length: int, longest: int | None = None) -> int:
+    """Returns the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... that holds ``length`` tokens.
+
+    ``longest``: maximum length that the model reads; the width is at most that, but never less than ``length``.
+    """
+    power = max(1 << (max(length, 1) - 1).bit_length(), MIN_WIDTH)
+    width = power * 3 // 4 if power > SHORT_WIDTH and length <= power * 3 // 4 else power
+    return width if longest is None else max(min(width, longest), length)

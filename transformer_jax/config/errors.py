@@ -1,13 +1,36 @@
-"""The errors a user can cause; commands print their message alone and exit with status 2."""
+"""Errors that a user can cause, and the names in their messages."""
+
+import difflib
+import re
+from collections.abc import Iterable
 
 
 class ConfigError(ValueError):
-    """A setting is wrong. The message names the key, says what is wrong and what would be right."""
+    """A setting is wrong. The message names the key, the problem and the remedy."""
 
 
 class PluginNeeded(ConfigError):
-    """A setting names what neither the package nor a plugin that is loaded has."""
+    """A setting has a value that neither the package nor a loaded plugin registers."""
 
 
 class DataError(ValueError):
-    """A file or a data set is wrong. The message names the file and line, and says what would be right."""
+    """A file or a data set is wrong. The message names the file and line, the problem and the remedy."""
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like ``name``, for "did you mean"; None if none is at least ``cutoff`` alike (0 to 1).
+
+    A name that is the only one to begin with ``name`` wins: ``val`` finds ``validation``.
+    """
+    known = list(known)
+    longer = [each for each in known if name and each.startswith(name)]
+    if len(longer) == 1:
+        return longer[0]
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """A sort key that compares numbers by value: ``layer_9`` is ``[(0, "layer_"), (9, ""), (0, "")]``, before "
+    "``layer_10``.
+    """
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]

@@ -1,8 +1,10 @@
-"""Settings of the scores of translations."""
+"""Metrics of validations, and settings of the scores of translations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
-from transformer_jax.config.checks import require_choice
+from transformer_jax.config.checks import check_settings, setting
 from transformer_jax.config.languages import (
     BLEU_TOKENIZERS,
     WITH_TER_OF_CHARACTERS,
@@ -14,30 +16,81 @@ from transformer_jax.config.languages import (
 )
 
 SCORES = ("bleu", "bleu_lowercase", "bleu_compounds", "chrf", "ter", "spbleu")
-"""What can be asked for, in the order of tables."""
-
+"""Scores of translations, in the order of tables."""
 SPBLEU_TOKENIZER = "flores200"
+TOKENIZER_KEY = "evaluation.bleu_tokenizer"
+"""The setting that changes the scores of one text."""
+
+
+class Metric(NamedTuple):
+    """A metric of validations, by its name among the metrics of an evaluation.
+
+    ``title`` is its name in tables, if that is not ``name`` in words; ``digits`` distinguish runs.
+    ``is_independent_of_tokenizer``: it compares runs of different tokenizers; a loss per token does not. ``needs``: the
+    setting, if any, without which it is not measured.
+    """
+
+    name: str
+    direction: Literal["maximize", "minimize"]
+    title: str = ""
+    digits: int = 4
+    is_independent_of_tokenizer: bool = True
+    needs: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name in tables: ``BLEU``, ``bits per byte``."""
+        return self.title or self.name.replace("_", " ")
+
+    def text(self, value: float) -> str:
+        """A value with enough digits to distinguish runs."""
+        return f"{value:.{self.digits}f}"
+
+    @property
+    def key(self) -> str:
+        """Its name in the log of a run: ``validation/bleu``."""
+        return f"validation/{self.name}"
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Whether ``value`` beats ``than``."""
+        return value > than if self.direction == "maximize" else value < than
+
+    def best_step(self, values: Mapping[int, float]) -> int:
+        """The step with the best value; of equal values the newest."""
+        sign = 1 if self.direction == "maximize" else -1
+        return max(values, key=lambda step: (sign * values[step], step))
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Which scores translations get, and what BLEU takes for a word. (Other tasks have none of this.)
+    """Scores of translations, and the tokenizer of BLEU; other tasks read none of these but ``selection``.
 
-    ``metrics``: of ``evaluate``, separated by commas; empty, all but ``spbleu``, ``bleu_compounds`` of German alone, and
-    ``ter`` only where it finds words.
-    ``bleu_tokenizer``: empty, by the target language; a run keeps the one that it found when it began. ``selection``: the
-    metric that selects checkpoints and ends runs that no longer improve; empty, that of the task, but chrF where BLEU has no
-    words to count (see ``counts_words``).
+    A run keeps the tokenizer and the selection metric that it found when it began.
     """
 
-    metrics: str = ""
-    bleu_tokenizer: str = ""
-    selection: str = ""
+    metrics: str = setting(
+        "",
+        "Scores of evaluate, separated by commas; empty: all but spbleu, compounds only for German, TER only for "
+        "languages with words.",
+        choices=SCORES,
+        several=True,
+        changeable=True,
+    )
+    bleu_tokenizer: str = setting(
+        "",
+        "sacreBLEU's tokenizer; empty: by the target language (13a; zh; ja-mecab and ko-mecab if installed, else "
+        "flores200 if its model is here, else char).",
+        choices=BLEU_TOKENIZERS,
+        changeable=True,
+    )
+    selection: str = setting(
+        "",
+        "Metric that selects checkpoints and ends runs without improvement; empty: the metric of the task, but chrf "
+        "for languages where BLEU finds no words.",
+    )
 
     def __post_init__(self) -> None:
-        require_scores("evaluation.metrics", self.metrics)
-        if self.bleu_tokenizer:
-            require_choice("evaluation.bleu_tokenizer", self.bleu_tokenizer, BLEU_TOKENIZERS)
+        check_settings("evaluation", self)
 
     def resolved(self, language: str) -> "EvaluationConfig":
         """The same with the tokenizer and the selection metric for translations into ``language``."""
@@ -67,13 +120,3 @@ def score_names(text: str) -> tuple[str, ...]:
     """``"chrf, bleu"`` as ``("bleu", "chrf")``, in the order of tables."""
     named = [name.strip() for name in text.split(",")]
     return tuple(name for name in SCORES if name in named)
-
-
-def require_scores(key: str, text: str) -> None:
-    """Raises ConfigError unless ``text`` is empty or names scores, separated by commas."""
-    for name in text.split(",") if text else ():
-        require_choice(key, name.strip(), SCORES)
-
-
-TOKENIZER_KEY = "evaluation.bleu_tokenizer"
-"""The setting that decides the figures of one text."""

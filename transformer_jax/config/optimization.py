@@ -1,44 +1,49 @@
-"""Settings of the update rule, the length of the training and the devices it runs on."""
+"""Settings of the update rule, the length of the training and the devices that it uses."""
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Literal
 
-from transformer_jax.config.checks import require, require_choice, require_fraction, require_pattern, require_positive
-from transformer_jax.config.evaluation import require_scores
-
-OPTIMIZERS = ("adam", "adamw", "adafactor", "sgd", "adagrad")
-TRACKERS = ("jsonl", "tensorboard", "wandb", "mlflow", "trackio")
-BUDGET_POLICIES = ("shorten", "stretch")
-SCHEDULES = ("noam", "inverse_square_root", "cosine", "linear", "constant")
+from transformer_jax.config.checks import check_settings, rate, require, require_pattern, setting
+from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.evaluation import SCORES
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The update rule and its learning-rate schedule.
+    """The update rule and its learning-rate schedule."""
 
-    ``learning_rate``: the factor on the paper's formula for ``noam`` (1.0 as published), the peak rate for the others.
-    ``freeze``: parameters in whose path (``encoder_layers_0/self_attention/query``) this regular expression is found stay as
-    they are; empty, none do.
-    """
-
-    name: str = "adam"
-    schedule: str = "noam"
-    learning_rate: float = 1.0
-    warmup_updates: int = 4000
-    b1: float = 0.9
-    b2: float = 0.98
-    epsilon: float = 1e-9
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
-    freeze: str = ""
+    name: str = setting(
+        "adam", "Update rule.", choices=("adam", "adamw", "adafactor", "sgd", "adagrad"), plugin="optimizer"
+    )
+    schedule: Literal["noam", "inverse_square_root", "cosine", "linear", "constant"] = setting(
+        "noam", "Learning-rate schedule after the warm-up; noam is the schedule of Vaswani et al. 2017."
+    )
+    learning_rate: float = setting(
+        1.0, "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).", program="traced"
+    )
+    warmup_updates: int = setting(4000, "Updates of the warm-up.", program="traced")
+    b1: float = setting(0.9, "Adam: decay of the first moment; sgd: momentum.", at_least=0, below=1, program="traced")
+    b2: float = setting(0.98, "Adam: decay of the second moment.", at_least=0, below=1, program="traced")
+    epsilon: float = setting(
+        1e-9,
+        "Adam: added to the root of the second moment; adagrad: its square is added under the root.",
+        program="traced",
+    )
+    weight_decay: float = setting(
+        0.0, "Decoupled weight decay of an update, times the learning rate; 0: none.", at_least=0, program="optional"
+    )
+    clip_norm: float = setting(0.0, "Maximum norm of the gradient; 0: no clipping.", at_least=0, program="optional")
+    freeze: str = setting(
+        "",
+        "Regular expression, searched in paths such as encoder_layers_0/self_attention/query: these parameters are "
+        "not trained.",
+    )
 
     def __post_init__(self) -> None:
-        require_choice("optimizer.name", self.name, OPTIMIZERS, "optimizer")
-        require_choice("optimizer.schedule", self.schedule, SCHEDULES)
-        require_positive("optimizer", self, "learning_rate", "epsilon", "warmup_updates")
-        require_fraction("optimizer", self, "b1", "b2")
-        for name in ("weight_decay", "clip_norm"):
-            require(getattr(self, name) >= 0, f"optimizer.{name}", "must not be negative; 0 turns it off")
+        check_settings("optimizer", self)
         decays = self.weight_decay == 0 or self.name not in ("adam", "sgd", "adagrad")
         require(decays, "optimizer.weight_decay", f"{self.name} has none; use optimizer.name=adamw")
         require_pattern("optimizer.freeze", self.freeze)
@@ -46,39 +51,90 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Length of training, and the intervals of logging, evaluation and checkpoints. Counts are in optimizer updates.
+    """Length of training, and the intervals of logging, evaluation and checkpoints, in optimizer updates.
 
-    With ``evaluate_every`` 0 the run never decodes, not even at its end: leave that to ``evaluate --watch``. Then no
-    checkpoint is kept for its score, only the last ``keep_last``. ``validation_beam_width``: 1 decodes greedily, 0 as
-    ``decoding`` says. ``validation_metrics``: scores of translations that validations compute besides the one that selects;
-    ``evaluate`` computes more (TER costs thirty times as much as BLEU). Of updates whose loss or gradient is not finite
-    ``skip_nonfinite`` are skipped and counted, over the whole run; the next one ends it, with the tensor that was not finite.
-    An update that takes ``hang_factor`` times the median, and at least a minute, ends the process with status 75, for the
-    scheduler to start it again, and leaves the stacks of all threads in ``hang.txt``; 0: never. With ``deterministic`` a GPU
-    adds up in a fixed order, as CPUs and TPUs always do. A run with ``budget_seconds`` (0: none) estimates at every checkpoint
-    when it will end; with ``budget_policy`` ``shorten`` it makes fewer updates where time would not suffice, and its
-    learning rate decays sooner; with ``stretch`` it takes longer. ``xla_options``: options of XLA for the training step, as
-    ``xla_tpu_scoped_vmem_limit_kib=65536,xla_tpu_enable_latency_hiding_scheduler=true``.
+    Without validations (``evaluate_every`` 0) no checkpoint is kept for its score, only the last ``keep_last``.
     """
 
-    num_updates: int = 100_000
-    label_smoothing: float = 0.1
-    evaluate_every: int = 1000
-    checkpoint_every: int = 1000
-    log_every: int = 50
-    patience: int = 0
-    validation_sentences: int = 0
-    validation_beam_width: int = 0
-    validation_metrics: str = "bleu,chrf"
-    keep_last: int = 5
-    keep_best: int = 1
-    skip_nonfinite: int = 0
-    hang_factor: float = 0.0
-    deterministic: bool = False
-    budget_seconds: float = 0.0
-    budget_policy: str = "shorten"
-    xla_options: str = ""
-    trackers: str = "jsonl,tensorboard"
+    num_updates: int = setting(100_000, "Updates of the whole run.", program="traced")
+    label_smoothing: float = rate(0.1, "Probability given to all other tokens together (section 5.4).")
+    evaluate_every: int = setting(
+        1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0, program="unaffected"
+    )
+    checkpoint_every: int = setting(1000, "Updates between checkpoints.", program="unaffected")
+    log_every: int = setting(50, "Updates between log lines.", program="unaffected", changeable=True)
+    patience: int = setting(
+        0,
+        "Validations without improvement that end the run; 0: never.",
+        at_least=0,
+        program="unaffected",
+        changeable=True,
+    )
+    validation_sentences: int = setting(
+        0, "Sentences of the validation split that are decoded; 0: all.", at_least=0, program="unaffected"
+    )
+    validation_beam_width: int = setting(
+        0, "Beam width of validations; 1 is greedy and fast, 0: the beam width of decoding.", at_least=0
+    )
+    validation_metrics: str = setting(
+        "bleu,chrf",
+        "Scores of translations that validations compute, with evaluation.selection; TER takes thirty times as long "
+        "as BLEU.",
+        choices=SCORES,
+        several=True,
+        changeable=True,
+    )
+    keep_last: int = setting(5, "Number of newest checkpoints to keep.", program="unaffected", changeable=True)
+    keep_best: int = setting(
+        1, "Number of best checkpoints to keep.", at_least=0, program="unaffected", changeable=True
+    )
+    skip_nonfinite: int = setting(
+        0,
+        "Updates with a nonfinite loss or gradient to skip, over the whole run; the next one ends it and names the "
+        "tensor.",
+        at_least=0,
+        program="unaffected",
+        changeable=True,
+    )
+    hang_factor: float = setting(
+        0.0,
+        "An update of this many times the median time, and at least a minute, ends the process with status 75, for "
+        "the scheduler to restart it; hang.txt has the stacks of all threads; 0: never.",
+        at_least=0,
+        program="unaffected",
+        changeable=True,
+    )
+    deterministic: bool = setting(
+        False, "Reductions on a GPU have a fixed order, so that runs repeat bit for bit; slower.", changeable=True
+    )
+    budget_seconds: float = setting(
+        0.0,
+        "Time limit of the run over all its starts, in seconds; --budget sets it; 0: none.",
+        at_least=0,
+        program="unaffected",
+        changeable=True,
+    )
+    budget_policy: Literal["shorten", "stretch"] = setting(
+        "shorten",
+        "If the budget will not suffice: fewer updates, with an earlier decay of the learning rate (shorten), or more "
+        "time (stretch).",
+        program="unaffected",
+        changeable=True,
+    )
+    xla_options: str = setting(
+        "",
+        "XLA compiler options of the training step, such as xla_tpu_scoped_vmem_limit_kib=65536,xla_other=true; fixed "
+        "when the run begins.",
+    )
+    trackers: str = setting(
+        "jsonl,tensorboard",
+        "Experiment trackers, separated by commas; metrics.jsonl is always written.",
+        choices=("jsonl", "tensorboard", "wandb", "mlflow", "trackio"),
+        plugin="tracker",
+        several=True,
+        program="unaffected",
+        changeable=True,
+    )
 
     @property
     def tracker_names(self) -> tuple[str, ...]:
@@ -87,7 +143,7 @@ class TrainingConfig:
 
     @property
     def compiler_options(self) -> dict[str, str | bool]:
-        """``xla_options`` by name, as JAX takes them; raises ConfigError where one is not ``name=value``."""
+        """``xla_options`` by name, as JAX takes them; raises ConfigError if one is not ``name=value``."""
         options: dict[str, str | bool] = {}
         for item in filter(None, map(str.strip, self.xla_options.split(","))):
             name, _, value = map(str.strip, item.partition("="))
@@ -98,42 +154,21 @@ class TrainingConfig:
         return options
 
     def __post_init__(self) -> None:
-        # Read here for the mistakes in it.
+        check_settings("training", self)
+        # Parsed here to report mistakes early.
         _ = self.compiler_options
-        require_positive("training", self, "num_updates", "checkpoint_every", "log_every", "keep_last")
-        require_fraction("training", self, "label_smoothing")
-        counts = (
-            "evaluate_every",
-            "patience",
-            "validation_sentences",
-            "validation_beam_width",
-            "keep_best",
-            "skip_nonfinite",
-            "hang_factor",
-            "budget_seconds",
-        )
-        for name in counts:
-            require(getattr(self, name) >= 0, f"training.{name}", "must not be negative; 0 turns it off")
-        require_choice("training.budget_policy", self.budget_policy, BUDGET_POLICIES)
-        for name in self.tracker_names:
-            require_choice("training.trackers", name, TRACKERS, "tracker")
-        require_scores("training.validation_metrics", self.validation_metrics)
         can_judge = self.patience == 0 or self.evaluate_every > 0
         require(can_judge, "training.patience", "needs validations; set training.evaluate_every above 0")
 
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Number of devices along each mesh axis: they share the batch (``data``), parameters (``fsdp``), the positions of each
-    sequence (``context``), each matrix (``tensor``).
+    """Number of devices along each mesh axis; -1 for one of them: all remaining devices."""
 
-    -1 means all devices that are left.
-    """
-
-    data: int = -1
-    fsdp: int = 1
-    context: int = 1
-    tensor: int = 1
+    data: int = setting(-1, "Devices that share the batch; -1: all remaining devices.", at_least=-1, changeable=True)
+    fsdp: int = setting(1, "Devices that share parameters and optimizer state.", at_least=-1, changeable=True)
+    context: int = setting(1, "Devices that share the positions of each sequence.", at_least=-1, changeable=True)
+    tensor: int = setting(1, "Devices that share each matrix.", at_least=-1, changeable=True)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -141,9 +176,38 @@ class MeshConfig:
         return asdict(self)
 
     def __post_init__(self) -> None:
-        sizes = self.sizes
-        for name, size in sizes.items():
-            require(
-                size == -1 or size > 0, f"mesh.{name}", f"{size} must be above 0, or -1 for all devices that are left"
-            )
-        require(list(sizes.values()).count(-1) <= 1, "mesh", "only one axis can be -1")
+        check_settings("mesh", self)
+        for name, size in self.sizes.items():
+            require(size != 0, f"mesh.{name}", "0 must be above 0, or -1 for all remaining devices")
+        require(list(self.sizes.values()).count(-1) <= 1, "mesh", "only one axis can be -1")
+
+
+def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here") -> dict[str, int]:
+    """The size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``, with a number for -1.
+
+    Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices; ``whose`` describes
+    the devices in the message.
+    """
+    sizes = mesh.sizes
+    known = math.prod(size for size in sizes.values() if size != -1)
+    if device_count % known == 0:
+        sizes = {axis: device_count // known if size == -1 else size for axis, size in sizes.items()}
+    if math.prod(sizes.values()) != device_count:
+        stated = ", ".join(f"{axis}={size}" for axis, size in mesh.sizes.items())
+        divisors = [size for size in range(2, device_count + 1) if device_count % size == 0][:3]
+        others = [f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in divisors]
+        proposals = "; ".join(f"--config.mesh={each}" for each in (f"data={device_count}", *others))
+        raise ConfigError(
+            f"mesh: {stated} does not use the {device_count} devices {whose}; meshes that fit: {proposals}"
+        )
+    return sizes
+
+
+def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mapping[str, int]) -> None:
+    """Raises ConfigError unless every micro-batch divides over the devices that share the batch, ``sizes`` of a mesh."""
+    parts = sizes["data"] * sizes["fsdp"] * accumulation_steps
+    if row_multiple % parts:
+        raise ConfigError(
+            f"batching.row_multiple: {row_multiple} rows do not divide into {parts} parts (mesh data {sizes['data']} x "
+            f"fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}); use a multiple of {parts}"
+        )

@@ -1,18 +1,22 @@
-"""Registry of what users add without editing the package: attentions, positions, data sources, tasks, optimizers, trackers.
+"""Plugins: attentions, positions, data sources, tasks, optimizers and trackers of users, and the Python files of users.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; it registers what it has when it is run. A run keeps the names of its files, never code.
+group ``transformer_jax.plugins``; running it registers what it adds. A run records the names of its files, never code.
 """
 
+import inspect
+import runpy
 import shlex
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.python_files import names_in_file
+from transformer_jax.config.errors import ConfigError, nearest
 
 EXTENSIONS = {
     "attention": "model.attention of Transformers: a ScoredAttention",
@@ -108,3 +112,72 @@ def load_installed_plugins() -> None:
             raise ConfigError(
                 f"plugin {entry_point.name} ({entry_point.value}) fails: {problem}; mend or uninstall it"
             ) from error
+
+
+def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
+    """Calls a function of a Python file and returns its result; ``argument`` is passed unless it is empty.
+
+    ``kind``: what such a file is, for messages. Raises ConfigError when the file fails, has no such function, or the argument
+    is not one of those it lists in ``VARIANTS``.
+    """
+    spec = f"{path}:{argument}" if argument else str(path)
+    with _running(path, spec):
+        # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
+        namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
+        called = namespace.get(function)
+        if not callable(called):
+            raise ConfigError(f"{path}: not {kind}: it has no function {function}()")
+        _require_variant(spec, path, argument, called, namespace.get("VARIANTS"))
+        return called(argument) if argument else called()
+
+
+def names_in_file(path: Path) -> dict[str, Any]:
+    """The names that a Python file defines; raises ConfigError when it fails."""
+    with _running(path, str(path)):
+        return runpy.run_path(str(path), run_name=f"file_{path.stem}")
+
+
+def _require_variant(spec: str, path: Path, argument: str, function: Callable[..., Any], variants: Any) -> None:
+    """Raises ConfigError unless ``function`` can be called with this argument (or with none, when it is empty)."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [str(variant) for variant in variants or ()]
+    listing = f"; one of {', '.join(names)}" if names else ""
+    if not argument:
+        if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters):
+            raise ConfigError(f"{spec}: needs an argument after a colon, {path.name}:ARGUMENT{listing}")
+        return
+    if not parameters:
+        raise ConfigError(f"{spec}: {path.name} has no variants; leave out {':' + argument!r}")
+    if names and argument not in names:
+        near = nearest(argument, names)
+        hint = f"; did you mean {path.name}:{near}?" if near else listing
+        raise ConfigError(f"{spec}: unknown variant {argument!r}{hint}")
+
+
+@contextmanager
+def _running(path: Path, spec: str) -> Iterator[None]:
+    """Lets a file import its siblings, which are forgotten afterwards: another folder may have files of the same name.
+
+    Raises one ConfigError with the file and the line for whatever the file raises.
+    """
+    folder, before = path.resolve().parent, set(sys.modules)
+    # At the end: a recipe called copy.py must not hide the module of the standard library.
+    sys.path.append(str(folder))
+    try:
+        yield
+    except ConfigError:
+        raise
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
+    # A file that calls sys.exit would end the command without a message.
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        inside = [frame for frame in frames if Path(frame.filename).resolve().parent == folder]
+        where = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec
+        raise ConfigError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).resolve().parent == folder:
+                del sys.modules[name]

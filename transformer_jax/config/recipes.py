@@ -1,23 +1,33 @@
-"""Recipes: Python files with ``get_config([argument]) -> ml_collections.ConfigDict``, named ``path.py[:argument]``.
+"""Sources of settings: recipes, and the directories of runs.
 
-Those of the package need neither folder nor ending: ``multi30k:tiny``. A recipe may import ``ml_collections`` and its sibling
-recipes (``import transformer_base``). It may list the arguments it understands in ``VARIANTS``, which turns a misspelled one
-into a message that names the nearest, and in ``MEASURED`` the hardware, the time and the score of those that were run.
-``OWN_TEXT`` is the variant that a recipe without one stands for where the command names text of its own.
+A recipe is a Python file with ``get_config([argument]) -> ml_collections.ConfigDict``, named ``path.py[:argument]``. Recipes of
+the package need neither folder nor ending: ``multi30k:tiny``. A recipe may import ``ml_collections`` and its sibling recipes
+(``import transformer_base``). Other names that it may define:
+
+- ``VARIANTS``: the arguments that it understands; a misspelled one is then reported with the nearest;
+- ``MEASURED``: by argument, the hardware, the time and the score of a run;
+- ``OWN_TEXT``: the variant to use if the command names text of its own and no variant.
 """
 
 import inspect
+import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.names import nearest
-from transformer_jax.config.python_files import call_in_file, names_in_file
-from transformer_jax.config.renamed import current_key
+from transformer_jax.config.checks import declared
+from transformer_jax.config.conversion import apply_overrides, current_key, difference, from_dict, from_json, to_dict
+from transformer_jax.config.data import DataConfig
+from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
+from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.optimization import MeshConfig
+from transformer_jax.config.plugins import call_in_file, names_in_file
 
+CONFIG_FILE = "config.json"
 SOURCE_TREE = Path(__file__).resolve().parents[2]
 # A checkout (also of an editable install) has configs/, which an installed wheel has as transformer_jax.recipes.
 SHIPPED = (
@@ -43,6 +53,34 @@ class ListedRecipe(NamedTuple):
     variants: tuple[ListedVariant, ...]
 
 
+def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
+    """The settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
+
+    Settings of a run directory come without its cache, and with the address of its ``init.run`` marked as not asked for.
+
+    Raises:
+        ConfigError: whatever is wrong with the recipe, its settings or the overrides.
+    """
+    overrides = list(overrides)
+    return from_dict(apply_overrides(stated_settings(source, overrides), overrides))
+
+
+def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ConfigDict:
+    """The settings that a recipe states, or all settings of a run directory; raises ConfigError as ``resolve`` does.
+
+    ``overrides`` are not applied; they may choose the variant of a recipe (see ``with_own_text``).
+    """
+    if is_run_directory(source):
+        saved = without_its_cache(load_run_config(source))
+        return ConfigDict(to_dict(replace(saved, init=saved.init.of_a_run())))
+    return load_recipe(with_own_text(source, overrides))
+
+
+def is_run_directory(source: str) -> bool:
+    """Whether ``--config`` names a run, or its ``config.json``, rather than a recipe."""
+    return Path(source).expanduser().is_dir() or source.endswith(".json")
+
+
 def load_recipe(spec: str) -> ConfigDict:
     """Settings of the recipe ``spec``, for example ``multi30k:tiny`` or ``mine.py``; ``apply_overrides`` reads them.
 
@@ -60,7 +98,7 @@ def load_recipe(spec: str) -> ConfigDict:
 
 
 def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
-    """``language_model`` is ``language_model:text`` where ``overrides`` name the text; any other recipe is as it is."""
+    """``language_model`` is ``language_model:text`` if ``overrides`` name the text; any other recipe is as it is."""
     if ":" in spec or not {current_key(key) for key, _ in overrides} & {"data.train", "data.directory"}:
         return spec
     variant = names_in_file(find_recipe(spec)).get("OWN_TEXT")
@@ -71,18 +109,18 @@ def find_recipe(name: str) -> Path:
     """The file of a recipe: as given, below ``configs/`` here, or of the package; ``.py`` and ``configs/`` may be left out.
 
     Raises:
-        ConfigError: it is in none of these places, which the message lists.
+        ConfigError: no such file; the message lists the files that were tried.
     """
     given = Path(name).expanduser()
     file = given if given.suffix == ".py" else given.with_name(given.name + ".py") if given.name else given
-    places = [file]
+    files = [file]
     if not file.is_absolute():
         inside = file.relative_to("configs") if file.parts[:1] == ("configs",) else file
-        places += [Path("configs") / file, SHIPPED / inside]
-    for place in places:
-        if place.is_file():
-            return place
-    looked = ", ".join(dict.fromkeys(str(place) for place in places))
+        files += [Path("configs") / file, SHIPPED / inside]
+    for each in files:
+        if each.is_file():
+            return each
+    looked = ", ".join(dict.fromkeys(str(each) for each in files))
     known = sorted({recipe.stem for folder in (Path("configs"), SHIPPED) for recipe in folder.glob("[!_]*.py")})
     near = nearest(file.stem, known)
     hint = f"; did you mean {near}?" if near else f"; recipes here: {', '.join(known)}" if known else ""
@@ -104,3 +142,64 @@ def _listed(file: Path) -> ListedRecipe:
         spec = f"{file.stem}:{variant}" if variant else file.stem
         variants.append(ListedVariant(spec, (text or "").split("\n")[0], measured.get(variant, ())))
     return ListedRecipe(file.stem, names["__doc__"].split("\n")[0], tuple(variants))
+
+
+def load_run_config(path: str | Path) -> ExperimentConfig:
+    """The settings of a finished or running run, from its directory or its ``config.json``.
+
+    Raises:
+        ConfigError: there is no such file, or it is not the settings of a run; the message names the file.
+    """
+    file = Path(path).expanduser()
+    if file.is_dir():
+        file = file / CONFIG_FILE
+        if not file.is_file():
+            raise ConfigError(f"{file.parent}: not the directory of a run: it has no {CONFIG_FILE}")
+    try:
+        return from_json(parse_json(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise ConfigError(f"{file}: {reason}; give the directory of a run") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
+    except PluginNeeded as error:
+        raise ConfigError(f"{file}: {error}; run.json beside it names the plugins that it was trained with") from None
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: not the settings of a run: {error}") from None
+
+
+def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
+    """The settings of a run with the default cache: compiled programs are code, and another may have written the run."""
+    return replace(config, data=replace(config.data, cache_directory=DataConfig.cache_directory))
+
+
+def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
+    """The settings of a run for using its model with the devices and the cache that are here; nothing is downloaded."""
+    model = config.model
+    if model.has_attention_backend:
+        model = replace(model, attention_backend="auto")
+    data = without_its_cache(config).data.only_reading()
+    return replace(config, mesh=MeshConfig(), model=model, data=data)
+
+
+USABLE = ("decoding.", "mesh.", "evaluation.metrics", "evaluation.bleu_tokenizer")
+
+
+def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
+    """The settings for using the model of a run: its own, on any devices, with overrides applied.
+
+    Raises:
+        ConfigError: it is no run, or an override is not a setting of decoding, scores, devices or the location of the data.
+    """
+    saved = on_any_devices(load_run_config(path))
+    config = from_dict(apply_overrides(to_dict(saved), overrides))
+    data = [f"data.{name}" for name, each in declared(type(saved.data)).items() if each.facts.get("changeable")]
+    for key, before, _ in difference(saved, config):
+        if not key.startswith(USABLE) and key not in data:
+            usable = ", ".join((*data, *USABLE[2:]))
+            raise ConfigError(
+                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {usable} can change"
+            )
+    return config

@@ -1,37 +1,97 @@
-"""Size and length of a run from its corpus and the time that it may take: rules of thumb, printed before work starts."""
+"""Size and length of a run from its text and the time that it may take: rules of thumb, reported before work starts."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.language_model import TextBatchingConfig
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates as a part of that of
-# small matrix products, and at that speed the floating-point operations of start-up and compilation and, for each parameter,
-# of a validation, and those of compiling the first; what validations may take of the time, and what they, batches and
-# checkpoints leave of it for updates.
+FEWEST_UPDATES = 20
+
+
+class Plan(NamedTuple):
+    """Settings by dotted key, the seconds that the run is estimated to take, and a line that says both.
+
+    Every function that plans takes the text, the budget in seconds, ``flops`` (floating-point operations per second of matrix
+    products on this machine; an update makes six of them for each parameter and token) and ``stated`` (settings, by dotted
+    key, that stay as they are). It raises ConfigError when the budget does not pay ``FEWEST_UPDATES`` after start-up.
+    """
+
+    settings: dict[str, Any]
+    seconds: float
+    sentence: str
+
+
+def seconds_of(budget: str) -> float:
+    """``20m`` is 1200.0; raises ConfigError if it is no number with s, m, h or d."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
+    if not found or not float(found[1]):
+        raise ConfigError(f"--budget: {budget!r} is not a time; write 90s, 20m, 2h or 1d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def _require_enough(budget: int | float, updates: int, least_seconds: float) -> None:
+    if updates < FEWEST_UPDATES:
+        raise ConfigError(
+            f"--budget: {budget:.0f} s do not pay start-up, compilation and {FEWEST_UPDATES} updates here; give "
+            f"{max(round(least_seconds / 60 + 0.5), 1)}m or more"
+        )
+
+
+def _intervals(updates: int, validations: int, fewest_between: int) -> dict[str, int]:
+    # Rounded up: a last validation a few updates after another would not show anything new.
+    every = max(-(-updates // validations), min(updates, fewest_between))
+    return {
+        "training.num_updates": updates,
+        "training.evaluate_every": every,
+        "training.checkpoint_every": every,
+        "training.log_every": min(50, every),
+    }
+
+
+def _minutes(seconds: float) -> str:
+    shown = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+    return f"about {shown} of this CPU if it is free"
+
+
+# Translation.
+# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates as a fraction of the
+# speed of small matrix products; at that speed the floating-point operations of start-up and compilation, of compiling the
+# first validation, and of a validation for each parameter; the share of the time that validations may take, and the share that
+# they, batches and checkpoints leave for updates.
 EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
-MOST_EPOCHS, FEWEST_UPDATES = 40, 20
+FEWEST_VALIDATIONS, MOST_VALIDATIONS, FEWEST_BETWEEN = 2, 8, 50
+MOST_EPOCHS = 40
 # Half of the tokens an update while there would be fewer updates than this; the rate falls with the square root.
 ENOUGH_UPDATES = 4000
-# Dropout grows with the times that each pair is seen, to that of the size.
+# Dropout grows with the number of epochs, up to the dropout of the size.
 LEAST_DROPOUT, DROPOUT_PER_EPOCH = 0.05, 0.01
 TOKENS_PER_WORD = 1.4
-FEWEST_VALIDATIONS, MOST_VALIDATIONS, FEWEST_BETWEEN = 2, 8, 50
+# Rows hold several pairs: positions of a row for text of short and of long pairs (more tokens on average than the last number);
+# the smallest batch has twelve such rows.
+SHORT_ROWS, LONG_ROWS, LONG_PAIR = 64, 128, 24
+ROWS_OF_SMALLEST_BATCH = 12
 
 
 class Corpus(NamedTuple):
-    """What the size follows from: pairs, and words of the longer side of one."""
+    """The pairs of a corpus, and the mean number of words of the longer side of a pair."""
 
     pairs: int
     words_per_pair: float
 
     @property
     def tokens(self) -> float:
-        """About so many subwords on one side, with an end each."""
+        """Estimated subwords on one side, with an end each."""
         return self.pairs * (self.words_per_pair * TOKENS_PER_WORD + 1)
+
+    @property
+    def row_length(self) -> int:
+        """Positions of packed rows."""
+        return LONG_ROWS if self.tokens > LONG_PAIR * self.pairs else SHORT_ROWS
 
 
 class Size(NamedTuple):
@@ -50,9 +110,13 @@ class Size(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Of encoder, decoder and the one matrix of the embeddings."""
+        """Parameters of encoder, decoder and the one matrix of the embeddings."""
         layer = 12 * self.d_model**2 + 4 * self.d_model * self.d_ff
         return self.layers * layer + self.vocabulary * self.d_model
+
+    def seconds(self, updates: int, speed: float) -> float:
+        """Seconds of start-up and updates with their validations, at ``speed`` floating-point operations per second."""
+        return (START_UP + updates * 6 * self.parameters * self.tokens_per_update / SHARE_OF_UPDATES) / speed
 
 
 FIELDS = {
@@ -72,143 +136,305 @@ SIZES = (
     Size(200_000, 5, 4, 256, 1024, 4, 12_000, 0.2, 1.5e-3, 3072),
     Size(1_000_000, 5, 6, 512, 2048, 8, 32_000, 0.1, 7e-4, 12_288),
 )
-# Rows hold several pairs: positions of a row for text of short and of long pairs, those of more tokens on average than the last
-# number; the smallest batch has twelve such rows.
-SHORT_ROWS, LONG_ROWS, LONG_PAIR = 64, 128, 24
-ROWS_OF_SMALLEST_BATCH = 12
 
 
-class Plan(NamedTuple):
-    """A size, its number of updates, and the seconds that they are estimated to take."""
-
-    size: Size
-    updates: int
-    seconds: float
-    epochs: float
-    validations: int = MOST_VALIDATIONS
-    row_length: int = SHORT_ROWS
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that follow, by dotted key."""
-        # Rounded up: a last validation a few updates after another would tell nothing new.
-        size, every = self.size, max(-(-self.updates // self.validations), min(self.updates, FEWEST_BETWEEN))
-        return {
-            "tokenizer.vocabulary_size": size.vocabulary,
-            "batching.tokens_per_update": size.tokens_per_update,
-            "batching.kind": "packed",
-            "batching.count": "tokens",
-            "batching.packed_length": self.row_length,
-            "batching.width_multiple": 8,
-            "data.max_source_tokens": min(191, size.tokens_per_update // 8 - 1),
-            "data.max_target_tokens": min(191, size.tokens_per_update // 8 - 1),
-            "model.num_encoder_layers": size.layers,
-            "model.num_decoder_layers": size.layers,
-            # Post-norm collapses at these rates: experiments/own_text.
-            "model.normalization": "pre",
-            "model.d_model": size.d_model,
-            "model.d_ff": size.d_ff,
-            "model.num_heads": size.num_heads,
-            "model.dropout": round(min(size.dropout, LEAST_DROPOUT + DROPOUT_PER_EPOCH * self.epochs), 2),
-            "model.embedding_dropout": 0.1,
-            "optimizer.schedule": "cosine",
-            "optimizer.learning_rate": size.learning_rate,
-            "optimizer.warmup_updates": max(self.updates // 10, 1),
-            "training.num_updates": self.updates,
-            "training.evaluate_every": every,
-            # At a checkpoint a run estimates its end anew: about every minute.
-            "training.checkpoint_every": max(min(every, int(60 * self.updates / max(self.seconds, 1))), 1),
-            "training.log_every": min(50, every),
-        }
-
-    def text(self, corpus: Corpus) -> str:
-        """One line for the terminal."""
-        minutes = f"{self.seconds / 60:.0f} minutes" if self.seconds >= 90 else f"{self.seconds:.0f} seconds"
-        return (
-            f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {self.size.parameters / 1e6:.1f} million "
-            f"parameters, {self.updates:,} updates ({self.epochs:.1f} epochs), about {minutes} of this CPU if it is free"
-        )
-
-
-SIZED = (*Plan(SIZES[0], FEWEST_UPDATES, 0, 0).settings(), "training.budget_seconds")
-"""The settings that a plan chooses."""
-
-
-def seconds_of(budget: str) -> float:
-    """``20m`` is 1200.0; raises ConfigError for what is no number with s, m, h or d."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
-    if not found or not float(found[1]):
-        raise ConfigError(f"--budget: {budget!r} is not a time; write 90s, 20m, 2h or 1d")
-    return float(found[1]) * UNITS[found[2]]
+def plan_translation(
+    corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+) -> Plan:
+    """The largest size that the corpus supports and for which the budget pays the epochs, else the smallest; see ``Plan``."""
+    stated, speed = stated or {}, EFFICIENCY * flops
+    sizes = [
+        _with_batches(listed, stated, corpus, budget_seconds, speed)
+        for listed in SIZES
+        if not listed.pairs or corpus.pairs >= listed.pairs
+    ]
+    affordable = [
+        (size, updates)
+        for size, updates in sizes
+        if updates >= FEWEST_UPDATES and updates * size.tokens_per_update / corpus.tokens >= size.epochs
+    ]
+    size, updates = (affordable or sizes[:1])[-1]
+    updates = stated.get("training.num_updates") or updates
+    if not stated.get("training.num_updates"):
+        _require_enough(budget_seconds, updates, size.seconds(FEWEST_UPDATES, speed))
+    seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
+    paid = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
+    intervals = _intervals(updates, min(max(paid, FEWEST_VALIDATIONS), MOST_VALIDATIONS), FEWEST_BETWEEN)
+    # At a checkpoint a run estimates its end anew: about every minute.
+    checkpoint_every = max(min(intervals["training.evaluate_every"], int(60 * updates / max(seconds, 1))), 1)
+    settings = {
+        "tokenizer.vocabulary_size": size.vocabulary,
+        "batching.tokens_per_update": size.tokens_per_update,
+        "batching.kind": "packed",
+        "batching.count": "tokens",
+        "batching.packed_length": corpus.row_length,
+        "batching.width_multiple": 8,
+        "data.max_source_tokens": min(191, size.tokens_per_update // 8 - 1),
+        "data.max_target_tokens": min(191, size.tokens_per_update // 8 - 1),
+        "model.num_encoder_layers": size.layers,
+        "model.num_decoder_layers": size.layers,
+        # Post-norm collapses at these rates: experiments/own_text.
+        "model.normalization": "pre",
+        "model.d_model": size.d_model,
+        "model.d_ff": size.d_ff,
+        "model.num_heads": size.num_heads,
+        "model.dropout": round(min(size.dropout, LEAST_DROPOUT + DROPOUT_PER_EPOCH * epochs), 2),
+        "model.embedding_dropout": 0.1,
+        "optimizer.schedule": "cosine",
+        "optimizer.learning_rate": size.learning_rate,
+        "optimizer.warmup_updates": max(updates // 10, 1),
+        **intervals,
+        "training.checkpoint_every": checkpoint_every,
+    }
+    sentence = (
+        f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {size.parameters / 1e6:.1f} million "
+        f"parameters, {updates:,} updates ({epochs:.1f} epochs), {_minutes(seconds)}"
+    )
+    return Plan(settings, seconds, sentence)
 
 
-def plan_of(corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None) -> Plan:
-    """The largest size that the corpus supports and of which the budget pays the epochs, else the smallest.
-
-    ``flops``: floating-point operations per second of matrix products on this machine; an update makes six of them for each
-    parameter and token. ``stated``: settings, by dotted key, that stay as they are.
-
-    Raises ConfigError when the budget does not pay ``FEWEST_UPDATES`` after start-up, and says which would.
-    """
-    plans = []
-    for listed in SIZES:
-        if listed.pairs and corpus.pairs < listed.pairs:
-            break
-        plans.append(_planned(listed, stated or {}, corpus, budget_seconds, EFFICIENCY * flops))
-    affordable = [plan for plan in plans if plan.updates >= FEWEST_UPDATES and plan.epochs >= plan.size.epochs]
-    chosen = (affordable or plans[:1])[-1]
-    length = (stated or {}).get("training.num_updates")
-    if length:
-        return _plan(chosen.size, length, corpus, EFFICIENCY * flops)
-    if chosen.updates < FEWEST_UPDATES:
-        least = _seconds(chosen.size, FEWEST_UPDATES, EFFICIENCY * flops)
-        raise ConfigError(
-            f"--budget: {budget_seconds:.0f} s do not pay start-up, compilation and {FEWEST_UPDATES} updates here; "
-            f"give {max(round(least / 60 + 0.5), 1)}m or more"
-        )
-    return chosen
-
-
-def _planned(listed: Size, stated: Mapping[str, Any], corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
-    """A size with the largest of its batches, halved some times, that leaves ``ENOUGH_UPDATES``."""
-    smallest = ROWS_OF_SMALLEST_BATCH * _row_length(corpus)
+def _with_batches(
+    listed: Size, stated: Mapping[str, Any], corpus: Corpus, budget_seconds: float, speed: float
+) -> tuple[Size, int]:
+    """A size with stated settings and the largest of its batches, halved until it leaves ``ENOUGH_UPDATES``; its updates."""
+    smallest = ROWS_OF_SMALLEST_BATCH * corpus.row_length
     tokens = max(listed.tokens_per_update, smallest)
     if "batching.tokens_per_update" in stated:
         # At most the rate of the size: a larger batch is not known to bear more.
         smallest = tokens = min(stated["batching.tokens_per_update"], listed.tokens_per_update)
     while True:
-        rate = listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5
-        size = listed._replace(tokens_per_update=tokens, learning_rate=round(rate, 5))
-        plan = _affordable(_with_stated(size, stated), corpus, budget_seconds, speed)
-        if plan.updates >= ENOUGH_UPDATES or tokens <= smallest:
-            return plan
+        rate = round(listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5, 5)
+        size = listed._replace(tokens_per_update=tokens, learning_rate=rate)
+        size = size._replace(**{field: stated[key] for key, field in FIELDS.items() if key in stated})
+        start = size.seconds(0, speed)
+        paid = (budget_seconds - start) / (size.seconds(1, speed) - start)
+        most = max(MOST_EPOCHS * corpus.tokens / size.tokens_per_update, FEWEST_UPDATES)
+        updates = max(int(min(paid, most)), 0)
+        if updates >= ENOUGH_UPDATES or tokens <= smallest:
+            return size, updates
         tokens //= 2
 
 
-def _row_length(corpus: Corpus) -> int:
-    return LONG_ROWS if corpus.tokens > LONG_PAIR * corpus.pairs else SHORT_ROWS
+# Language models and word vectors.
+# On two cores of an AMD EPYC (Zen 4): the speed of updates as a fraction of the speed of small matrix products, and at that
+# speed the floating-point operations of start-up and compilation.
+TEXT_EFFICIENCY, TEXT_START_UP = 0.7, 2e12
+TEXT_VALIDATIONS, TEXT_FEWEST_BETWEEN = 5, 25
+# Training tokens per parameter below which a smaller model is better (20 if time does not matter: Hoffmann et al. 2022);
+# parameters per token of the text above which a model learns it by heart; epochs after which more change little.
+TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MOST_EPOCHS = 4, 4, 24
+DROPOUTS = ((2, 0.0), (5, 0.1), (12, 0.2), (TEXT_MOST_EPOCHS, 0.3))
+"""Dropout by the maximum number of epochs: text that is seen once needs none."""
+SHARE_OF_A_VALIDATION = 0.03
+TOKENS_OF_A_WORD, CHARACTERS_OF_A_TOKEN = 1.4, 1.7
+BYTES_OF_AN_ENTRY, BYTES_TO_LEARN_PIECES = 200, 260
+BLANK_LINES = 0.02
+# Word vectors: floating-point operations of a word for each dimension; words of the text for each word of a block, whose
+# gradients add up.
+OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MOST_ROWS, MOST_BLOCKS = 1000, 200, 32, 32, 32
+FEWEST_UPDATES_OF_AN_EPOCH = 20
 
 
-def _affordable(size: Size, corpus: Corpus, budget_seconds: float, speed: float) -> Plan:
-    start = _seconds(size, 0, speed)
-    paid = (budget_seconds - start) / (_seconds(size, 1, speed) - start)
-    most = max(MOST_EPOCHS * corpus.tokens / size.tokens_per_update, FEWEST_UPDATES)
-    return _plan(size, max(int(min(paid, most)), 0), corpus, speed)
+class TextStatistics(NamedTuple):
+    """Counts of a text, most of them estimated from its beginning.
+
+    ``alphabet``: the most frequent characters that are 99.9 % of the text. ``paragraphs`` are separated by blank lines,
+    words by spaces, if ``has_words``.
+    """
+
+    num_bytes: float
+    characters: float
+    words: float
+    lines: float
+    blank_lines: float
+    paragraphs: float
+    alphabet: int
+    has_words: bool = True
+
+    @property
+    def documents_are(self) -> str:
+        """``paragraphs``, if blank lines separate any; else ``lines``."""
+        return "paragraphs" if self.blank_lines > BLANK_LINES * self.lines else "lines"
+
+    @property
+    def tokens(self) -> float:
+        """Estimated pieces, with an end for each document."""
+        pieces = self.words * TOKENS_OF_A_WORD if self.has_words else self.characters / CHARACTERS_OF_A_TOKEN
+        return max(pieces + self.documents, 1)
+
+    @property
+    def documents(self) -> float:
+        """The number of documents."""
+        return self.paragraphs if self.documents_are == "paragraphs" else self.lines
+
+    def text(self) -> str:
+        """The text in numbers."""
+        size = f"{self.num_bytes / 1e6:.1f} MB" if self.num_bytes >= 1e5 else f"{self.num_bytes / 1e3:.1f} kB"
+        words = f"{self.words:,.0f} words" if self.has_words else f"{self.characters:,.0f} characters without spaces"
+        divided = "between blank lines" if self.documents_are == "paragraphs" else "one a line"
+        return (
+            f"{size}, about {words} in {self.documents:,.0f} documents ({divided}: data.documents={self.documents_are})"
+        )
+
+    def divided(self, stated: Mapping[str, Any]) -> "TextStatistics":
+        """The text with its documents as they are stated."""
+        if "data.documents" not in stated:
+            return self
+        return self._replace(blank_lines=self.lines if stated["data.documents"] == "paragraphs" else 0)
+
+    def entries(self, wanted: int) -> int:
+        """Entries of a vocabulary: at least three per character, as many as the text can teach; 0 if it is too short."""
+        entries = int(min(max(wanted, 3 * self.alphabet), self.num_bytes // BYTES_OF_AN_ENTRY))
+        return entries if entries >= BYTES_TO_LEARN_PIECES + 2 * self.alphabet else 0
+
+    def pieces(self, wanted: int) -> int:
+        """Entries of a vocabulary of pieces, also if the text is short."""
+        return self.entries(wanted) or BYTES_TO_LEARN_PIECES + 2 * self.alphabet
 
 
-def _plan(size: Size, updates: int, corpus: Corpus, speed: float) -> Plan:
-    seconds = _seconds(size, updates, speed)
-    affordable = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
-    validations = min(max(affordable, FEWEST_VALIDATIONS), MOST_VALIDATIONS)
-    epochs = updates * size.tokens_per_update / corpus.tokens
-    return Plan(size, updates, seconds, epochs, validations, _row_length(corpus))
+class DecoderOnlySize(NamedTuple):
+    """A decoder-only Transformer and its batches."""
+
+    num_layers: int
+    d_model: int
+    num_heads: int
+    vocabulary_size: int
+    context_length: int
+    learning_rate: float
+    tokens_per_update: int
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the layers and the one matrix of the embeddings."""
+        return 12 * self.num_layers * self.d_model**2 + self.vocabulary_size * self.d_model
 
 
-def _seconds(size: Size, updates: int, speed: float) -> float:
-    """Of start-up and so many updates with their validations, at ``speed`` floating-point operations per second."""
-    return (START_UP + updates * 6 * size.parameters * size.tokens_per_update / SHARE_OF_UPDATES) / speed
+DECODER_ONLY_SIZES = (
+    DecoderOnlySize(2, 128, 4, 2000, 128, 3e-3, 2048),
+    DecoderOnlySize(4, 192, 4, 4000, 256, 3e-3, 4096),
+    DecoderOnlySize(6, 256, 4, 8000, 256, 2e-3, 8192),
+    DecoderOnlySize(6, 384, 6, 12_000, 256, 1.5e-3, 8192),
+    DecoderOnlySize(8, 512, 8, 16_000, 512, 1e-3, 16_384),
+    DecoderOnlySize(12, 768, 12, 32_000, 1024, 6e-4, 65_536),
+)
+KEYS = {
+    "num_layers": "model.num_layers",
+    "d_model": "model.d_model",
+    "num_heads": "model.num_heads",
+    "vocabulary_size": "tokenizer.vocabulary_size",
+    "context_length": "batching.context_length",
+    "learning_rate": "optimizer.learning_rate",
+    "tokens_per_update": "batching.tokens_per_update",
+}
 
 
-def _with_stated(size: Size, stated: Mapping[str, Any]) -> Size:
-    """The size with what a recipe or a flag states instead."""
-    changed = {field: stated[key] for key, field in FIELDS.items() if key in stated}
-    return size._replace(**changed)
+def plan_language_model(
+    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+) -> Plan:
+    """The largest model that the text supports and the budget trains long enough, for as long as it gains; see ``Plan``."""
+    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
+    text = text.divided(stated)
+    kind = stated.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
+    tokens = text.num_bytes if kind == "byte" else text.tokens
+    sizes = []
+    for listed in DECODER_ONLY_SIZES:
+        entries = BYTES_TO_LEARN_PIECES if kind == "byte" else text.pieces(listed.vocabulary_size)
+        sizes.append(_with_stated(listed._replace(vocabulary_size=entries), stated))
+    fit = [
+        size
+        for size in sizes
+        if (budget_seconds * speed - TEXT_START_UP) / (6 * size.parameters) >= TOKENS_OF_A_PARAMETER * size.parameters
+        and size.parameters <= PARAMETERS_OF_A_TOKEN * tokens
+    ]
+    size = (fit or sizes[:1])[-1]
+    each = 6 * size.parameters * size.tokens_per_update
+    most = max(TEXT_MOST_EPOCHS * tokens / size.tokens_per_update, FEWEST_UPDATES)
+    updates = _text_updates(stated, budget_seconds, each, most, speed)
+    epochs = updates * size.tokens_per_update / tokens
+    dropout = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MOST_EPOCHS)
+    validated = SHARE_OF_A_VALIDATION * updates * size.tokens_per_update * text.documents / tokens
+    settings = {KEYS[name]: value for name, value in size._asdict().items()} | {
+        "data.documents": text.documents_are,
+        "tokenizer.kind": kind,
+        "model.d_ff": 4 * size.d_model,
+        "model.max_positions": size.context_length,
+        "model.dropout": dropout,
+        "model.embedding_dropout": dropout / 2,
+        "optimizer.warmup_updates": min(max(updates // 10, 1), 1000),
+        "training.validation_sentences": int(min(max(validated, 50), 20_000)),
+        "decoding.max_new_tokens": size.context_length // 2,
+        **_intervals(updates, TEXT_VALIDATIONS, TEXT_FEWEST_BETWEEN),
+    }
+    seconds = (TEXT_START_UP + updates * each) / speed
+    pieces = "bytes" if kind == "byte" else f"{size.vocabulary_size:,} pieces"
+    sentence = (
+        f"{text.text()}: {size.parameters / 1e6:.1f} million parameters, vocabulary of {pieces}, context of "
+        f"{size.context_length} tokens, dropout {stated.get('model.dropout', dropout)}, {updates:,} updates "
+        f"({epochs:.1f} epochs), {_minutes(seconds)}"
+    )
+    return Plan(settings, seconds, sentence)
+
+
+def plan_word_vectors(
+    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+) -> Plan:
+    """Dimension, vocabulary and blocks by the words of the text, and as many epochs as pay; see ``Plan``."""
+    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
+    text = text.divided(stated)
+    words = text.words if text.has_words else text.tokens
+    dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
+    rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MOST_ROWS)
+    blocks = _power_of_two(words / FEWEST_UPDATES_OF_AN_EPOCH / (rows * ROW_LENGTH), MOST_BLOCKS)
+    # An update has at least 16 spans, which are longer than a window.
+    blocks = max(blocks, 4 if rows == 1 else 1)
+    words_of_update = rows * ROW_LENGTH * blocks
+    each = OPERATIONS_OF_A_WORD * dimension * words_of_update
+    most = max((5 if words >= 1e7 else 15) * words / words_of_update, FEWEST_UPDATES)
+    updates = _text_updates(stated, budget_seconds, each, most, speed)
+    settings = {
+        "data.documents": text.documents_are,
+        "tokenizer.kind": "lower_word" if text.has_words else "bpe",
+        "tokenizer.vocabulary_size": 1_000_000 if text.has_words else text.pieces(8000),
+        "tokenizer.min_count": 5 if words >= 1e6 else 3 if words >= 1e5 else 2,
+        "batching.rows": rows,
+        "batching.row_length": ROW_LENGTH,
+        "batching.blocks_per_update": blocks,
+        "model.d_model": dimension,
+        **_intervals(updates, TEXT_VALIDATIONS, TEXT_FEWEST_BETWEEN),
+    }
+    seconds = (TEXT_START_UP + updates * each) / speed
+    sentence = (
+        f"{text.text()}: {dimension} dimensions, words of at least {settings['tokenizer.min_count']} occurrences, "
+        f"{updates:,} updates ({updates * words_of_update / max(words, 1):.1f} epochs), {_minutes(seconds)}"
+    )
+    return Plan(settings, seconds, sentence)
+
+
+def _text_updates(
+    stated: Mapping[str, Any], budget: int | float, each: int | float, most: int | float, speed: float
+) -> int:
+    """The stated number of updates, or what the budget pays, at most ``most``; ``each``: operations of an update."""
+    paid = max(budget * speed - TEXT_START_UP, 0) / each
+    updates: int = stated.get("training.num_updates") or int(min(paid, most))
+    _require_enough(budget, updates, (TEXT_START_UP + FEWEST_UPDATES * each) / speed)
+    return updates
+
+
+def _with_stated(size: DecoderOnlySize, stated: Mapping[str, Any]) -> DecoderOnlySize:
+    """The size with stated settings, and what those need: rows that fit into an update, heads that divide the width."""
+    size = size._replace(**{name: stated[key] for name, key in KEYS.items() if key in stated})
+    least = 0 if KEYS["tokens_per_update"] in stated else TextBatchingConfig.row_multiple * size.context_length
+    heads = size.num_heads if KEYS["num_heads"] in stated else math.gcd(size.num_heads, size.d_model)
+    return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads)
+
+
+def _power_of_two(number: float, most: int) -> int:
+    return min(1 << max(int(number), 1).bit_length() - 1, most)
+
+
+_ANY = TextStatistics(1e9, 1e9, 2e8, 1e7, 0, 1, 100)
+TRANSLATION_KEYS = (*plan_translation(Corpus(10, 10), 1e9, 1e12).settings, "training.budget_seconds")
+LANGUAGE_MODEL_KEYS, WORD_VECTOR_KEYS = (
+    (*plan(_ANY, 1e9, 1e12).settings, "training.budget_seconds") for plan in (plan_language_model, plan_word_vectors)
+)
+"""The settings that a plan chooses."""

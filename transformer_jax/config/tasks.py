@@ -6,7 +6,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from transformer_jax.config.data import BatchingConfig, DataConfig
-from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,
     GenerationConfig,
@@ -14,11 +14,9 @@ from transformer_jax.config.language_model import (
     TextDataConfig,
     check_language_model,
 )
-from transformer_jax.config.metric import Metric
-from transformer_jax.config.model import TransformerConfig
+from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.plugins import WithRegistered
-from transformer_jax.config.rnn import RnnConfig
-from transformer_jax.config.translation import check_translation
+from transformer_jax.config.translation import DecodingConfig, check_translation
 from transformer_jax.config.word_vectors import (
     BlockConfig,
     GloveConfig,

@@ -1,11 +1,64 @@
-"""The checks that involve more than one block of the settings of a translation."""
+"""Settings of decoding translations, and the checks over several blocks of a translation."""
 
-from transformer_jax.config.checks import require
-from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
-from transformer_jax.config.decoding import DecodingConfig
-from transformer_jax.config.model import TransformerConfig
-from transformer_jax.config.rnn import RnnConfig
-from transformer_jax.config.widths import padded_width
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from transformer_jax.config.checks import check_settings, require, setting
+from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width
+from transformer_jax.config.model import RnnConfig, TransformerConfig
+
+# Logits divided by less are no longer finite.
+SMALLEST_TEMPERATURE = 1e-3
+BATCH_TOKENS = "Token positions that a device decodes at once; 0: 4,096 on a CPU, 16,384 elsewhere."
+
+
+def temperature_problem(temperature: float) -> str:
+    """The message for a temperature that is neither 0 nor large enough."""
+    return f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0, which is greedy"
+
+
+@dataclass(frozen=True)
+class DecodingConfig:
+    """Decoding of translations (section 6.1): beam search with the length penalty of Wu et al. 2016.
+
+    ``batch_tokens`` counts source positions with padding, each with all its beams, in each of the two searches that a single
+    device runs at a time; a longer sentence is a batch alone. ``max_source_tokens`` refuses a line of a megabyte before any
+    sentence is decoded: attention would need its square in memory.
+    """
+
+    beam_width: int = setting(4, "Beam width; 1 is greedy search.", at_most=1000)
+    length_penalty: float = setting(0.6, "Exponent of the length penalty (Wu et al. 2016, equation 14).", at_least=0)
+    stop: Literal["exact", "first_beams"] = setting(
+        "exact",
+        "End of the search of a sentence: no unfinished prefix can still win (exact), or beam_width hypotheses have "
+        "finished (first_beams, as in most toolkits: faster, may miss the best).",
+    )
+    diverse_groups: int = setting(
+        1,
+        "Groups of beams that avoid the tokens of the groups before (Vijayakumar et al. 2018); 1 is plain beam search.",
+    )
+    diversity: float = setting(
+        0.5, "Log-probability that a token loses for each beam of an earlier group that has just chosen it.", at_least=0
+    )
+    compute_dtype: Literal["model", "float32", "float32_exact", "tf32", "bfloat16"] = setting(
+        "model",
+        "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs, which "
+        "decode faster in it.",
+    )
+    max_extra_tokens: int = setting(
+        50, "Maximum length of a translation, in tokens beyond its source.", at_most=100_000
+    )
+    batch_tokens: int = setting(0, BATCH_TOKENS, at_least=0, changeable=True)
+    max_source_tokens: int = setting(4096, "Longer sentences are refused; in tokens.", changeable=True)
+
+    def __post_init__(self) -> None:
+        check_settings("decoding", self)
+        problem = f"{self.diverse_groups} groups do not divide decoding.beam_width={self.beam_width}"
+        require(self.beam_width % self.diverse_groups == 0, "decoding.diverse_groups", problem)
+
+    def in_one_group(self, beam_width: int) -> "DecodingConfig":
+        """The same with plain beam search of this width."""
+        return replace(self, beam_width=beam_width, diverse_groups=1)
 
 
 def check_translation(
@@ -16,16 +69,24 @@ def check_translation(
     decoding: DecodingConfig,
 ) -> None:
     """Raises ConfigError when the blocks of a translation exclude each other."""
-    _check_tying(tokenizer, model)
-    _check_batches(data, batching, model)
-    _check_positions(data, model, decoding)
-    _check_attended_positions(data, model)
-
-
-def _check_tying(tokenizer: TokenizerConfig, model: TransformerConfig | RnnConfig) -> None:
     can_tie = tokenizer.joint or model.tying in ("output", "none")
-    remedy = f"{model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; or use output or none"
-    require(can_tie, "model.tying", remedy)
+    problem = (
+        f"{model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; "
+        "or use output or none"
+    )
+    require(can_tie, "model.tying", problem)
+    _check_batches(data, batching, model)
+    longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
+    needed = max(padded_width(longest_source), longest_source + decoding.max_extra_tokens, longest_target)
+    longest = model.longest_sequence
+    problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"
+    require(longest is None or longest >= needed, "model.max_positions", problem)
+    attended = model.attended_positions
+    problem = (
+        f"{attended} leaves the end of sources of up to {longest_source} tokens unseen; raise it, or lower "
+        "data.max_source_tokens"
+    )
+    require(attended is None or attended >= longest_source, "model.max_attended_positions", problem)
 
 
 def _check_batches(data: DataConfig, batching: BatchingConfig, model: TransformerConfig | RnnConfig) -> None:
@@ -34,33 +95,18 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
         problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot separate; use buckets"
         require(model.can_pack, "batching.kind", problem)
         if batching.count == "positions":
-            remedy = "raise it, lower data.max_*_tokens, or set batching.count=tokens, where long pairs get wider rows"
+            remedy = (
+                "raise it, lower data.max_*_tokens, or set batching.count=tokens, where longer pairs get wider rows"
+            )
             problem = f"{batching.packed_length} positions do not hold a pair of {widest}; {remedy}"
             require(batching.packed_length >= widest, "batching.packed_length", problem)
         else:
             problem = f"{batching.packed_length} is not a multiple of batching.width_multiple={batching.width_multiple}"
             require(batching.packed_length % batching.width_multiple == 0, "batching.packed_length", problem)
         widest = max(batching.packed_length, widest)
-    fits = batching.tokens_per_update >= widest * batching.row_multiple
     problem = (
         f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of "
         f"{widest} positions; raise it to {widest * batching.row_multiple} or lower data.max_*_tokens"
     )
+    fits = batching.tokens_per_update >= widest * batching.row_multiple
     require(fits, "batching.tokens_per_update", problem)
-
-
-def _check_positions(data: DataConfig, model: TransformerConfig | RnnConfig, decoding: DecodingConfig) -> None:
-    longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
-    needed = max(padded_width(longest_source), longest_source + decoding.max_extra_tokens, longest_target)
-    longest = model.longest_sequence
-    fits = longest is None or longest >= needed
-    problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"
-    require(fits, "model.max_positions", problem)
-
-
-def _check_attended_positions(data: DataConfig, model: TransformerConfig | RnnConfig) -> None:
-    if model.attended_positions is not None:
-        positions, longest = model.attended_positions, data.max_source_tokens + 1
-        remedy = "raise it, or lower data.max_source_tokens"
-        problem = f"{positions} leaves the end of sources of up to {longest} tokens unseen; {remedy}"
-        require(positions >= longest, "model.max_attended_positions", problem)

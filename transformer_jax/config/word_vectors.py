@@ -1,36 +1,36 @@
-"""Settings of word vectors: text, blocks, the models word2vec and GloVe, and the checks that involve more than one of them."""
+"""Settings of word vectors: text, blocks, the models word2vec and GloVe, and the checks over several blocks."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from transformer_jax.config.addresses import absolute_path
-from transformer_jax.config.checks import require, require_choice, require_positive
+from transformer_jax.config.checks import check_settings, require, same_setting, setting
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.language_model import TextDataConfig
+from transformer_jax.config.model import KIND
 
-WORD2VEC_KINDS = ("skip_gram", "cbow")
-OUTPUTS = ("negative_sampling", "hierarchical_softmax")
 SPANS_IN_UPDATE = 16
-"""A span are the ids of the store that stay together when an epoch is shuffled; windows end there."""
+"""Minimum number of spans in an update: token ids that stay together when an epoch is shuffled; windows end with them."""
 MOST_SHARED_STEPS = 10
 """Words of a row for which a shared negative may stand, times the negatives of each; with 20 skip-gram diverged."""
 VECTOR_TOKENIZERS = ("lower_word", "bpe", "unigram")
+DIMENSION = "Dimension of the vectors."
+PRECISION = "Precision of the arithmetic."
 
 
 @dataclass(frozen=True)
 class WordTextConfig(TextDataConfig):
-    """Where text comes from, as for language models, which of its words are left out, and what the vectors are tested on.
+    """Source of the text, as for language models, subsampling of frequent words, and test sets for the vectors."""
 
-    ``subsample``: t of Mikolov et al. 2013b, section 2.3; words that are more frequent are left out at random; 0, none are.
-    ``test_sets``: a folder with files of analogies and of rated pairs of words, scored at every validation.
-    """
-
-    held_out: float = 0.005
-    subsample: float = 1e-3
-    test_sets: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.subsample >= 0, "data.subsample", f"{self.subsample} must not be negative; 0 turns it off")
+    held_out: float = same_setting(0.005, TextDataConfig, "held_out")
+    subsample: float = setting(
+        1e-3,
+        "t of Mikolov et al. 2013b, section 2.3: words of a higher frequency are left out at random; 0: none.",
+        at_least=0,
+    )
+    test_sets: str = setting(
+        "", "Folder of analogies and rated word pairs, scored at every validation.", changeable=True
+    )
 
     def absolute(self) -> "WordTextConfig":
         """The same, with files and folders written out in full."""
@@ -40,28 +40,24 @@ class WordTextConfig(TextDataConfig):
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """How text becomes blocks: the gradients of a block are taken at once, and the blocks of an update one after another.
+    """Blocks of text: an update applies the gradients of its blocks one after another.
 
-    A block has ``rows`` of ``row_length`` words (of GloVe: as many counted pairs of words). The longer the block, the faster,
-    and the older the vectors that the gradients of its last words are taken at.
+    The longer a block, the faster, but the gradients of its last words are computed at older vectors.
     """
 
-    rows: int = 64
-    row_length: int = 32
-    blocks_per_update: int = 16
+    rows: int = setting(64, "Rows in a block.")
+    row_length: int = setting(32, "Words in a row; for GloVe counted pairs of words.")
+    blocks_per_update: int = setting(16, "Blocks in an update, one after another.")
 
     def __post_init__(self) -> None:
-        require_positive("batching", self, "rows", "row_length", "blocks_per_update")
+        check_settings("batching", self)
+
+    accumulation_steps: ClassVar[int] = 1
 
     @property
     def row_multiple(self) -> int:
-        """The rows that are computed at once: the devices that share the batch must divide them."""
+        """Rows that are computed at once: the devices that share the batch must divide them."""
         return self.rows
-
-    @property
-    def accumulation_steps(self) -> int:
-        """Gradients are not accumulated: each block is an update of the rows that it touches."""
-        return 1
 
     @property
     def tokens_per_update(self) -> int:
@@ -71,67 +67,45 @@ class BlockConfig:
 
 @dataclass(frozen=True)
 class Word2vecConfig:
-    """Skip-gram or CBOW (Mikolov et al. 2013a) with negative sampling (2013b) or hierarchical softmax.
+    """Skip-gram or CBOW (Mikolov et al. 2013a) with negative sampling (2013b) or hierarchical softmax."""
 
-    ``window``: the most words on each side; how many it is for a word is drawn from 1 to ``window``. ``negatives``: of each
-    pair of words; all pairs of a row share ``shared_negatives``, weighted accordingly.
-    """
+    kind: Literal["skip_gram", "cbow"] = setting("skip_gram", KIND)
+    output: Literal["negative_sampling", "hierarchical_softmax"] = setting("negative_sampling", "Loss.")
+    d_model: int = setting(100, DIMENSION)
+    window: int = setting(
+        5, "Maximum context words on each side; the number for each word is sampled from 1 to window."
+    )
+    negatives: int = setting(5, "Negative samples of each pair of words.")
+    shared_negatives: int = setting(32, "Negative samples that all pairs of a row share, weighted accordingly.")
+    compute_dtype: Literal["float32"] = setting("float32", PRECISION)
 
-    kind: str = "skip_gram"
-    output: str = "negative_sampling"
-    d_model: int = 100
-    window: int = 5
-    negatives: int = 5
-    shared_negatives: int = 32
-    compute_dtype: str = "float32"
+    has_attention_backend: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_choice("model.kind", self.kind, WORD2VEC_KINDS)
-        require_choice("model.output", self.output, OUTPUTS)
-        require_positive("model", self, "d_model", "window", "negatives", "shared_negatives")
-        _require_float32(self.compute_dtype)
-
-    @property
-    def has_attention_backend(self) -> bool:
-        """There is no attention."""
-        return False
+        check_settings("model", self)
 
 
 @dataclass(frozen=True)
 class GloveConfig:
-    """GloVe (Pennington et al. 2014): ``x_max`` and ``alpha`` of its weighting function (equation 9).
+    """GloVe (Pennington et al. 2014)."""
 
-    Words up to ``window`` apart are counted, each pair with the weight 1 / distance. ``memory_pairs``: counted pairs that are
-    held in memory; more are written to disk and merged.
-    """
+    kind: Literal["glove"] = setting("glove", KIND)
+    d_model: int = setting(100, DIMENSION)
+    window: int = setting(10, "Maximum distance of counted pairs of words, each with the weight 1 / distance.")
+    x_max: float = setting(100.0, "Count from which pairs have full weight (equation 9).")
+    alpha: float = setting(0.75, "Exponent of the weights below x_max (equation 9).")
+    memory_pairs: int = setting(20_000_000, "Counted pairs in memory; more are merged on disk.")
+    compute_dtype: Literal["float32"] = setting("float32", PRECISION)
 
-    kind: str = "glove"
-    d_model: int = 100
-    window: int = 10
-    x_max: float = 100.0
-    alpha: float = 0.75
-    memory_pairs: int = 20_000_000
-    compute_dtype: str = "float32"
+    has_attention_backend: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(self.kind == "glove", "model.kind", f"{self.kind!r} is not glove")
-        require_positive("model", self, "d_model", "window", "x_max", "alpha", "memory_pairs")
-        _require_float32(self.compute_dtype)
-
-    @property
-    def has_attention_backend(self) -> bool:
-        """There is no attention."""
-        return False
+        check_settings("model", self)
 
 
 @dataclass(frozen=True)
 class NoDecodingConfig:
     """Word vectors decode nothing."""
-
-
-def _require_float32(compute_dtype: str) -> None:
-    problem = f"{compute_dtype!r}: word vectors are computed in float32"
-    require(compute_dtype == "float32", "model.compute_dtype", problem)
 
 
 def check_word_vectors(

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import BatchingConfig, ConfigError
-from transformer_jax.data.buckets import choose_buckets, most_rows, rows_of
+from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
 from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly, row_widths
 
 # Updates scanned for the order in which shapes are needed; later shapes are compiled in time anyway.
 SHAPES_LOOKED_FOR = 100
-# Of the order in which pairs are packed; those of an epoch have the lowest numbers.
+# Stream of random numbers for the order in which pairs are packed; the orders of an epoch have low stream numbers.
 PACKING_STREAM = 2**32
 
 Shape = tuple[int, int, int]
@@ -57,18 +57,24 @@ class RowGroup(NamedTuple):
 
 
 class BatchPlan:
-    """All batches of all epochs. Every epoch has every pair once, in its own order, in the same number of batches.
+    """All batches of all epochs for pairs of ``lengths`` [2, pairs].
 
-    Each epoch shuffles the rows of each group and the batches of all groups; what is left of the last batch of a group is
-    rows of padding. A plan depends on lengths, settings and seed alone: not on devices, processes or what was asked of it
-    before.
+    Every epoch has every pair once, in its own order, in the same number of batches.
+    Each epoch shuffles the rows of each group and, with ``shuffles_batches``, the batches of all groups; rows of padding
+    complete the last batch of a group. A plan is a pure function of lengths, settings and seed: not of devices or processes.
     """
 
     def __init__(
-        self, source_lengths: np.ndarray, target_lengths: np.ndarray, seed: int, groups: Sequence[RowGroup]
+        self,
+        lengths: np.ndarray,
+        seed: int,
+        groups: Sequence[RowGroup],
+        *,
+        shuffles_batches: bool = True,
     ) -> None:
         self.seed = seed
-        self.num_pairs = len(source_lengths)
+        self._shuffles_batches = shuffles_batches
+        self.num_pairs = lengths.shape[1]
         self._groups = groups
         sizes = [group.sizes for group in groups]
         self._group_of_batch = np.repeat(np.arange(len(groups)), [len(each) for each in sizes])
@@ -78,7 +84,7 @@ class BatchPlan:
         self.batches = dict(Counter(shapes))
         self.shapes: list[Shape] = list(self.batches)
         self.batches_per_epoch = len(shapes)
-        tokens = [int(lengths.sum(dtype=np.int64)) for lengths in (source_lengths, target_lengths)]
+        tokens = lengths.sum(axis=1, dtype=np.int64).tolist()
         positions = [sum(shape[0] * shape[side] for shape in shapes) for side in (1, 2)]
         self.tokens_per_update = Sides(*(each / self.batches_per_epoch for each in tokens))
         self.padding_share = Sides(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
@@ -137,10 +143,13 @@ class BatchPlan:
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
         """The orders of an epoch: of its batches, and of the rows of each group."""
+        first = int(self._shuffles_batches)
         row_orders = [
-            random_order(len(group.offsets) - 1, self.seed, epoch, stream=number + 1)
-            for number, group in enumerate(self._groups)
+            random_order(len(group.offsets) - 1, self.seed, epoch, stream=number)
+            for number, group in enumerate(self._groups, start=first)
         ]
+        if not self._shuffles_batches:
+            return np.arange(self.batches_per_epoch), *row_orders
         return random_order(self.batches_per_epoch, self.seed, epoch, stream=0), *row_orders
 
 
@@ -153,75 +162,67 @@ def plan_batches(
     """
     if not len(source_lengths):
         raise ValueError("no pairs to make batches of")
-    return PLANS[config.kind](source_lengths, target_lengths, config, seed)
+    return PLANS[config.kind, config.count](np.stack([source_lengths, target_lengths]), config, seed)
 
 
-def bucket_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
     """Pairs of similar length together, a pair a row."""
     limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_multiple
-    buckets = choose_buckets(source_lengths, target_lengths, *limits)
-    bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.maximum(source_lengths, target_lengths))
-    # Pairs of bucket 0, then those of bucket 1, ...
+    buckets = choose_buckets(lengths, *limits)
+    bucket_of = np.searchsorted([bucket.widest for bucket in buckets], lengths.max(axis=0))
+    # Pairs of bucket 0, then pairs of bucket 1, ...
     by_bucket = np.argsort(bucket_of, kind="stable")
     starts = np.searchsorted(bucket_of[by_bucket], np.arange(len(buckets) + 1)).tolist()
     groups = []
     for bucket, (start, end) in zip(buckets, itertools.pairwise(starts), strict=True):
         widths, offsets = (bucket.source_width, bucket.target_width), np.arange(end - start + 1)
         groups.append(RowGroup(*widths, by_bucket[start:end], offsets, [bucket.rows] * bucket.num_batches))
-    return BatchPlan(source_lengths, target_lengths, seed, groups)
+    return BatchPlan(lengths, seed, groups)
 
 
-def packed_plan(source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
     """Several pairs a row. They are packed once, in an order drawn from the seed; each epoch shuffles the rows."""
-    if config.count == "positions":
-        return PackedPlan(source_lengths, target_lengths, config, seed)
-    order = random_order(len(source_lengths), seed, epoch=0, stream=PACKING_STREAM)
-    tokens = (source_lengths + target_lengths) / 2
+    order = random_order(lengths.shape[1], seed, epoch=0, stream=PACKING_STREAM)
     groups = []
-    widths = row_widths(source_lengths, target_lengths, config.packed_length, config.width_multiple)
-    for members, sides in filled_widths(source_lengths, target_lengths, order, widths, config.tokens_per_update):
-        pairs, offsets = pack_tightly(source_lengths, target_lengths, members, sides)
-        batches = round(tokens[members].sum() / config.tokens_per_update)
-        most = most_rows(max(sides), config.tokens_per_update, config.row_multiple)
-        sizes = even_sizes(len(offsets) - 1, batches, most, config.row_multiple)
+    widths = row_widths(lengths, config.packed_length, config.width_multiple)
+    for members, sides in filled_widths(lengths, order, widths, config.tokens_per_update):
+        pairs, offsets = pack_tightly(lengths, members, sides)
+        batches = round(lengths[:, members].sum() / 2 / config.tokens_per_update)
+        limit = max_rows(max(sides), config.tokens_per_update, config.row_multiple)
+        sizes = even_sizes(len(offsets) - 1, batches, limit, config.row_multiple)
         groups.append(RowGroup(*sides, pairs, offsets, sizes))
-    return BatchPlan(source_lengths, target_lengths, seed, groups)
+    return BatchPlan(lengths, seed, groups)
 
 
-class PackedPlan(BatchPlan):
-    """Packed rows of the same width on both sides, in batches of the same size, whose order is that of their rows."""
-
-    def __init__(
-        self, source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
-    ) -> None:
-        width = config.packed_length
-        longest = int(max(source_lengths.max(), target_lengths.max()))
-        if longest > width:
-            remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
-            raise ConfigError(f"batching.packed_length: {width} is less than the longest sentence, {longest}; {remedy}")
-        order = random_order(len(source_lengths), seed, epoch=0, stream=1)
-        pairs, offsets = pack_rows(source_lengths, target_lengths, order, (width, width))
-        rows = rows_of(width, config.tokens_per_update, config.row_multiple)
-        sizes = [rows] * -(-(len(offsets) - 1) // rows)
-        super().__init__(source_lengths, target_lengths, seed, [RowGroup(width, width, pairs, offsets, sizes)])
-
-    def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        (group,) = self._groups
-        row_order = random_order(len(group.offsets) - 1, self.seed, epoch, stream=0)
-        return np.arange(self.batches_per_epoch), row_order
+def fixed_width_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+    """Packed rows of the same width on both sides, in batches of the same size, in the order of their rows."""
+    width, longest = config.packed_length, int(lengths.max())
+    if longest > width:
+        remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
+        raise ConfigError(f"batching.packed_length: {width} is less than the longest sentence, {longest}; {remedy}")
+    order = random_order(lengths.shape[1], seed, epoch=0, stream=1)
+    pairs, offsets = pack_rows(lengths, order, (width, width))
+    rows = rows_of(width, config.tokens_per_update, config.row_multiple)
+    sizes = [rows] * -(-(len(offsets) - 1) // rows)
+    return BatchPlan(lengths, seed, [RowGroup(width, width, pairs, offsets, sizes)], shuffles_batches=False)
 
 
-PLANS = {"buckets": bucket_plan, "packed": packed_plan}
+PLANS = {
+    ("buckets", "positions"): bucket_plan,
+    ("packed", "positions"): fixed_width_plan,
+    ("packed", "tokens"): packed_plan,
+}
+"""By ``batching.kind`` and ``batching.count``."""
 
 
-def even_sizes(rows: int, batches: int, most: int, multiple: int) -> list[int]:
+def even_sizes(rows: int, batches: int, limit: int, multiple: int) -> list[int]:
     """Rows of each of ``batches`` batches that hold ``rows``: multiples of ``multiple``, at most two different ones.
 
     Less than ``multiple`` rows stay empty: 100 rows in 3 batches of multiples of 8 are [40, 32, 32]. There are more batches
-    where they would have more than ``most`` rows.
+    where one would have more than ``limit`` rows.
     """
     units = -(-rows // multiple)
-    batches = min(max(batches, -(-rows // most)), units)
+    batches = min(max(batches, -(-rows // limit)), units)
     size, larger = divmod(units, batches)
     return [(size + 1) * multiple] * larger + [size * multiple] * (batches - larger)
 

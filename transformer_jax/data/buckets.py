@@ -12,7 +12,7 @@ MAX_CANDIDATES = 512
 class Bucket(NamedTuple):
     """Batches of ``rows`` pairs; a pair belongs to the first bucket with ``widest`` >= its longer side.
 
-    The widths of the two sides are what its members need, which is less than ``widest`` on one side at times.
+    The widths of the two sides are the longest of its members, so one of them may be less than ``widest``.
     """
 
     rows: int
@@ -23,34 +23,43 @@ class Bucket(NamedTuple):
 
 
 def rows_of(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """As many rows of ``width`` as the tokens allow, a multiple of ``row_multiple``, and at least that."""
+    """The number of rows of ``width`` that the tokens allow: a multiple of ``row_multiple``, and at least that."""
     return max(tokens_per_update // width // row_multiple, 1) * row_multiple
 
 
-def most_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """Rows of ``width`` that hold so many tokens although a tenth of the positions is padding, the next ``row_multiple``."""
+def max_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
+    """Rows of ``width`` that hold the tokens although a tenth of the positions is padding, the next ``row_multiple``."""
     return math.ceil(tokens_per_update / 0.9 / width / row_multiple) * row_multiple
 
 
 def choose_buckets(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    num_buckets: int,
-    tokens_per_update: int,
-    row_multiple: int,
-    width_multiple: int,
+    lengths: np.ndarray, num_buckets: int, tokens_per_update: int, row_multiple: int, width_multiple: int
 ) -> list[Bucket]:
-    """At most ``num_buckets`` buckets, narrowest first, with the fewest positions in an epoch; exact.
+    """At most ``num_buckets`` buckets for pairs of these lengths [2, pairs], narrowest first, with the fewest positions; exact.
 
     Dynamic programming over the widths that occur (multiples of ``width_multiple``), with whole batches as the cost, so that
     the padding rows of the last batch of each bucket count too::
 
         positions[k][j] = min_i positions[k-1][i] + num_batches(i, j) * rows(i, j) * (source_width + target_width)
     """
-    candidates, table = _all_buckets(source_lengths, target_lengths, tokens_per_update, row_multiple, width_multiple)
-    rows, source_widths, target_widths, batches = table
+    longer_side = lengths.max(axis=0)
+    step = width_multiple
+    while len(np.unique(rounded_up(longer_side, step))) > MAX_CANDIDATES:
+        step *= 2
+    candidates, candidate_of, counts = np.unique(rounded_up(longer_side, step), return_inverse=True, return_counts=True)
     number = len(candidates)
-    cost = np.where(batches > 0, batches * rows * (source_widths + target_widths), np.inf)
+    # Of the bucket from each candidate to each other [number, number]: widths, rows, batches, positions in an epoch.
+    widths = []
+    for side in lengths:
+        longest = np.zeros(number, np.int64)
+        np.maximum.at(longest, candidate_of, side)
+        by_start = np.triu(np.broadcast_to(longest, (number, number)))
+        widths.append(rounded_up(np.maximum.accumulate(by_start, axis=1), width_multiple))
+    # The widest pair of a bucket decides, so every bucket that ends at the same candidate has as many rows.
+    rows = np.array([rows_of(width, tokens_per_update, row_multiple) for width in candidates.tolist()])
+    below = np.concatenate([[0], np.cumsum(counts)])
+    batches = -(-np.triu(below[None, 1:] - below[:-1, None]) // rows)
+    cost = np.where(batches > 0, batches * rows * (widths[0] + widths[1]), np.inf)
     best = np.full((min(num_buckets, number) + 1, number + 1), np.inf)
     best[0, 0] = 0
     choice = np.zeros(best.shape, np.int64)
@@ -62,45 +71,10 @@ def choose_buckets(
     buckets = []
     while used:
         start, last = int(choice[used, end]), end - 1
-        buckets.append(
-            Bucket(
-                rows=int(rows[start, last]),
-                source_width=int(source_widths[start, last]),
-                target_width=int(target_widths[start, last]),
-                widest=int(candidates[last]),
-                num_batches=int(batches[start, last]),
-            )
-        )
+        found = rows[last], widths[0][start, last], widths[1][start, last], candidates[last], batches[start, last]
+        buckets.append(Bucket(*map(int, found)))
         used, end = used - 1, start
     return buckets[::-1]
-
-
-def _all_buckets(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    tokens_per_update: int,
-    row_multiple: int,
-    width_multiple: int,
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """The widths that occur ``[C]``, and of the bucket from each to each ``[C, C]``: rows, two widths, batches (or 0)."""
-    longer_side = np.maximum(source_lengths, target_lengths)
-    step = width_multiple
-    while len(np.unique(rounded_up(longer_side, step))) > MAX_CANDIDATES:
-        step *= 2
-    candidates, candidate_of, counts = np.unique(rounded_up(longer_side, step), return_inverse=True, return_counts=True)
-    number = len(candidates)
-    widths = []
-    for lengths in (source_lengths, target_lengths):
-        longest = np.zeros(number, np.int64)
-        np.maximum.at(longest, candidate_of, lengths)
-        by_start = np.triu(np.broadcast_to(longest, (number, number)))
-        widths.append(rounded_up(np.maximum.accumulate(by_start, axis=1), width_multiple))
-    below = np.concatenate([[0], np.cumsum(counts)])
-    pairs = np.triu(below[None, 1:] - below[:-1, None])
-    # The widest pair of a bucket decides, so every bucket that ends at the same candidate has as many rows.
-    rows = np.array([rows_of(width, tokens_per_update, row_multiple) for width in candidates.tolist()])
-    rows = np.broadcast_to(rows, (number, number))
-    return candidates, (rows, widths[0], widths[1], -(-pairs // rows))
 
 
 def rounded_up(lengths: np.ndarray, step: int) -> np.ndarray:

@@ -1,10 +1,12 @@
-"""Stores in the cache: opened where they are whole, else built."""
+"""Tokenized data in the cache: opened where it is whole and undamaged, else built."""
 
 import contextlib
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.config.addresses import absolute_path
-from transformer_jax.runtime.file_digests import write_digests
+from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
 
@@ -20,8 +22,13 @@ NOT_WHOLE = OSError, ValueError, KeyError, TypeError, OverflowError
 """Errors of opening a store that is missing, cut short or damaged."""
 
 PARTIAL = ".partial-"
-# What a killed process left behind is removed once nothing has been written to it for so long.
+# A partial store of a killed process is removed once nothing has been written to it for this long.
 ABANDONED_SECONDS = 24 * 3600
+# Larger stores are checked in the background, after this many segments.
+CHECKED_AT_ONCE = 1 << 28
+SAMPLED_SEGMENTS = 16
+SECONDS_UNTIL_SHOWN = 2.0
+SECONDS_BETWEEN_LINES = 15.0
 
 
 def open_or_build(
@@ -34,7 +41,7 @@ def open_or_build(
     """
     directory = Path(absolute_path(cache, "data.cache_directory")) / name
 
-    def is_whole(directory: Path) -> bool:
+    def is_whole() -> bool:
         return _opened(open_store, directory) is not None
 
     store = _opened(open_store, directory)
@@ -47,7 +54,7 @@ def open_or_build(
 
 
 def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
-    """The numbers in a file, not read before they are asked for.
+    """The numbers in a file, read when they are used.
 
     Raises ValueError when the file is shorter, or ``dtype`` is not a type of ids and offsets.
     """
@@ -55,6 +62,59 @@ def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
         raise ValueError(f"{path}: {dtype!r} is not a type of ids")
     # An empty file cannot be mapped.
     return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)
+
+
+class StoreCheck:
+    """Compares a store with its digests: a small one whole, a large one in samples and then whole in the background.
+
+    Raises ValueError when it is damaged. A store of an earlier version, without digests, passes.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        is_large = sum(file.stat().st_size for file in directory.iterdir()) > CHECKED_AT_ONCE
+        if changed := changed_files(directory, sample=SAMPLED_SEGMENTS if is_large else None):
+            raise ValueError(f"{directory}: {', '.join(changed)} changed since written")
+        self._directory = directory
+        self._changed: Future[list[str]] | None = None
+        if is_large:
+            with_one_thread = ThreadPoolExecutor(1)
+            self._changed = with_one_thread.submit(changed_files, directory)
+            with_one_thread.shutdown(wait=False)
+
+    def finish(self) -> None:
+        """Waits for the check of the whole store; call before anything that was trained on it is saved.
+
+        Raises DataError when the store is damaged, and removes it: it is then built again.
+        """
+        changed = self._changed.result() if self._changed else []
+        if changed:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise DataError(
+                f"{self._directory}: {', '.join(changed)} changed since the data were tokenized; the store is removed, and "
+                "nothing that was trained on it is saved: run the same command to tokenize again"
+            )
+
+
+class BuildProgress:
+    """Progress of building a store: a line on standard error after two seconds, then every fifteen; ``total`` 0: not known."""
+
+    def __init__(self, split: str, total: int, unit: str = "pairs", doing: str = "tokenizing") -> None:
+        self._split, self._total, self._unit, self._doing = split, total, unit, doing
+        self._done = 0
+        self._started = time.monotonic()
+        self._next_line = self._started + SECONDS_UNTIL_SHOWN
+
+    def advance(self, number: int) -> None:
+        """Counts ``number`` more units."""
+        self._done += number
+        now = time.monotonic()
+        if now < self._next_line:
+            return
+        self._next_line = now + SECONDS_BETWEEN_LINES
+        rate = self._done / (now - self._started)
+        of_total = f" of {self._total:,}" if self._total else ""
+        line = f"{self._doing} {self._split}: {self._done:,}{of_total} {self._unit}, {rate:,.0f} a second"
+        sys.stderr.write(f"{line}\n")
 
 
 def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreType | None:
@@ -65,45 +125,28 @@ def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreTy
 
 
 @contextlib.contextmanager
-def _appearing(directory: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """A folder to write to, which appears as ``directory`` at the end of the block, if it is still there."""
-    partial = _temporary_name(directory)
+def _appearing(directory: Path, is_whole: Callable[[], bool]) -> Iterator[Path]:
+    """A folder to write to, which appears as ``directory`` at the end of the block.
+
+    Where another process was first, its store may be mapped already, and stays.
+    """
+    partial = directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
     try:
         _remove_abandoned(directory.parent)
         partial.mkdir(parents=True)
         yield partial
-        if partial.is_dir():
-            _move_into_place(partial, directory, is_whole)
+        if directory.exists() and not is_whole():
+            shutil.rmtree(directory, ignore_errors=True)
+        try:
+            partial.rename(directory)
+        except OSError:
+            if not is_whole():
+                raise
     except OSError as error:
         problem = f"cannot write the tokenized data to {directory}: {error}"
         raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _move_into_place(partial: Path, directory: Path, is_whole: Callable[[Path], bool]) -> None:
-    """Gives a complete store its name, unless another process was first: its store may be mapped already, and stays."""
-    try:
-        partial.rename(directory)
-        return
-    except OSError:
-        if is_whole(directory):
-            return
-        if not directory.exists():
-            raise
-    aside = _temporary_name(directory)
-    with contextlib.suppress(FileNotFoundError):  # another process may have moved it
-        directory.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        partial.rename(directory)
-    except OSError:
-        if not is_whole(directory):
-            raise
-
-
-def _temporary_name(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
 
 
 def _remove_abandoned(folder: Path) -> None:

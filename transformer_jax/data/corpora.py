@@ -1,53 +1,87 @@
-"""Opens the source of sentence pairs that a config names."""
+"""Opens the source of sentence pairs that a config names, and finds out whether it can be read, and its languages.
+
+Nothing here imports JAX or TensorFlow.
+"""
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 
-from transformer_jax.config import DataConfig
+from transformer_jax.config import DataConfig, ExperimentConfig
+from transformer_jax.config.languages import UNDETERMINED, language_of_text
 from transformer_jax.config.plugins import registered
-from transformer_jax.data.named_files import NamedFiles
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
-from transformer_jax.data.text_files import TextCorpus
 from transformer_jax.data.tfds_source import TfdsCorpus
 
-
-def _grammar(config: DataConfig, seed: int) -> Corpus:
-    return GrammarCorpus(config.generated_pairs, seed, config.source_language, config.target_language)
-
-
-def _copy(config: DataConfig, seed: int) -> Corpus:
-    return SymbolCorpus(config.generated_pairs, seed, reverse=False, max_symbols=config.generated_words)
+SAMPLED_PAIRS = 1000
+CHECKED_DOCUMENTS = 200_000
 
 
-def _reverse(config: DataConfig, seed: int) -> Corpus:
-    return SymbolCorpus(config.generated_pairs, seed, reverse=True, max_symbols=config.generated_words)
-
-
-def _text(config: DataConfig, seed: int) -> Corpus:
-    place = config.directory, config.source_language, config.target_language
-    named = [(name, files) for name, files in config.files().items() if files]
-    if not named and not config.held_out:
-        return TextCorpus(*place)
+def _text(config: DataConfig, seed: int) -> TextCorpus:
+    languages = config.source_language, config.target_language
+    named = tuple((name, files) for name, files in config.files().items() if files)
     splits = config.train_split, config.validation_split, config.test_split
-    return NamedFiles(*place, tuple(named), *splits, config.held_out, seed)
-
-
-def _tfds(config: DataConfig, seed: int) -> Corpus:
-    del seed
-    return TfdsCorpus(config.name, config.directory, config.source_language, config.target_language, config.download)
+    return TextCorpus(config.directory, *languages, named, *splits, config.held_out, seed)
 
 
 CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
-    "grammar": _grammar,
-    "copy": _copy,
-    "reverse": _reverse,
+    "grammar": lambda config, seed: GrammarCorpus(
+        config.generated_pairs, seed, config.source_language, config.target_language
+    ),
+    "copy": lambda config, seed: SymbolCorpus(config.generated_pairs, seed, False, config.generated_words),
+    "reverse": lambda config, seed: SymbolCorpus(config.generated_pairs, seed, True, config.generated_words),
     "text": _text,
-    "tfds": _tfds,
+    "tfds": lambda config, seed: TfdsCorpus(
+        config.name, config.directory, config.source_language, config.target_language, config.download
+    ),
 }
 
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:
-    """The corpus of ``config.source``. ``seed`` only matters to generated training sentences. Reads no data yet."""
+    """The corpus of ``config.source``. ``seed`` only matters to generated and held-out sentences. Reads no data yet."""
     corpus: Corpus = (CORPORA | registered("data_source"))[config.source](config, seed)
     return corpus
+
+
+def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = False) -> None:
+    """Raises DataError when there is no such split, or its first example cannot be read.
+
+    With ``is_whole`` every line of parallel text, or many documents, are read.
+    """
+    name = config.data.split_name(split)
+    if not config.data.has_pairs:
+        found = open_documents(config.data, config.data_seed).documents(name)
+        next(islice(found, CHECKED_DOCUMENTS if is_whole else 1, None), None)
+        return
+    corpus = open_corpus(config.data, config.data_seed)
+    if is_whole and isinstance(corpus, TextCorpus):
+        corpus.require_sound(name)
+    else:
+        next(corpus.pairs(name), None)
+
+
+def with_languages(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
+    """The settings with the languages that the script of the training text reveals, ``und`` where it does not, and a remark.
+
+    Languages that are stated, or named by the suffixes of files, stay, and then nothing is read. Raises DataError where the
+    text cannot be read.
+    """
+    missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", "stated") == ""]
+    if not missing:
+        return config, ""
+    corpus = open_corpus(config.data, config.data_seed)
+    pairs = list(islice(corpus.pairs(config.data.train_split), SAMPLED_PAIRS))
+    found, remarks = {}, []
+    for side in missing:
+        language, script = language_of_text(getattr(pair, side) for pair in pairs)
+        found[f"{side}_language"] = language
+        known = f"{language}, by its script ({script})"
+        unknown = (
+            f"not known: no suffix of data.train says it, and several are written in its script ({script or 'none'})"
+        )
+        remarks.append(f"data.{side}_language: {unknown if language == UNDETERMINED else known}")
+    return replace(config, data=replace(config.data, **found)), "; ".join(remarks)

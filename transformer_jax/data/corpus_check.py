@@ -1,12 +1,12 @@
-"""What is wrong with a text or a parallel corpus: counts, shares, and examples with file and line.
+"""Faults of a text or a parallel corpus: counts, shares, and examples with file and line.
 
 A sample shows the scripts, the letter sequences and the length ratio of the text itself; then every line is compared with them.
 """
 
 import re
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
@@ -15,29 +15,30 @@ import numpy as np
 
 from transformer_jax.config import DataConfig, DataError, TokenizerConfig
 from transformer_jax.config.languages import script_of
-from transformer_jax.data.corpus_report import EXAMPLE_CHARACTERS, EXAMPLES, CorpusReport, Faults, Finding
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
     ZERO_WIDTH,
     CorpusSample,
     SideText,
+    letters_of,
     sample_of,
     shared_letters,
+    strange_texts,
+    vocabulary_of,
 )
-from transformer_jax.data.filters import EncodedPair, is_overlong, training_filters
-from transformer_jax.data.letter_sequences import letters_of, strange_texts
 from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
+from transformer_jax.data.pair_encoding import PairEncoder, training_filters
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import raw_lines, require_no_archive, sentence_of_line
-from transformer_jax.data.tokenizers.interface import train_tokenizer
-from transformer_jax.data.vocabulary_choice import vocabulary_of
+from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 
-# Lines at once; lines of which the shift is found at once, and so many more that the last are not few.
+EXAMPLES, EXAMPLE_CHARACTERS = 3, 80
+# Lines at once; lines whose shift is found at once, and further lines to wait for, so that the last part is not short.
 CHUNK, SHIFT_LINES, MORE_LINES = 8192, 200_000, 1000
 LONG_LINE = 1000
-# Characters of the longer side against what is usual for the other; shorter lines are not judged.
+# Ratio of the lengths of the sides against the median ratio; characters of the longer side, below which it is not judged.
 RATIO, RATIO_CHARACTERS = 3.0, 30
-# An identical line is boilerplate where it is there so often, and once in so many lines.
+# An identical line is boilerplate if it occurs this often, and once in this many lines.
 BOILERPLATE, BOILERPLATE_SHARE = 10, 2000
 JAPANESE = frozenset(("HAN", "HIRAGANA", "KATAKANA"))
 FEWEST_LETTERS = 3
@@ -45,12 +46,13 @@ FEWEST_LETTERS = 3
 UNREADABLE = "lines that are no UTF-8, have NUL bytes or not one tab"
 MORE = "lines that the other side does not have"
 SHIFTED = "lines that translate another line than their own"
+SERIOUS = (UNREADABLE, MORE, SHIFTED)
 EMPTY, LONG = "empty lines", f"lines above {LONG_LINE:,} characters"
 SCRIPT, LANGUAGE = "letters of another script", "in the language of the other side"
 UNLIKELY = "unlike the rest of the side: a third language, names, code"
 FREQUENT, TWICE = f"boilerplate: the same line {BOILERPLATE} times or more", "duplicates of an earlier line or pair"
 COPIES, LENGTHS = "copies: target is source", f"one side {RATIO:g} times longer than is usual"
-FILTERED = "of the sample, training would leave out"
+FILTERED = "of the sample, training would leave out: "
 FEWEST_KNOWN = 500
 PATTERNS = {
     "control characters or U+FFFD": re.compile("[\x01-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd]"),
@@ -68,21 +70,70 @@ Rows = Callable[[], Iterator[tuple[int, tuple[str, ...]]]]
 """Starts a pass over the lines that can be read: their numbers from 1, and the text of each side."""
 
 
-def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> CorpusReport:
+class CorpusReport:
+    """Faults of a text: how many lines of a side, or pairs, have each, and the first of them, with file and line."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self.remarks: list[str] = []
+        self.is_serious = False
+        """Whether training on the text makes no sense, or cannot read it."""
+        self._lines: Counter[tuple[str, str]] = Counter()
+        self._examples: dict[tuple[str, str], list[str]] = defaultdict(list)
+
+    def count(self, side: str, fault: str, lines: int = 1) -> None:
+        """Counts lines of a side, or of both where ``side`` is empty."""
+        self._lines[side, fault] += lines
+        self.is_serious |= lines > 0 and fault in SERIOUS
+
+    def show(self, side: str, fault: str, where: str, text: str = "") -> None:
+        """Keeps an example, unless there are enough."""
+        if len(self._examples[side, fault]) < EXAMPLES:
+            shown = "".join(
+                each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text[:EXAMPLE_CHARACTERS]
+            )
+            shown += "..." * (len(text) > EXAMPLE_CHARACTERS)
+            self._examples[side, fault].append(f"{where}  {shown}".rstrip())
+
+    def add(self, side: str, fault: str, where: str, text: str = "") -> None:
+        """Counts a line, which may be an example."""
+        self.count(side, fault)
+        self.show(side, fault, where, text)
+
+    def table(self, names: Sequence[str], faults: Mapping[str, int]) -> str:
+        """Lines, share and fault, below each fault its first lines; then the faults that were not found.
+
+        ``faults`` are in the order of the table, with the number of lines that each was looked for in.
+        """
+        rows = [self.title, *(f"  {remark}" for remark in self.remarks), "   lines    share"]
+        missing = []
+        for fault, of in faults.items():
+            keys = [(side, fault) for side in ("", *names) if self._lines[side, fault]]
+            if not keys:
+                missing.append(fault)
+            for side, _ in keys:
+                lines, name = self._lines[side, fault], f"{side}: {fault}" if side else fault
+                rows.append(f"{lines:>8,}  {lines / of:>7.2%}  {'SERIOUS: ' * (fault in SERIOUS)}{name}")
+                rows += [f"{'':21}{example}" for example in self._examples[side, fault]]
+        return "\n".join([*rows, f"not found: {'; '.join(missing)}"])
+
+
+def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> tuple[str, bool]:
     """Checks a text, two files of which line n of one translates line n of the other, or a .tsv of pairs.
 
-    ``data`` has the filters of training, ``tokenizer`` counts tokens for them. Raises DataError where nothing can be read.
+    Returns a table of its faults, and whether training on it makes no sense. ``data`` has the filters of training,
+    ``tokenizer`` counts tokens for them. Raises DataError where nothing can be read.
     """
     is_table = files[0].name.removesuffix(".gz").endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
-    faults, total = Faults(), 0
+    report, total = CorpusReport(), 0
     for number, texts in enumerate(_texts(files, is_table), start=1):
         total = number
         for name, text in zip(names, texts, strict=True):
             if text is None:
-                faults.add("", MORE, f"{next(each for each in names if each != name)}:{number}")
+                report.add("", MORE, f"{next(each for each in names if each != name)}:{number}")
             elif isinstance(text, DataError):
-                faults.add("", UNREADABLE, f"{name}:{number}", str(text).partition(": ")[2])
+                report.add("", UNREADABLE, f"{name}:{number}", str(text).partition(": ")[2])
 
     def readable() -> Iterator[tuple[int, tuple[str, ...]]]:
         for number, texts in enumerate(_texts(files, is_table), start=1):
@@ -92,23 +143,24 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     sample = sample_of((SentencePair(texts[0], texts[-1]) for _, texts in readable()), total)
     if not sample.pairs:
         raise DataError(f"{files[0]}: no line can be read; expected UTF-8, one sentence a line")
-    shift = _check_lines(faults, names, sample, readable)
-    remarks = [f"{name}: {_described(side)}" for name, side in zip(names, (sample.source, sample.target), strict=False)]
-    findings = faults.findings([""], [UNREADABLE, MORE][: len(names)], total, is_serious=True)
-    if len(names) == 2:
-        lines = [stretch.line for stretch in shift.stretches] + [total + 1]
-        shifted = sum(end - first for (first, lag), end in zip(shift.stretches, lines[1:], strict=True) if lag)
-        findings.append(Finding("", SHIFTED, shifted, total, shift.text(*names).split("; ") if shifted else [], True))
-        if not shift.is_known and len(sample.pairs) >= FEWEST_KNOWN:
-            remarks.append("nothing shows that a line translates its own: neither lengths nor words of pairs agree")
-    findings += faults.findings(names, [EMPTY, LONG, SCRIPT, UNLIKELY, *PATTERNS, FREQUENT], total)
-    if len(names) == 2:
-        findings += faults.findings(names, [LANGUAGE], total)
-        findings += faults.findings([""], [COPIES, LENGTHS], total)
-    findings += faults.findings([""], [TWICE], total)
-    if len(names) == 2:
-        findings += _left_out(sample, names, data, tokenizer)
-    return CorpusReport(f"{' and '.join(map(str, files))}: {total:,} lines", remarks, findings)
+    report.title = f"{' and '.join(map(str, files))}: {total:,} lines"
+    for name, side in zip(names, (sample.source, sample.target), strict=False):
+        scripts = ", ".join(f"{script.title()} {share:.0%}" for script, share in side.scripts.items() if share >= 0.01)
+        report.remarks.append(f"{name}: {len(side.characters):,} distinct characters; {scripts or 'no letters'}")
+    shift = _check_lines(report, names, sample, readable)
+    faults = [UNREADABLE, EMPTY, LONG, SCRIPT, UNLIKELY, *PATTERNS, FREQUENT, TWICE]
+    if len(names) == 1:
+        return report.table(names, dict.fromkeys(faults, total)), report.is_serious
+    ends = [stretch.line for stretch in shift.stretches[1:]] + [total + 1]
+    report.count("", SHIFTED, sum(end - first for (first, lag), end in zip(shift.stretches, ends, strict=True) if lag))
+    for stretch in filter(None, shift.text(*names).split("; ")):
+        report.show("", SHIFTED, stretch)
+    if not shift.is_known and len(sample.pairs) >= FEWEST_KNOWN:
+        report.remarks.append("nothing shows that a line translates its own: neither lengths nor words of pairs agree")
+    filtered = _check_filters(report, sample, names, data, tokenizer)
+    faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]
+    found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
+    return report.table(names, found), report.is_serious
 
 
 def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataError | None, ...]]:
@@ -135,12 +187,7 @@ def _decoded(path: Path) -> Iterator[str | DataError]:
             yield error
 
 
-def _described(side: SideText) -> str:
-    scripts = ", ".join(f"{script.title()} {share:.0%}" for script, share in side.scripts.items() if share >= 0.01)
-    return f"{len(side.characters):,} distinct characters; {scripts or 'no letters'}"
-
-
-def _check_lines(faults: Faults, names: Sequence[str], sample: CorpusSample, rows: Rows) -> LineShift:
+def _check_lines(report: CorpusReport, names: Sequence[str], sample: CorpusSample, rows: Rows) -> LineShift:
     """Compares every line with the sample, and every pair; returns where the lines of a pair belong."""
     texts = [list(side) for side in zip(*sample.pairs, strict=True)][: len(names)]
     scripts = [_usual_scripts(side) for side in (sample.source, sample.target)]
@@ -159,74 +206,74 @@ def _check_lines(faults: Faults, names: Sequence[str], sample: CorpusSample, row
             own = [row[side] for _, row in chunk]
             hashes[side].extend(map(hash, own))
             for number, text in zip(lines, own, strict=True):
-                _check_line(faults, name, number, text, scripts[side])
+                _check_line(report, name, number, text, scripts[side])
             others = letters[1 - side] if is_one_script else None
             for index, is_of_other in strange_texts(own, letters[side], others):
                 if len(set(chunk[index][1])) == len(names):
                     fault = LANGUAGE if is_of_other else UNLIKELY
-                    faults.add(name, fault, f"{name}:{lines[index]}", own[index])
+                    report.add(name, fault, f"{name}:{lines[index]}", own[index])
         if len(names) == 2:
             pairs = [SentencePair(*row) for _, row in chunk]
             for number, pair in zip(lines, pairs, strict=True):
-                _check_pair(faults, f"{names[0]}:{number}", pair, usual)
+                _check_pair(report, f"{names[0]}:{number}", pair, usual)
             waiting.extend((number - 1, pair) for number, pair in zip(lines, pairs, strict=True))
             if len(waiting) >= SHIFT_LINES + MORE_LINES:
                 shifts.append(line_shift(*zip(*waiting[:SHIFT_LINES], strict=True)))
                 del waiting[:SHIFT_LINES]
     if waiting:
         shifts.append(line_shift(*zip(*waiting, strict=True)))
-    _check_repeated(faults, names, np.array(numbers), [np.array(each) for each in hashes], rows)
+    _check_repeated(report, names, np.array(numbers), [np.array(each) for each in hashes], rows)
     return _joined(shifts)
 
 
-def _check_line(faults: Faults, name: str, number: int, text: str, scripts: frozenset[str]) -> None:
+def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts: frozenset[str]) -> None:
     where = f"{name}:{number}"
     if not text.strip():
-        faults.add(name, EMPTY, where)
+        report.add(name, EMPTY, where)
     if len(text) > LONG_LINE:
-        faults.add(name, LONG, where, text)
+        report.add(name, LONG, where, text)
     if not (text.isascii() and "LATIN" in scripts):
         found = [script_of(letter) for letter in text if letter.isalpha()]
         if len(found) >= FEWEST_LETTERS and 2 * sum(script in scripts for script in found) < len(found):
-            faults.add(name, SCRIPT, where, text)
+            report.add(name, SCRIPT, where, text)
     if _ANY_PATTERN.search(text):
         for fault, pattern in PATTERNS.items():
             if match := pattern.search(text):
                 start = max(match.start() - EXAMPLE_CHARACTERS // 2, 0)
-                faults.add(name, fault, where, "..." * (start > 0) + text[start:])
+                report.add(name, fault, where, "..." * (start > 0) + text[start:])
 
 
-def _check_pair(faults: Faults, where: str, pair: SentencePair, usual: float) -> None:
+def _check_pair(report: CorpusReport, where: str, pair: SentencePair, usual: float) -> None:
     source, target = map(str.strip, pair)
     if not (source and target):
         return
     if source == target:
-        faults.add("", COPIES, where, source)
+        report.add("", COPIES, where, source)
     ratio = (len(source) + 1) / (len(target) + 1) / usual
     if max(len(source), len(target)) >= RATIO_CHARACTERS and not 1 / RATIO <= ratio <= RATIO:
-        faults.add("", LENGTHS, where, f"{source[:30]} | {target}")
+        report.add("", LENGTHS, where, f"{source[:30]} | {target}")
 
 
 def _check_repeated(
-    faults: Faults, names: Sequence[str], numbers: np.ndarray, hashes: Sequence[np.ndarray], rows: Rows
+    report: CorpusReport, names: Sequence[str], numbers: np.ndarray, hashes: Sequence[np.ndarray], rows: Rows
 ) -> None:
     """Counts lines of each side that are there very often, and pairs that repeat an earlier one."""
     found: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
     for side, name in enumerate(names):
         _, first, counts = np.unique(hashes[side], return_index=True, return_counts=True)
         is_frequent = counts >= max(BOILERPLATE, len(numbers) / BOILERPLATE_SHARE)
-        faults.count(name, FREQUENT, int(counts[is_frequent].sum()))
+        report.count(name, FREQUENT, int(counts[is_frequent].sum()))
         for index in sorted(np.flatnonzero(is_frequent), key=lambda each: -counts[each])[:EXAMPLES]:
             found[int(numbers[first[index]])].append((name, FREQUENT, side))
     _, first = np.unique(hashes[-1], return_index=True)
     is_later = np.ones(len(numbers), bool)
     is_later[first] = False
-    faults.count("", TWICE, int(is_later.sum()))
+    report.count("", TWICE, int(is_later.sum()))
     for number in numbers[is_later][:EXAMPLES].tolist():
         found[number].append(("", TWICE, 0))
     for number, texts in takewhile(lambda row: row[0] <= max(found, default=0), rows()):
         for name, fault, side in found.get(number, ()):
-            faults.show(name, fault, f"{names[side]}:{number}", texts[side])
+            report.show(name, fault, f"{names[side]}:{number}", texts[side])
 
 
 def _usual_scripts(side: SideText) -> frozenset[str]:
@@ -247,21 +294,17 @@ def _joined(parts: Sequence[LineShift]) -> LineShift:
     return LineShift(stretches, correlation, overlap)
 
 
-def _left_out(
-    sample: CorpusSample, names: Sequence[str], data: DataConfig, tokenizer: TokenizerConfig
-) -> list[Finding]:
-    """What the filters of training remove from the sample, counted in tokens of a vocabulary that is learned from it."""
-    size, kind = tokenizer.vocabulary_size, tokenizer.kind
-    sides = [list(side) for side in zip(*sample.pairs, strict=True)]
-    ids = []
-    for side, texts in zip((sample.source, sample.target), sides, strict=True):
-        fitting = vocabulary_of(side, side, kind, size).settings["tokenizer.vocabulary_size"]
-        learned = train_tokenizer(replace(tokenizer, vocabulary_size=fitting), texts)
-        ids.append(learned.encode_batch(["" if is_overlong(text) else text for text in texts]))
-    filters, faults = training_filters(data), Faults()
-    for line, pair, source_ids, target_ids in zip(sample.lines, sample.pairs, *ids, strict=True):
-        encoded = EncodedPair(pair.source, pair.target, source_ids, target_ids)
-        reason = next((reason for reason, applies in filters.items() if applies(encoded)), None)
-        if reason is not None:
-            faults.add("", f"{FILTERED}: {reason}", f"{names[0]}:{line + 1}", pair.source)
-    return faults.findings([""], [f"{FILTERED}: {reason}" for reason in filters], len(sample.pairs))
+def _check_filters(
+    report: CorpusReport, sample: CorpusSample, names: Sequence[str], data: DataConfig, tokenizer: TokenizerConfig
+) -> list[str]:
+    """Counts the pairs of the sample that the filters of training remove, by the tokens of a vocabulary learned from it."""
+    learned = []
+    for side, texts in zip((sample.source, sample.target), zip(*sample.pairs, strict=True), strict=True):
+        chosen = vocabulary_of(side, side, tokenizer.kind, tokenizer.vocabulary_size).settings
+        config = replace(tokenizer, vocabulary_size=chosen["tokenizer.vocabulary_size"])
+        learned.append(train_tokenizer(config, texts))
+    encoder = PairEncoder(TokenizerPair(*learned), data)
+    for line, pair in zip(sample.lines, encoder.encoded(sample.pairs), strict=True):
+        if reason := encoder.reason_to_drop(pair):
+            report.add("", FILTERED + reason, f"{names[0]}:{line + 1}", pair.source)
+    return [FILTERED + reason for reason in training_filters(data)]

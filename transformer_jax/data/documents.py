@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.config.addresses import absolute_path
 from transformer_jax.config.languages import writes_without_spaces
-from transformer_jax.config.text_sizing import TextStatistics
-from transformer_jax.data.sentence_pairs import did_you_mean, digest, require_split
+from transformer_jax.config.sizing import TextStatistics
+from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
 from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines, require_no_archive
@@ -20,30 +19,6 @@ from transformer_jax.data.text_files import check_sentence, hash_file, is_text_f
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
 MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
-
-
-class Document(NamedTuple):
-    """A text, and how many bytes of UTF-8 it is in the file, the line feeds that end it included."""
-
-    text: str
-    num_bytes: int
-
-
-@runtime_checkable
-class DocumentSource(Protocol):
-    """One source of documents. The order is fixed; nothing is dropped, cut or normalized here."""
-
-    def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split; raises DataError on unreadable data and on a split that is not there."""
-        ...
-
-    def count_bytes(self, split: str) -> int:
-        """Approximate size of a split in bytes, for showing progress."""
-        ...
-
-    def fingerprint(self, split: str) -> str:
-        """Hexadecimal digest that changes when the content of the split changes."""
-        ...
 
 
 def lines(path: Path) -> Iterator[Document]:
@@ -74,26 +49,37 @@ SEPARATORS = {"lines": "\n", "paragraphs": "\n\n"}
 """Text that EOS stands for, by ``data.documents``."""
 
 
+class _TextFile:
+    """Documents of one file a split."""
+
+    documents_are: str
+
+    def file(self, split: str) -> Path:
+        """The file that has a split."""
+        raise NotImplementedError
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams a split."""
+        return READERS[self.documents_are](self.file(split))
+
+    def count_bytes(self, split: str) -> int:
+        """Bytes of the text, uncompressed."""
+        return _size(self.file(split))
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of the file's content."""
+        return digest([self.documents_are, hash_file(self.file(split))])
+
+
 @dataclass(frozen=True)
-class TextFolder:
+class TextFolder(_TextFile):
     """``{split}.txt`` in a folder, plain, .gz or .xz."""
 
     directory: str
     documents_are: str
 
-    def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split."""
-        return READERS[self.documents_are](self._file(split))
-
-    def count_bytes(self, split: str) -> int:
-        """Bytes of the text, uncompressed."""
-        return _size(self._file(split))
-
-    def fingerprint(self, split: str) -> str:
-        """Digest of the file's content."""
-        return digest([self.documents_are, hash_file(self._file(split))])
-
-    def _file(self, split: str) -> Path:
+    def file(self, split: str) -> Path:
+        """Raises DataError, with the splits that it finds, unless there is one file."""
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
@@ -112,7 +98,7 @@ class TextFolder:
 
 
 @dataclass(frozen=True)
-class NamedTexts:
+class NamedTexts(_TextFile):
     """Files by the name of their split, ``train`` and perhaps ``validation`` and ``test``.
 
     Without a file for ``validation`` it is the end of ``train``: of a text of N bytes, it begins with the first document that
@@ -123,41 +109,8 @@ class NamedTexts:
     documents_are: str
     held_out: float
 
-    def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split."""
-        path = self._file(split)
-        if not self._is_cut(split):
-            yield from READERS[self.documents_are](path)
-            return
-        start, boundary = 0, self.boundary()
-        for document in READERS[self.documents_are](path):
-            if (start >= boundary) == (split == "validation"):
-                yield document
-            elif split == "train":
-                return
-            start += document.num_bytes
-
-    def _is_cut(self, split: str) -> bool:
-        return split != "test" and "validation" not in self.files
-
-    def boundary(self) -> int:
-        """The byte of ``train`` from which on documents are held out."""
-        size = _size(self._file("train"))
-        return size - int(size * self.held_out)
-
-    def count_bytes(self, split: str) -> int:
-        """Bytes of the text, uncompressed, but for the document at the boundary."""
-        if not self._is_cut(split):
-            return _size(self._file(split))
-        boundary = self.boundary()
-        return boundary if split == "train" else _size(self._file(split)) - boundary
-
-    def fingerprint(self, split: str) -> str:
-        """Digest of the file's content and of what is held out."""
-        cut = [split, str(self.held_out)] if self._is_cut(split) else []
-        return digest([self.documents_are, *cut, hash_file(self._file(split))])
-
-    def _file(self, split: str) -> Path:
+    def file(self, split: str) -> Path:
+        """Raises DataError at a split without a file."""
         splits = dict.fromkeys(("train", "validation", *self.files))
         require_split(split, tuple(splits), f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
@@ -165,6 +118,40 @@ class NamedTexts:
         if not is_text_file(path):
             raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz")
         return path
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams a split, up to the boundary or from there."""
+        found = super().documents(split)
+        if not self._is_cut(split):
+            yield from found
+            return
+        start, boundary = 0, self._boundary()
+        for document in found:
+            if (start >= boundary) == (split == "validation"):
+                yield document
+            elif split == "train":
+                return
+            start += document.num_bytes
+
+    def count_bytes(self, split: str) -> int:
+        """Bytes of the text, uncompressed, without the rest of the document at the boundary."""
+        size = super().count_bytes(split)
+        if not self._is_cut(split):
+            return size
+        return self._boundary() if split == "train" else size - self._boundary()
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of the file's content and of the part that is held out."""
+        cut = [split, str(self.held_out)] if self._is_cut(split) else []
+        return digest([self.documents_are, *cut, hash_file(self.file(split))])
+
+    def _is_cut(self, split: str) -> bool:
+        return split != "test" and "validation" not in self.files
+
+    def _boundary(self) -> int:
+        """The byte of ``train`` from which on documents are held out."""
+        size = _size(self.file("train"))
+        return size - int(size * self.held_out)
 
 
 @dataclass(frozen=True)
@@ -187,7 +174,7 @@ class GeneratedParagraphs:
         return 40 * self._grammar.count(split)
 
     def fingerprint(self, split: str) -> str:
-        """Digest of that of the grammar and of how paragraphs are made."""
+        """Digest of the sentences and the lengths of paragraphs."""
         return digest(["paragraphs", str(SENTENCES_IN_PARAGRAPH), self._grammar.fingerprint(split)])
 
     @property

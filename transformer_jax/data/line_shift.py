@@ -2,8 +2,8 @@
 
 Translations are as long as each other (Gale and Church 1993), and share numbers, punctuation, names and cognates
 (Simard et al. 1992). For each lag the evidence is a sum of log-likelihood ratios: of the two lengths as correlated normal
-variables, and of the overlap of words cut to four letters against that of lines far apart. The most likely sequence of lags,
-with a price for every change, tells from which line on the sides are shifted.
+variables, and of the overlap of words cut to four letters against the overlap of lines far apart. The most likely sequence of
+lags, with a price for every change, gives the lines from which on the sides are shifted.
 """
 
 import re
@@ -21,7 +21,7 @@ LAGS = range(-3, 4)
 FAR_LAGS = (-17, -11, 11, 17)
 # Lines that share a lag; lines over which lengths are standardized.
 GROUP, NEIGHBORHOOD = 64, 256
-# Log-likelihood that a change of lag, and that a lag at the start, must be worth; most that one line counts.
+# Log-likelihood that a change of lag, and a lag at the start, must gain; the maximum that one line counts.
 PRICE_OF_CHANGE, PRICE_OF_START, MOST_OF_LINE = 30.0, 10.0, 3.0
 LEAST_CORRELATION, MOST_CORRELATION, LEAST_OVERLAP = 0.05, 0.95, 0.05
 # The largest of seven random correlations of a group is 0.16 in the mean.
@@ -56,7 +56,7 @@ class LineShift(NamedTuple):
         return self.correlation >= LEAST_KNOWN or self.overlap >= LEAST_KNOWN
 
     def text(self, source: str, target: str) -> str:
-        """Where the sides are shifted; the names are those of the files."""
+        """The shifted lines in words; the arguments are names of files."""
         ends = [f"to {stretch.line - 1:,}" for stretch in self.stretches[1:]] + ["to the end"]
         return "; ".join(
             f"from line {line:,} {end}, line n of {source} translates line n{lag:+} of {target}"
@@ -86,7 +86,7 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
     stretches = [Stretch(int(number[0]) + 1, LAGS[path[0]])]
     for group in (np.flatnonzero(np.diff(path)) + 1).tolist():
         before, after = int(path[group - 1]), int(path[group])
-        # The exact line is where what speaks for the first lag ends; the path may change a group too early or too late.
+        # The exact line is where the evidence for the first lag ends; the path may change a group too early or too late.
         first, last = int(starts[group - 1]), min(int(starts[group]) + GROUP, len(number))
         gain = np.cumsum(evidence[before, first:last] - evidence[after, first:last])
         index = min(first + int(np.argmax(gain)) + 1, len(number) - 1)
@@ -95,7 +95,7 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
 
 
 def _length_evidence(number: np.ndarray, source: list[str], target: list[str]) -> tuple[float, np.ndarray]:
-    """The correlation of the log-lengths of pairs, and what they say for each lag [lags, lines]."""
+    """The correlation of the log-lengths of pairs, and the evidence from them for each lag [lags, lines]."""
     ours, theirs = (_standardized(np.log([len(text) + 3 for text in side])) for side in (source, target))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
     correlation = np.clip(_of_best_lag(ours * lagged), LEAST_CORRELATION, MOST_CORRELATION)
@@ -105,7 +105,7 @@ def _length_evidence(number: np.ndarray, source: list[str], target: list[str]) -
 
 
 def _word_evidence(number: np.ndarray, source: list[str], target: list[str]) -> tuple[float, np.ndarray]:
-    """How much more words pairs share than lines far apart, and what that says for each lag [lags, lines]."""
+    """How many more words pairs share than lines far apart do, and the evidence from it for each lag [lags, lines]."""
     ours, theirs = (_words(number, side) for side in (source, target))
     mask = (1 << _BUCKETS) - 1
     words, counts = np.unique(np.concatenate([ours & mask, theirs & mask]), return_counts=True)
@@ -145,10 +145,10 @@ def _standardized(values: np.ndarray) -> np.ndarray:
 
 
 def _at_lag(number: np.ndarray, values: np.ndarray, lag: int) -> np.ndarray:
-    """For every line the value of the line ``lag`` further on; NaN where that is not there."""
-    places = np.arange(len(number)) + lag
-    inside = np.clip(places, 0, len(number) - 1)
-    return np.where((places == inside) & (number[inside] - number == lag), values[inside], np.nan)
+    """For every line the value of the line ``lag`` lines further down; NaN where there is none."""
+    indices = np.arange(len(number)) + lag
+    inside = np.clip(indices, 0, len(number) - 1)
+    return np.where((indices == inside) & (number[inside] - number == lag), values[inside], np.nan)
 
 
 def _of_best_lag(values: np.ndarray) -> float:

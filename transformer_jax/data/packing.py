@@ -20,23 +20,21 @@ LANE_ROWS = 2 * OPEN_ROWS
 FILLED = 0.96
 
 
-def pack_rows(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows of pairs whose sources, and whose targets, fit into ``widths`` positions together: windowed best fit.
 
-    Pairs are taken in ``order``; each goes into the open row that it fills best, and where none has room the fullest is
-    closed for a new one. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows among them. With
-    lengths [3, 2, 4] on both sides and widths (5, 5): pairs [0, 1, 2], offsets [0, 2, 3]. Time is linear in the pairs.
-    Raises ValueError for a pair that fits into no row.
+    Pairs of ``lengths`` [2, pairs] are taken in ``order``; each goes into the open row that it fills best, and where none has
+    space the fullest is closed for a new one. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows
+    among them. With lengths [3, 2, 4] on both sides and widths (5, 5): pairs [0, 1, 2], offsets [0, 2, 3]. Time is linear in
+    the pairs. Raises ValueError for a pair that fits into no row.
     """
     number = len(order)
-    needs = np.stack([source_lengths[order], target_lengths[order]]).astype(np.int32)
+    needs = lengths[:, order].astype(np.int32)
     width = np.array(widths, np.int32)[:, None]
     if (needs > width).any():
         raise ValueError(f"a pair is longer than the {widths} positions of a row")
     lanes = lanes or max(number // LANE_PAIRS, 1)
-    room = np.broadcast_to(width[:, :, None], (2, lanes, OPEN_ROWS)).copy()
+    free = np.broadcast_to(width[:, :, None], (2, lanes, OPEN_ROWS)).copy()
     open_rows = np.arange(lanes * OPEN_ROWS).reshape(lanes, OPEN_ROWS)
     next_row = open_rows.size
     row_of_pair = np.zeros(number, np.int64)
@@ -44,42 +42,37 @@ def pack_rows(
     for start in range(0, number, lanes):
         needed = needs[:, start : start + lanes]
         lane = np.arange(needed.shape[1])
-        source_left, target_left = room[:, : len(lane)] - needed[:, :, None]
+        source_left, target_left = free[:, : len(lane)] - needed[:, :, None]
         fits = np.minimum(source_left, target_left) >= 0
         slot = np.where(fits, np.maximum(source_left, target_left), none).argmin(axis=1)
         nowhere = np.flatnonzero(~fits[lane, slot])
         if len(nowhere):
-            slot[nowhere] = room[:, nowhere].max(axis=0).argmin(axis=1)
-            room[:, nowhere, slot[nowhere]] = width
+            slot[nowhere] = free[:, nowhere].max(axis=0).argmin(axis=1)
+            free[:, nowhere, slot[nowhere]] = width
             open_rows[nowhere, slot[nowhere]] = next_row + np.arange(len(nowhere))
             next_row += len(nowhere)
-        room[:, lane, slot] -= needed
+        free[:, lane, slot] -= needed
         row_of_pair[start : start + lanes] = open_rows[lane, slot]
     by_row = np.argsort(row_of_pair, kind="stable")
     sizes = np.unique(row_of_pair, return_counts=True)[1]
     return order[by_row], np.concatenate([[0], np.cumsum(sizes)])
 
 
-def pack_tightly(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, order: np.ndarray, widths: Widths
-) -> tuple[np.ndarray, np.ndarray]:
-    """``pack_rows``, longer pairs first, so that shorter ones fill what those leave."""
-    filled = source_lengths[order] / widths[0] + target_lengths[order] / widths[1]
+def pack_tightly(lengths: np.ndarray, order: np.ndarray, widths: Widths) -> tuple[np.ndarray, np.ndarray]:
+    """``pack_rows``, longer pairs first, so that shorter ones fill the gaps."""
+    filled = lengths[0, order] / widths[0] + lengths[1, order] / widths[1]
     order = order[np.argsort(-filled, kind="stable")]
-    return pack_rows(source_lengths, target_lengths, order, widths, lanes=max(round(filled.sum() / 2 / LANE_ROWS), 1))
+    return pack_rows(lengths, order, widths, lanes=max(round(filled.sum() / 2 / LANE_ROWS), 1))
 
 
-def row_widths(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, packed_length: int, multiple: int
-) -> list[Widths]:
-    """Widths of rows, narrowest first: of ``packed_length`` on the side with more tokens, doubled until the longest pair fits.
+def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[Widths]:
+    """Widths of rows, narrowest first: ``packed_length`` on the side with more tokens, doubled until the longest pair fits.
 
     The other side is narrower by the ratio of their tokens, rounded to a ``multiple``, as all widths are: with 25 source
     tokens for 30 target tokens, ``packed_length`` 64 and multiples of 8 the first is (56, 64).
     """
-    sides = [source_lengths, target_lengths]
-    tokens = np.array([side.sum(dtype=np.int64) for side in sides])
-    longest = rounded_up(np.array([side.max() for side in sides]), multiple)
+    tokens = lengths.sum(axis=1, dtype=np.int64)
+    longest = rounded_up(lengths.max(axis=1), multiple)
     width, widths = packed_length, []
     while True:
         rows = np.maximum(np.rint(width * tokens / tokens.max() / multiple), 1).astype(np.int64) * multiple
@@ -92,27 +85,23 @@ def row_widths(
 
 
 def filled_widths(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    order: np.ndarray,
-    widths: Sequence[Widths],
-    tokens_per_update: int,
+    lengths: np.ndarray, order: np.ndarray, widths: Sequence[Widths], tokens_per_update: int
 ) -> Iterator[tuple[np.ndarray, Widths]]:
-    """The pairs of rows of each of ``widths``, in ``order``: wide rows are for long pairs, and short ones complete them.
+    """The pairs for rows of each of ``widths``, widest first: wide rows are for long pairs, and short ones complete them.
 
-    Of the widest, which come first, there are whole batches of ``tokens_per_update``, if there are enough shorter pairs.
+    Except for the narrowest, they fill whole batches of ``tokens_per_update``, as long as shorter pairs last. Pairs stay in
+    ``order``.
     """
     for number in reversed(range(1, len(widths))):
-        narrower = widths[number - 1]
-        fits = (source_lengths[order] <= narrower[0]) & (target_lengths[order] <= narrower[1])
+        fits = (lengths[:, order] <= np.array(widths[number - 1])[:, None]).all(axis=0)
         long, short = order[~fits], order[fits]
         if not len(long):
             continue
-        tokens = (source_lengths[long].sum(dtype=np.int64) + target_lengths[long].sum(dtype=np.int64)) / 2
-        # At the worst each is in a row of its own.
+        tokens = lengths[:, long].sum(dtype=np.int64) / 2
+        # In the worst case each is in a row of its own.
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
-        filling = np.cumsum(source_lengths[short] + target_lengths[short], dtype=np.int64) / 2
+        filling = np.cumsum(lengths[:, short].sum(axis=0), dtype=np.int64) / 2
         end = int(np.searchsorted(filling, missing))
         yield np.concatenate([long, short[:end]]), widths[number]
         order = short[end:]

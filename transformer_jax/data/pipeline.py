@@ -1,6 +1,6 @@
 """Training batches from tf.data, prefetched while the device computes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import jax
@@ -8,18 +8,14 @@ import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.batch_plan import BatchPlan, BatchRows
+from transformer_jax.data.batch_plan import BatchPlan
+from transformer_jax.data.batches import WHOLE, Parts, make_batch
 from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch
 
 # A batch is made in half a millisecond: more threads would only take cores from the step.
 READER_THREADS = 2
-
-Parts = tuple[Sequence[int], int]
-"""Indices of the parts of the rows of a batch, and the number of equal parts."""
-WHOLE: Parts = ((0,), 1)
 
 
 def training_batches(
@@ -32,7 +28,7 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Batches of the updates from ``start_update`` on, for ever; of each, ``parts`` of the rows.
 
-    Raises, at once and not with the first batch, ConfigError when the rows of a batch do not divide into those parts,
+    Raises, before the first batch is read, ConfigError when the rows of a batch do not divide into the parts,
     and DataError where TensorFlow is not installed.
     """
     for rows, _, _ in plan.shapes:
@@ -45,19 +41,19 @@ def training_batches(
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
     """``read(update)`` of the updates from ``start_update`` on, for ever: trees of NumPy arrays, of the same types each time.
 
-    They are made on the spot until TensorFlow is imported, which takes seconds, and read ahead from then on: a batch is a pure
-    function of its update, so both give the same batches. Raises DataError where TensorFlow is not installed.
+    Until TensorFlow is imported, which takes seconds, this thread reads them, and tf.data reads ahead from then on: a batch is
+    a pure function of its update, so both give the same batches. Raises DataError where TensorFlow is not installed.
     """
     require_tensorflow()
-    return _on_the_spot_then_ahead(read, start_update, prefetch)
 
+    def batches() -> Iterator[PyTree]:
+        importing, update = tensorflow_being_imported(), start_update
+        while not importing.done():
+            yield read(update)
+            update += 1
+        yield from _read_ahead(read, update, prefetch)
 
-def _on_the_spot_then_ahead(read: Callable[[int], PyTree], update: int, prefetch: int) -> Iterator[PyTree]:
-    importing = tensorflow_being_imported()
-    while not importing.done():
-        yield read(update)
-        update += 1
-    yield from _read_ahead(read, update, prefetch)
+    return batches()
 
 
 def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int) -> Iterator[PyTree]:
@@ -81,18 +77,3 @@ def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int)
     arrays = updates.map(leaves_as_tensors, num_parallel_calls=READER_THREADS)
     leaves_of_batches = arrays.prefetch(prefetch).with_options(options).as_numpy_iterator()
     return (jax.tree.unflatten(structure, leaves) for leaves in leaves_of_batches)
-
-
-def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: Parts = WHOLE) -> Batch:
-    """The rows of one update, or some equal ``parts`` of them, one after another; reads no other."""
-    whole = plan.batch(update)
-    made = [_rows_of(store, whole.part(index, parts[1])) for index in parts[0]]
-    return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
-
-
-def _rows_of(store: TokenStore, rows: BatchRows) -> Batch:
-    (_, source_width, target_width), pairs, offsets = rows
-    return Batch(
-        token_rows(store.source_side.sentences(pairs), offsets, source_width),
-        token_rows(store.target_side.sentences(pairs), offsets, target_width),
-    )

@@ -1,4 +1,4 @@
-"""Interface of a source of training text: an ordered stream of sentence pairs."""
+"""Interfaces of the sources of training text: an ordered stream of sentence pairs, or of documents."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 
 
 class SentencePair(NamedTuple):
@@ -23,24 +23,40 @@ class Corpus(Protocol):
     @property
     def source_language(self) -> str:
         """Language that is translated from."""
-        ...
 
     @property
     def target_language(self) -> str:
         """Language that is translated into."""
-        ...
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """Streams a split; raises DataError, with file and line, on unreadable data and on a split without any pair."""
-        ...
 
     def count(self, split: str) -> int:
         """Approximate number of pairs of a split, found fast, for showing progress."""
-        ...
 
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""
-        ...
+
+
+class Document(NamedTuple):
+    """A text, and its size in the file in bytes of UTF-8, with the line feeds that end it."""
+
+    text: str
+    num_bytes: int
+
+
+@runtime_checkable
+class DocumentSource(Protocol):
+    """One source of documents. The order is fixed; nothing is dropped, cut or normalized here."""
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams a split; raises DataError on unreadable data and on a split that is not there."""
+
+    def count_bytes(self, split: str) -> int:
+        """Approximate size of a split in bytes, for showing progress."""
+
+    def fingerprint(self, split: str) -> str:
+        """Hexadecimal digest that changes when the content of the split changes."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
@@ -67,6 +83,6 @@ def digest(parts: Iterable[str]) -> str:
 
 
 def generated_fingerprint(corpus: Corpus, split: str, settings: Iterable[object], sample: int = 500) -> str:
-    """Digest of a generated split: what it is generated from, and its first pairs, so that a change of generator shows."""
+    """Digest of a generated split: its settings and its first pairs, so that it changes with the generator."""
     head = (text for pair in islice(corpus.pairs(split), sample) for text in pair)
     return digest([type(corpus).__name__, split, *map(str, settings), *head])

@@ -1,5 +1,6 @@
-"""Parallel text files: one sentence a line, two files a split or one file of tab-separated pairs, plain or gzip."""
+"""Text files: UTF-8, one sentence a line, plain, gzip or xz; other content is named with file and line."""
 
+import codecs
 import gzip
 import hashlib
 import io
@@ -8,14 +9,11 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataError
-from transformer_jax.config.addresses import absolute_path
-from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
 
 WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
@@ -34,14 +32,31 @@ _NO_TEXT = {
     b"%PDF-": "is not a text file",
 }
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-
-
 _LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 def as_one_line(text: str) -> str:
     """The text with spaces for line breaks and tabs, as a line of output must be."""
     return _LINE_BREAKS.sub(" ", text)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Streams the lines of a UTF-8 file, plain, ``.gz`` or ``.xz``.
+
+    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. One carriage
+    return before the line end is removed (files from Windows), and so is a byte order mark at the start of the file.
+    Raises DataError, with file and line number from 1, on invalid UTF-8, a NUL byte and a damaged archive.
+    """
+    for number, raw in enumerate(raw_lines(path), start=1):
+        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+
+
+def sentence_of_line(line: bytes, name: str, number: int) -> str:
+    """The text of line ``number``, from 1, of the file ``name``; raises DataError as ``read_lines`` does."""
+    if number == 1:
+        require_no_archive(line, name)
+        line = line.removeprefix(_BYTE_ORDER_MARK)
+    return check_sentence(line.removesuffix(b"\r"), f"{name}, line {number}")
 
 
 def check_sentence(raw: bytes, where: str) -> str:
@@ -60,6 +75,13 @@ def check_sentence(raw: bytes, where: str) -> str:
     return text
 
 
+def require_no_archive(start: bytes, name: str) -> None:
+    """Raises DataError, with the format that it recognizes, where a file begins as no text does."""
+    for magic, problem in _NO_TEXT.items():
+        if start.startswith(magic):
+            raise DataError(f"{name}: {problem}")
+
+
 def raw_lines(path: Path) -> Iterator[bytes]:
     """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: concatenated, all of its bytes.
 
@@ -68,7 +90,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
     line_number = 0
     try:
         opened = _OPENERS.get(path.suffix, open)(path.expanduser(), "rb")
-        with opened, io.BufferedReader(opened, 1 << 20) as stream:
+        with opened, io.BufferedReader(opened, _READ_AT_ONCE) as stream:
             for line in stream:
                 yield line
                 line_number += 1
@@ -78,8 +100,8 @@ def raw_lines(path: Path) -> Iterator[bytes]:
             f"{path}: not a whole {kind} file, damaged after line {line_number} ({error}); copy it again"
         ) from None
     except OSError as error:
-        place = f" after line {line_number}" if line_number else ""
-        raise DataError(f"{path}: cannot be read{place}: {error.strerror or error}") from None
+        where = f" after line {line_number}" if line_number else ""
+        raise DataError(f"{path}: cannot be read{where}: {error.strerror or error}") from None
 
 
 def raw_blocks(path: Path) -> Iterator[bytes]:
@@ -91,31 +113,27 @@ def raw_blocks(path: Path) -> Iterator[bytes]:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Streams the lines of a UTF-8 file, plain or ``.gz``.
-
-    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. One carriage
-    return before the line end is removed (files from Windows), and so is a byte order mark at the start of the file. Nothing
-    else is touched.
-    Raises DataError, with file and line number from 1, on invalid UTF-8, a NUL byte and a damaged gzip file.
-    """
-    for number, raw in enumerate(raw_lines(path), start=1):
-        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
-
-
-def sentence_of_line(line: bytes, name: str, number: int) -> str:
-    """The text of line ``number``, from 1, of the file ``name``; raises DataError as ``read_lines`` does."""
-    if number == 1:
-        require_no_archive(line, name)
-        line = line.removeprefix(_BYTE_ORDER_MARK)
-    return check_sentence(line.removesuffix(b"\r"), f"{name}, line {number}")
+def count_sound_lines(path: Path) -> int | None:
+    """The number of lines of a file, read in blocks; None where it is no UTF-8, has a NUL byte, or is damaged."""
+    decode, lines, last = codecs.getincrementaldecoder("utf-8")().decode, 0, b"\n"
+    try:
+        for block in raw_blocks(path):
+            decode(block)
+            if b"\0" in block:
+                return None
+            lines, last = lines + block.count(b"\n"), block[-1:]
+        decode(b"", True)
+    except (UnicodeDecodeError, DataError):
+        return None
+    return lines + (last != b"\n")
 
 
-def require_no_archive(start: bytes, name: str) -> None:
-    """Raises DataError where a file begins as no text does, and says what it is."""
-    for magic, problem in _NO_TEXT.items():
-        if start.startswith(magic):
-            raise DataError(f"{name}: {problem}")
+def require_text(path: Path) -> int:
+    """The number of lines of a file; raises DataError, with file and line, unless ``read_lines`` can read all of them."""
+    lines = count_sound_lines(path)
+    if lines is None or next(read_lines(path), None) is None:
+        return sum(1 for _ in read_lines(path))
+    return lines
 
 
 def hash_file(path: Path) -> str:
@@ -131,114 +149,18 @@ def hash_file(path: Path) -> str:
         return hasher.hexdigest()
 
 
-@dataclass(frozen=True)
-class TextCorpus:
-    """Parallel text in a folder: ``{split}.{language}`` twice, or ``{split}.tsv`` (source, tab, target); each plain or .gz.
-
-    Line n of one file translates line n of the other. Empty lines and lines of any length are passed on: the token store
-    counts and filters. Memory does not grow with the corpus. Raises DataError as ``read_lines`` does, and on a missing or
-    ambiguous file, different line counts, a TSV line without exactly one tab, and an empty split.
-    """
-
-    directory: str
-    source_language: str
-    target_language: str
-
-    def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams a split in file order."""
-        paths = self.files(split)
-        return self._tab_separated(paths[0]) if len(paths) == 1 else self._side_by_side(*paths)
-
-    def count(self, split: str) -> int:
-        """Number of lines of a split's first file."""
-        return sum(block.count(b"\n") for block in raw_blocks(self.files(split)[0]))
-
-    def fingerprint(self, split: str) -> str:
-        """Digest of the content of the split's files, source first; where the files lie does not matter."""
-        return digest(f"{path.name.removeprefix(split)} {hash_file(path)}" for path in self.files(split))
-
-    def files(self, split: str) -> tuple[Path, ...]:
-        """The one (TSV) or two (source, target) files of a split."""
-        folder = Path(absolute_path(self.directory, "data.directory"))
-        if not folder.is_dir():
-            raise DataError(f"data.directory: {str(folder)!r} is not a folder")
-        table = _plain_or_gzip(folder, f"{split}.tsv")
-        sides = [
-            _plain_or_gzip(folder, f"{split}.{language}") for language in (self.source_language, self.target_language)
-        ]
-        if table and any(sides):
-            raise DataError(
-                f"{folder}: both {table.name} and {split}.* files of single languages exist; remove one of the two"
-            )
-        if table:
-            return (table,)
-        if None in sides:
-            raise DataError(self._what_is_missing(folder, split))
-        return tuple(path for path in sides if path)
-
-    def _what_is_missing(self, folder: Path, split: str) -> str:
-        names = sorted(name.removesuffix(".gz") for name in (path.name for path in folder.iterdir()))
-        languages = sorted({name[len(split) + 1 :] for name in names if name.startswith(f"{split}.")} - {"tsv"})
-        if not languages:
-            endings = self.source_language, self.target_language, "tsv"
-            splits = sorted(
-                {name.rpartition(".")[0] for name in names if name.endswith(tuple(f".{e}" for e in endings))}
-            )
-            listed = ", ".join(splits[:20]) or f"none, only {', '.join(names[:20]) or 'an empty folder'}"
-            wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
-            is_role = split in ("train", "validation", "test")
-            name = next((each for each in splits if split.startswith(each)), "NAME")
-            remedy = f"; where it has another name, set --config.data.{split}_split={name}" if is_role else ""
-            hint = did_you_mean(split, splits) + remedy
-            return f"{folder}: no split {split!r}; expected {wanted}; splits found: {listed}{hint}"
-        sides = {"source_language": self.source_language, "target_language": self.target_language}
-        setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
-        found = ", ".join(languages[:20])
-        remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
-        return f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{remedy}"
-
-    def _tab_separated(self, path: Path) -> Iterator[SentencePair]:
-        number = 0
-        for number, line in enumerate(read_lines(path), start=1):
-            if line.count("\t") != 1:
-                problem = f"{line.count(chr(9))} tabs, expected exactly one, between source and target"
-                raise DataError(f"{path}, line {number}: {problem}")
-            yield SentencePair(*line.split("\t"))
-        if not number:
-            raise DataError(f"{path}: the file is empty; expected lines of source, tab, target")
-
-    def _side_by_side(self, source_path: Path, target_path: Path) -> Iterator[SentencePair]:
-        sources, targets = read_lines(source_path), read_lines(target_path)
-        count = 0
-        while True:
-            source, target = next(sources, None), next(targets, None)
-            if source is None or target is None:
-                break
-            count += 1
-            yield SentencePair(source, target)
-        source_count = count + (source is not None) + sum(1 for _ in sources)
-        target_count = count + (target is not None) + sum(1 for _ in targets)
-        if source_count != target_count:
-            counts = f"{source_path} has {source_count} lines but {target_path} has {target_count}"
-            raise DataError(f"{counts}; line n of one must translate line n of the other")
-        if not count:
-            raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")
-
-
 def is_text_file(path: Path) -> bool:
-    """Whether the file is there; raises DataError where the name is that of a folder, a broken link, a pipe or a device."""
-    if path.is_file() or not os.path.lexists(path):
-        return path.is_file()
-    kinds = {"a directory": path.is_dir(), "a pipe": path.is_fifo(), "a socket": path.is_socket()}
-    is_device = path.is_block_device() or path.is_char_device()
-    kind = next(
-        (kind for kind, is_it in kinds.items() if is_it), "a device" if is_device else "a link that leads nowhere"
-    )
-    raise DataError(f"{path} is {kind}; give a text file")
+    """Whether the file is there; raises DataError where the name belongs to a folder, a broken link, a pipe or a device."""
+    if path.is_file():
+        return True
+    if os.path.lexists(path):
+        raise DataError(f"{path} is a folder, a broken link, a pipe or a device; give a text file")
+    return False
 
 
-def _plain_or_gzip(folder: Path, name: str) -> Path | None:
-    found = [path for path in (folder / name, folder / f"{name}.gz") if is_text_file(path)]
+def plain_or_gzip(path: Path) -> Path | None:
+    """The file, or the same with ``.gz``, or None; raises DataError where both are there."""
+    found = [each for each in (path, path.with_name(f"{path.name}.gz")) if is_text_file(each)]
     if len(found) == 2:
-        raise DataError(f"{folder}: both {name} and {name}.gz exist; remove the one that is not meant")
+        raise DataError(f"{path.parent}: both {path.name} and {path.name}.gz exist; remove the one that is not meant")
     return found[0] if found else None

@@ -1,39 +1,21 @@
 """Documents as rows of a fixed length, and which rows go into which update: a pure function of (seed, epoch)."""
 
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
 from transformer_jax.config import TextBatchingConfig
-from transformer_jax.data.batch_arrays import token_rows
 from transformer_jax.data.batch_plan import random_order
+from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.document_store import DocumentStore
 from transformer_jax.data.packing import pack_rows
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.sequence_types import Tokens
 
 PADDING_ROW = -1
-
-
-@runtime_checkable
-class TextRows(Protocol):
-    """All rows of a split; every token of it is scored in exactly one of them."""
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    def tokens(self, indices: np.ndarray) -> Tokens:
-        """Some rows [R, length]; ``PADDING_ROW`` is one of padding."""
-        ...
-
-    def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """Mask of the scored positions of some rows: tokens, except those that are context only; bool [R, length]."""
-        ...
 
 
 class SplitRows:
@@ -49,19 +31,22 @@ class SplitRows:
         self.num_rows = 1 + -(-max(num_tokens - length, 0) // self._stride)
 
     def tokens(self, indices: np.ndarray) -> Tokens:
-        """See ``TextRows``; a row is one segment, and its positions count from 0."""
-        places = indices[:, None] * self._stride + np.arange(self._length)
-        is_token = (indices[:, None] != PADDING_ROW) & (places < self._num_tokens)
-        ids = np.asarray(self._ids[np.where(is_token, places, 0)], np.int32)
+        """Some rows [R, length], each one segment with positions from 0; ``PADDING_ROW`` is one of padding."""
+        stream, is_token = self._stream_positions(indices)
+        ids = np.asarray(self._ids[np.where(is_token, stream, 0)], np.int32)
         positions = np.arange(self._length, dtype=np.int32) * is_token.astype(np.int32)
         return Tokens(np.where(is_token, ids, np.int32(PAD_ID)), is_token.astype(np.int32), positions)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """See ``TextRows``."""
-        places = indices[:, None] * self._stride + np.arange(self._length)
-        is_token = (indices[:, None] != PADDING_ROW) & (places < self._num_tokens)
+        """Mask of the scored positions of some rows; bool [R, length]."""
+        _, is_token = self._stream_positions(indices)
         is_new = (np.arange(self._length) >= self._length - self._stride) | (indices[:, None] == 0)
         return is_token & is_new
+
+    def _stream_positions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in the stream, and whether there is a token, [R, length]."""
+        positions = indices[:, None] * self._stride + np.arange(self._length)
+        return positions, (indices[:, None] != PADDING_ROW) & (positions < self._num_tokens)
 
 
 class PackedRows:
@@ -76,11 +61,11 @@ class PackedRows:
         self._starts = offsets[document] + length * index
         self._sizes = np.minimum(length, sizes[document] - length * index).astype(np.int32)
         order = random_order(len(self._sizes), seed, epoch=0, stream=1)
-        self._pieces, self._offsets = pack_rows(self._sizes, self._sizes, order, (length, length))
+        self._pieces, self._offsets = pack_rows(np.stack([self._sizes] * 2), order, (length, length))
         self.num_rows = len(self._offsets) - 1
 
     def tokens(self, indices: np.ndarray) -> Tokens:
-        """See ``TextRows``."""
+        """Some rows [R, length]; ``PADDING_ROW`` is one of padding."""
         known = np.maximum(indices, 0)
         first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
         row_offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -91,8 +76,12 @@ class PackedRows:
         return token_rows(Sentences(ids, sizes), row_offsets, self._length)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """See ``TextRows``: every token."""
+        """Mask of the scored positions of some rows, all tokens; bool [R, length]."""
         return np.asarray(self.tokens(indices).segments) != 0
+
+
+TextRows = SplitRows | PackedRows
+"""All rows of a split; every token of it is scored in exactly one of them."""
 
 
 def rows_of_store(

@@ -1,11 +1,11 @@
 """Translation data sets of tensorflow-datasets, by name, with the direction stated as two languages.
 
-TensorFlow and it are imported inside functions only.
+TensorFlow and tensorflow-datasets are imported inside functions only.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,6 @@ from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, dige
 from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.text_files import check_sentence, hash_file
 
-TRANSLATE_FOLDER = "translate_folder"
 _EXAMPLES_AT_ONCE = 1024
 RawPair = tuple[bytes, bytes]
 
@@ -28,13 +27,11 @@ class TfdsCorpus:
     """One tensorflow-datasets translation set: ``wmt14_translate/de-en``, ``opus/medical``, ``ted_multi_translate`` ...
 
     ``name`` is anything that ``tfds.builder`` knows, or a data set prepared before below ``directory`` whose code is not
-    installed, or ``translate_folder``, which reads files ``{language}.{split}.txt`` in ``directory`` (tfds reads them, and
-    splits at every unicode line separator; ``data.source=text`` does not). ``directory`` is tfds's ``data_dir``, or the folder
-    of one prepared version; empty means tfds's own default. A data set that is not there yet is downloaded and prepared,
-    where it ``may_download``.
+    installed. ``directory`` is tfds's ``data_dir``, or the folder of one prepared version; empty means tfds's own default. A
+    data set that is not there yet is downloaded and prepared, where it ``may_download``.
 
     Examples come in the order they are stored in. A line break inside a sentence becomes a space. Where examples hold several
-    languages (``TranslationVariableLanguages``), those that lack one of the two are passed over.
+    languages (``TranslationVariableLanguages``), those that lack one of the two are skipped.
     ``split`` may be any slice that tfds understands, such as ``train[:90%]``. Raises DataError listing the choices on an
     unknown data set, configuration, split or language.
     """
@@ -65,10 +62,7 @@ class TfdsCorpus:
         """Digest of name, version, direction and the content of the split's files."""
         info = self._builder.info
         self._require_split(split)
-        if self.name == TRANSLATE_FOLDER:
-            files = sorted(Path(self.directory).expanduser().glob(f"*.{split}.*"))
-        else:
-            files = sorted({Path(os.fspath(path)) for path in info.splits[split].filepaths})
+        files = sorted({Path(os.fspath(path)) for path in info.splits[split].filepaths})
         contents = (hash_file(path) if path.is_file() else str(path) for path in files)
         return digest([self.name, str(info.version), split, self.source_language, self.target_language, *contents])
 
@@ -88,7 +82,7 @@ class TfdsCorpus:
         for part in split.split("+"):
             require_split(re.sub(r"\[.*\]$", "", part), splits, f"data set {self.name}")
 
-    def _raw_pairs(self, split: str) -> Iterable[RawPair]:
+    def _raw_pairs(self, split: str) -> Iterator[RawPair]:
         tfds = _import_tfds()
         self._require_split(split)
         texts = _find_texts(tfds, self._builder.info.features, self.name)
@@ -118,26 +112,16 @@ def _import_tfds() -> ModuleType:
     return tfds
 
 
-def _require_plain_name(name: str) -> None:
-    """Raises DataError at ``namespace:name``, whose code tfds would download and run; a colon may precede a version alone."""
+def _find_builder(name: str, directory: str) -> Any:
+    # Of ``namespace:name`` tfds would download and run the code; a colon may precede a version alone.
     if re.search(r":(?!(\d+|\*)\.(\d+|\*)\.(\d+|\*)(/|$))", name):
         raise DataError(
             f"data.name: {name!r} names a place to download code from; install that data set, and name it alone"
         )
-
-
-def _find_builder(name: str, directory: str) -> Any:
-    _require_plain_name(name)
     tfds = _import_tfds()
     folder = Path(absolute_path(directory, "data.directory")) if directory else None
     is_one_version = folder is not None and (folder / "features.json").is_file()
     try:
-        if name == TRANSLATE_FOLDER:
-            if folder is None or not folder.is_dir():
-                raise DataError(
-                    f"data.directory: {directory!r} is not a folder; {name} reads {{language}}.{{split}}.txt in it"
-                )
-            return tfds.TranslateFolder(str(folder))
         builder = tfds.builder_from_directory(folder) if is_one_version else tfds.builder(name, data_dir=folder)
     except tfds.core.registered.DatasetNotFoundError:
         names = tfds.list_builders(with_community_datasets=False)
@@ -145,8 +129,6 @@ def _find_builder(name: str, directory: str) -> Any:
         problem = f"tensorflow-datasets has no data set {name!r}{did_you_mean(name.partition('/')[0], names)}"
         raise DataError(f"data.name: {problem} (translation sets: {translations})") from None
     except (ValueError, RuntimeError) as error:
-        if isinstance(error, DataError):
-            raise
         reason = str(error).partition(" Here are")[0]
         raise DataError(f"data.name: {name!r} cannot be opened: {reason}{_list_configurations(tfds, name)}") from None
     if builder.info.name != name.partition("/")[0].partition(":")[0] and is_one_version:
@@ -179,9 +161,9 @@ def _prepared(builder: Any, name: str, may_download: bool) -> Any:
 
 
 def _find_texts(tfds: ModuleType, features: Any, name: str) -> _Texts:
-    children = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
     if isinstance(features, tfds.features.Translation):
-        return _Texts("", sorted(children), _read_fixed)
+        return _Texts("", sorted(dict(features)), _read_fixed)
+    children = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
     for key, feature in children.items():
         if isinstance(feature, tfds.features.Translation):
             return _Texts(key, sorted(feature.keys()), _read_fixed)

@@ -1,27 +1,42 @@
-"""A corpus split, tokenized once and kept on disk as memory-mapped arrays."""
+"""A corpus split, tokenized once and kept on disk as memory-mapped arrays: sentence pairs, or documents of plain text."""
 
 import hashlib
 import json
 import re
+from collections import Counter
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.cached_stores import memory_map, open_or_build
-from transformer_jax.data.filters import filter_settings
-from transformer_jax.data.sentence_pairs import Corpus
-from transformer_jax.data.statistics import StoreStatistics
-from transformer_jax.data.store_check import StoreCheck
-from transformer_jax.data.token_store_builder import DESCRIPTION_FILE, SIDES, write_token_store
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.pair_encoding import Sentences
+from transformer_jax.data.cached_stores import BuildProgress, StoreCheck, memory_map, open_or_build
+from transformer_jax.data.pair_encoding import (
+    Sentences,
+    chunks_of,
+    encoded_chunks,
+    filter_settings,
+    flattened,
+    id_type,
+    training_filters,
+)
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
 # Part of every key: raise it when the files, the filters or the order of pairs change their meaning.
 FORMAT_VERSION = 2
+DOCUMENT_FORMAT_VERSION = 1
+DESCRIPTION_FILE = "store.json"
+DOCUMENTS = "documents"
+SIDES = ("source", "target")
+COUNTED_TOKENS = 10_000_000
+# Upper ends of the bars of a histogram: 1-5, 6-10, ...
+HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
+BAR_CHARACTERS = 30
 
 
 class Side(NamedTuple):
@@ -29,10 +44,6 @@ class Side(NamedTuple):
 
     ids: np.ndarray
     offsets: np.ndarray
-
-    def sentence(self, index: int) -> np.ndarray:
-        """Token ids of one sentence, int32."""
-        return np.asarray(self.ids[self.offsets[index] : self.offsets[index + 1]], np.int32)
 
     def sentences(self, indices: np.ndarray) -> Sentences:
         """Token ids (int32) of some sentences, one after another, and their lengths; reads nothing else."""
@@ -42,8 +53,56 @@ class Side(NamedTuple):
         return Sentences(np.asarray(self.ids[positions], np.int32), lengths.astype(np.int32))
 
 
+@dataclass(frozen=True)
+class SideStatistics:
+    """One side of the kept pairs; lengths in tokens, EOS included. ``histogram``: ``{"1-5": sentences, ...}``."""
+
+    tokens: int
+    mean_length: float
+    longest: int
+    unknown_share: float
+    histogram: dict[str, int]
+
+
+@dataclass(frozen=True)
+class StoreStatistics:
+    """A token store in numbers: of ``read`` pairs ``kept`` were kept and ``dropped[reason]`` left out."""
+
+    split: str
+    read: int
+    kept: int
+    dropped: dict[str, int]
+    source: SideStatistics
+    target: SideStatistics
+
+    @classmethod
+    def from_json(cls, fields: dict) -> "StoreStatistics":
+        """Inverse of ``dataclasses.asdict``."""
+        return cls(**{**fields, **{side: SideStatistics(**fields[side]) for side in SIDES}})
+
+    def table(self) -> str:
+        """The counts as plain text."""
+        lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
+        lines += [
+            f"  left out: {count:,} of {self.read:,}, {reason}" for reason, count in self.dropped.items() if count
+        ]
+        for name, side in (("source", self.source), ("target", self.target)):
+            lines.append(
+                f"  {name}: {side.tokens:,} tokens, {side.mean_length:.1f} a sentence, at most {side.longest}, "
+                f"unknown {side.unknown_share:.2%}"
+            )
+        lines.append(f"  {'tokens':>9}  {'source':>8}  {'target':>8}")
+        tallest = max(self.target.histogram.values(), default=0) or 1
+        for label, count in self.target.histogram.items():
+            of_source = self.source.histogram[label]
+            if count or of_source:
+                bar = "#" * round(BAR_CHARACTERS * count / tallest)
+                lines.append(f"  {label:>9}  {of_source:>8,}  {count:>8,}  {bar}".rstrip())
+        return "\n".join(lines)
+
+
 class TokenStore:
-    """Sentence pairs as token ids, EOS included; nothing is read into memory before it is asked for.
+    """Sentence pairs as token ids, EOS included, read when they are used.
 
     Raises ValueError when ``directory`` does not hold a whole store.
     """
@@ -72,13 +131,28 @@ class TokenStore:
         """Tokens of each target sentence, int32 ``[num_pairs]``."""
         return np.diff(self.target_side.offsets).astype(np.int32)
 
-    def source(self, index: int) -> np.ndarray:
-        """Token ids of a source sentence, int32, ending with EOS."""
-        return self.source_side.sentence(index)
 
-    def target(self, index: int) -> np.ndarray:
-        """Token ids of a target sentence, int32, ending with EOS."""
-        return self.target_side.sentence(index)
+class DocumentStore:
+    """Documents as token ids, an EOS after each, read when they are used.
+
+    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``; it and all before it are ``byte_offsets[i + 1]`` bytes of the text.
+    Raises ValueError when ``directory`` does not hold a whole store.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        description = parse_json((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        self.statistics = SideStatistics(**description["statistics"])
+        self.num_documents, self.num_bytes = int(description["documents"]), int(description["bytes"])
+        self.num_tokens = self.statistics.tokens
+        self.ids = memory_map(directory / f"{DOCUMENTS}.ids", description["id_type"], self.num_tokens)
+        self.offsets = memory_map(directory / f"{DOCUMENTS}.offsets", "int64", self.num_documents + 1)
+        self.byte_offsets = memory_map(directory / f"{DOCUMENTS}.bytes", "int64", self.num_documents + 1)
+        self.check = StoreCheck(directory)
+
+    def to_json(self) -> dict[str, object]:
+        """The store in numbers."""
+        counts = {"documents": self.num_documents, "bytes": self.num_bytes, "tokens": self.num_tokens}
+        return counts | {"bytes_per_token": self.num_bytes / self.num_tokens}
 
 
 def open_token_store(
@@ -89,19 +163,6 @@ def open_token_store(
     Filters apply only with ``is_training``. A damaged store in the cache is built again. Raises DataError when no pair is
     left, saying what the filters dropped, and when the cache cannot be written.
     """
-    write = partial(write_token_store, corpus, split, tokenizers, config if is_training else None)
-    name = _name(corpus, split, tokenizers, config, is_training)
-    store = open_or_build(config.cache_directory, name, TokenStore, write)
-    if store.num_pairs == 0:
-        dropped = {reason: count for reason, count in store.statistics.dropped.items() if count}
-        why = "; ".join(f"{count:,} of {store.statistics.read:,}: {reason}" for reason, count in dropped.items())
-        remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
-        raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
-    return store
-
-
-def _name(corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, is_training: bool) -> str:
-    """The folder in the cache whose name says what is in it: corpus, tokenizers and whatever decides which pairs are kept."""
     identity = {
         "format": FORMAT_VERSION,
         "split": split,
@@ -110,6 +171,129 @@ def _name(corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataCon
         "tokenizers": [tokenizer.fingerprint() for tokenizer in tokenizers],
         "filters": filter_settings(config) if is_training else None,
     }
+    write = partial(_write_pairs, corpus, split, tokenizers, config if is_training else None)
+    store = open_or_build(config.cache_directory, f"token_stores/{_name(split, identity)}", TokenStore, write)
+    if store.num_pairs == 0:
+        dropped = {reason: count for reason, count in store.statistics.dropped.items() if count}
+        why = "; ".join(f"{count:,} of {store.statistics.read:,}: {reason}" for reason, count in dropped.items())
+        remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
+        raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
+    return store
+
+
+def open_document_store(
+    source: DocumentSource, split: str, tokenizer: Tokenizer, cache_directory: str
+) -> DocumentStore:
+    """The store of a split: from the cache if the same text was tokenized the same way before, else built now.
+
+    Memory holds a few million characters and the longest document. Raises DataError when there is no text, and when the cache
+    cannot be written.
+    """
+    identity = [DOCUMENT_FORMAT_VERSION, split, source.fingerprint(split), tokenizer.fingerprint()]
+    write = partial(_write_documents, source, split, tokenizer)
+    store = open_or_build(cache_directory, f"document_stores/{_name(split, identity)}", DocumentStore, write)
+    if not store.num_documents:
+        raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
+    return store
+
+
+def unigram_entropy(ids: np.ndarray) -> float:
+    """The loss of guessing tokens by their frequency, in nats per token; counts the first 10 million tokens."""
+    counts = np.bincount(np.asarray(ids[:COUNTED_TOKENS], np.int64))
+    shares = counts[counts > 0] / counts.sum()
+    return float(-np.sum(shares * np.log(shares)))
+
+
+def _name(split: str, identity: object) -> str:
+    """The folder of a store: the split, and a key of everything that determines its content."""
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-    readable = re.sub(r"[^\w.-]+", "_", split)[:40]
-    return f"token_stores/{readable}-{key}"
+    return re.sub(r"[^\w.-]+", "_", split)[:40] + f"-{key}"
+
+
+class SideWriter:
+    """Appends the sentences of one side to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64, one more than sentences).
+
+    Counts them in memory that does not grow. A context manager.
+    """
+
+    def __init__(self, directory: Path, side: str, tokenizer: Tokenizer) -> None:
+        self._ids = open(directory / f"{side}.ids", "wb")  # noqa: SIM115 - closed on exit
+        self._offsets = open(directory / f"{side}.offsets", "wb")  # noqa: SIM115
+        self.id_type = id_type(tokenizer)
+        self.sentences = self._tokens = self._unknown = self._longest = 0
+        self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
+        np.zeros(1, np.int64).tofile(self._offsets)
+
+    def __enter__(self) -> "SideWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ids.close()
+        self._offsets.close()
+
+    def append(self, sentences: Sentences) -> None:
+        """Writes more sentences."""
+        ids, lengths = sentences
+        ids.astype(self.id_type, copy=False).tofile(self._ids)
+        (self._tokens + np.cumsum(lengths, dtype=np.int64)).tofile(self._offsets)
+        self.sentences += len(lengths)
+        self._tokens += int(lengths.sum())
+        self._unknown += int((ids == UNK_ID).sum())
+        self._longest = max(self._longest, int(lengths.max(initial=0)))
+        self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
+
+    def statistics(self) -> SideStatistics:
+        """The counts of all sentences written."""
+        lows = [1, *(edge + 1 for edge in HISTOGRAM_EDGES)]
+        labels = [*(f"{low}-{high}" for low, high in zip(lows, HISTOGRAM_EDGES, strict=False)), f"above {lows[-1] - 1}"]
+        return SideStatistics(
+            tokens=self._tokens,
+            mean_length=self._tokens / max(self.sentences, 1),
+            longest=self._longest,
+            unknown_share=self._unknown / max(self._tokens, 1),
+            histogram=dict(zip(labels, map(int, self._bars), strict=True)),
+        )
+
+
+def _write_pairs(
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None, directory: Path
+) -> None:
+    """Writes the store of a split to an empty folder. ``filtering`` None keeps every pair."""
+    dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
+    read, progress = 0, BuildProgress(split, corpus.count(split))
+    with (
+        SideWriter(directory, "source", tokenizers.source) as source,
+        SideWriter(directory, "target", tokenizers.target) as target,
+    ):
+        for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering):
+            read += chunk.read
+            dropped.update(chunk.dropped)
+            source.append(chunk.source)
+            target.append(chunk.target)
+            progress.advance(chunk.read)
+    counts = StoreStatistics(split, read, source.sentences, dict(dropped), source.statistics(), target.statistics())
+    id_types = {"source": source.id_type.name, "target": target.id_type.name}
+    _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
+
+
+def _write_documents(source: DocumentSource, split: str, tokenizer: Tokenizer, directory: Path) -> None:
+    num_bytes, progress = 0, BuildProgress(split, source.count_bytes(split), unit="bytes")
+    with (
+        SideWriter(directory, DOCUMENTS, tokenizer) as writer,
+        open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
+    ):
+        np.zeros(1, np.int64).tofile(byte_offsets)
+        for chunk in chunks_of(source.documents(split), lambda document: len(document.text)):
+            encoded = tokenizer.encode_batch([document.text for document in chunk])
+            writer.append(flattened(encoded, tokenizer))
+            ends = num_bytes + np.cumsum([document.num_bytes for document in chunk], dtype=np.int64)
+            ends.tofile(byte_offsets)
+            progress.advance(int(ends[-1]) - num_bytes)
+            num_bytes = int(ends[-1])
+    content = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
+    _write_description(directory, content | {"statistics": asdict(writer.statistics())})
+
+
+def _write_description(directory: Path, content: dict[str, object]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    (directory / DESCRIPTION_FILE).write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.config.widths import one_of_two_widths, padded_width
+from transformer_jax.config.data import one_of_two_widths, padded_width
 
 # Each number of rows, and each width, is a program to compile, which has to be worth it.
 SHRINK = 4

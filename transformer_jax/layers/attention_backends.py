@@ -1,98 +1,68 @@
-"""Backends of scaled dot-product attention: queries, keys and values in, heads out; the weights are not returned.
+"""Backends of scaled dot-product attention for accelerators, long sequences and sharded sequences.
 
-Each is an object with the signature of ``AttentionBackend`` and equals ``EinsumAttention``, the reference, to rounding. What a
-query that sees nothing gets (padding) is finite and up to the backend.
+Each equals ``EinsumAttention`` to rounding and has the signature of ``AttentionBackend``.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from transformer_jax.array_types import Array, Float
-from transformer_jax.layers.batch_axes import is_one_device
+from transformer_jax.array_types import Array
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padded
-from transformer_jax.layers.dropout import Drops
+from transformer_jax.layers.dropout import DropoutMask
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.layers.scaled_dot_product import scaled_dot_product_attention
+from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device, splits
+from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
 from transformer_jax.precision import Precision
 
-
-@runtime_checkable
-class AttentionBackend(Protocol):
-    """Scaled dot-product attention (Vaswani et al. 2017, equation 1) in every head."""
-
-    def __call__(
-        self,
-        query: Float[Array, "B H Q K"],
-        key: Float[Array, "B H M K"],
-        value: Float[Array, "B H M U"],
-        mask: SentenceMask,
-        *,
-        drops: Drops | None,
-        precision: Precision,
-    ) -> Float[Array, "B H Q U"]:
-        """Output of each query; ``drops`` are those of the weights [B, H, Q, M], ``precision`` that of the products."""
-
-
-@dataclass(frozen=True)
-class EinsumAttention:
-    """All scores at once: the reference, and the fastest while they are few."""
-
-    def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
-    ) -> Array:
-        """See ``AttentionBackend``."""
-        return scaled_dot_product_attention(query, key, value, mask.array(), drops=drops, precision=precision)[0]
+# Partitions of queries, keys, values and outputs [B, H, L, K].
+BY_POSITION = P(ROW_AXES, "tensor", "context")
+BY_HEAD = P(ROW_AXES, ("tensor", "context"))
+WHOLE_SEQUENCES = P(ROW_AXES, "tensor")
 
 
 @dataclass(frozen=True)
 class ByLength:
-    """One backend up to ``limit`` scores a head, another beyond: from 512 positions on blocks are faster on a CPU too."""
+    """``short`` up to ``limit`` scores a head, ``long`` beyond: blocks are faster from 512 positions on, also on a CPU."""
 
-    few: AttentionBackend = field(default_factory=EinsumAttention)
-    many: AttentionBackend = field(default_factory=BlockwiseAttention)
+    short: AttentionBackend = field(default_factory=EinsumAttention)
+    long: AttentionBackend = field(default_factory=BlockwiseAttention)
     limit: int = 256 * 256
 
     def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
+        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
     ) -> Array:
-        """See ``AttentionBackend``."""
-        chosen = self.few if query.shape[2] * key.shape[2] <= self.limit else self.many
-        return chosen(query, key, value, mask, drops=drops, precision=precision)
+        backend = self.short if q.shape[2] * k.shape[2] <= self.limit else self.long
+        return backend(q, k, v, mask, dropout=dropout, precision=precision)
 
 
 @dataclass(frozen=True)
 class CudnnAttention:
-    """cuDNN's fused attention, for NVIDIA GPUs; its operands are bfloat16, and it drops nothing.
+    """cuDNN's fused attention for NVIDIA GPUs: bfloat16, no dropout.
 
-    With ``one_sentence`` every row is one sentence, padded on the right: causality and the lengths of the keys say all.
-    Otherwise the mask goes in as an array, so masks (not scores) take memory with the square of the length.
+    With ``one_sentence`` each row is one sentence padded on the right, described by causality and key lengths. Otherwise the
+    mask is passed as an array, whose memory grows with the square of the length.
     """
 
     one_sentence: bool = False
 
     def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
+        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
     ) -> Array:
-        """See ``AttentionBackend``."""
-        query, key, value = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (query, key, value))
-        attend = partial(
-            jax.nn.dot_product_attention, query, key, value, implementation="cudnn", scale=query.shape[-1] ** -0.5
-        )
+        q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
+        attend = partial(jax.nn.dot_product_attention, q, k, v, implementation="cudnn", scale=q.shape[-1] ** -0.5)
         if self.one_sentence:
-            # A row of padding sees its first place, so that its weights are finite; every query is computed, padding too.
+            # A row of padding sees its first position, so that its weights are finite; padded queries are computed too.
             lengths = jnp.maximum(jnp.sum(jnp.asarray(mask.key_segments) != 0, axis=1, dtype=jnp.int32), 1)
-            # Of vectorized runs, which share a batch, the kernel wants lengths for each run: these depend on its queries.
-            lengths = jnp.where(query[:, 0, 0, 0] > 0, lengths, lengths)
             heads = attend(
                 is_causal=mask.is_causal,
-                query_seq_lengths=0 * lengths + query.shape[1],
+                query_seq_lengths=0 * lengths + q.shape[1],
                 key_value_seq_lengths=lengths,
             )
         else:
@@ -101,7 +71,7 @@ class CudnnAttention:
 
 
 def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callable[..., Array]:
-    """``attend(query, key, value, query_segments, key_segments)`` by each device on its rows and ``heads``."""
+    """``attend(q, k, v, query_segments, key_segments)``, run by each device on its own rows and ``heads``."""
     if is_one_device(mesh):
         return attend
     rows = P(heads[0])
@@ -113,10 +83,9 @@ def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callab
 
 @dataclass(frozen=True)
 class TpuFlashAttention:
-    """The splash attention kernel for TPUs that comes with JAX: flash attention that skips blocks of masked scores.
+    """JAX's splash attention kernel for TPUs (flash attention that skips masked blocks): no dropout, K = U.
 
-    It drops nothing, and keys are as wide as values. A kernel is not divided by the compiler, so it needs the sharding of rows
-    and heads. Each device works on its own.
+    The compiler cannot partition a kernel, so each device runs it on its own rows and heads.
     """
 
     mesh: Mesh
@@ -124,31 +93,24 @@ class TpuFlashAttention:
     block: int = 512
 
     def __call__(
-        self, query: Array, key: Array, value: Array, mask: SentenceMask, *, drops: Drops | None, precision: Precision
+        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
     ) -> Array:
-        """See ``AttentionBackend``."""
-
-        def attend(*operands: Array) -> Array:
-            return self._on_one_device(*operands, is_causal=mask.is_causal)
-
-        attend = on_each_device(attend, self.mesh, self.heads)
-        query = query * query.shape[-1] ** -0.5
-        operands = (each.astype(precision.compute) for each in (query, key, value))
+        attend = on_each_device(partial(self._on_one_device, is_causal=mask.is_causal), self.mesh, self.heads)
+        q = q * q.shape[-1] ** -0.5
+        operands = (each.astype(precision.compute) for each in (q, k, v))
         return attend(*operands, mask.query_segments, mask.key_segments).astype(precision.output)
 
-    def _on_one_device(
-        self, query: Array, key: Array, value: Array, queries: Array, keys: Array, *, is_causal: bool
-    ) -> Array:
-        # The kernel's modules ask for the compiler of TPUs, which other platforms need not have.
+    def _on_one_device(self, q: Array, k: Array, v: Array, queries: Array, keys: Array, *, is_causal: bool) -> Array:
+        # The kernel's modules need the TPU compiler, which other platforms may lack.
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-        length, block_q, block_k = query.shape[2], self._block(query.shape[2]), self._block(key.shape[2])
-        query, key, value = padded(query, 2, block_q), padded(key, 2, block_k), padded(value, 2, block_k)
-        scores = query.shape[2], key.shape[2]
+        length, block_q, block_k = q.shape[2], self._block(q.shape[2]), self._block(k.shape[2])
+        q, k, v = padded(q, 2, block_q), padded(k, 2, block_k), padded(v, 2, block_k)
+        scores = q.shape[2], k.shape[2]
         mask = masks.CausalMask(scores) if is_causal else masks.FullMask(scores)
-        # A single pass backward writes a gradient of the queries for each block of keys: counted, less up to two of them.
-        is_fused = key.shape[2] <= 2 * block_k
+        # The fused backward kernel writes a gradient of the queries for each block of keys: fewer bytes up to two blocks.
+        is_fused = k.shape[2] <= 2 * block_k
         sizes = kernel.BlockSizes(
             block_q=block_q,
             block_kv=block_k,
@@ -161,12 +123,84 @@ class TpuFlashAttention:
             use_fused_bwd_kernel=is_fused,
         )
         attend = kernel.make_splash_mha(
-            masks.MultiHeadMask([mask] * query.shape[1]), block_sizes=sizes, head_shards=1, q_seq_shards=1
+            masks.MultiHeadMask([mask] * q.shape[1]), block_sizes=sizes, head_shards=1, q_seq_shards=1
         )
         segments = kernel.SegmentIds(padded(queries, 1, block_q), padded(keys, 1, block_k))
-        heads: Array = jax.vmap(attend)(query, key, value, segments)
+        heads: Array = jax.vmap(attend)(q, k, v, segments)
         return heads[:, :, :length]
 
     def _block(self, length: int) -> int:
-        """As many positions as a kernel takes at a time: whole lanes of 128, and no more than there are."""
+        """Positions of a block: whole lanes of 128."""
         return min(self.block, -(-length // 128) * 128)
+
+
+@dataclass(frozen=True)
+class RowBlockAttention:
+    """The reference on blocks of rows of at most ``scores`` scores, recomputed in the backward pass.
+
+    A TPU keeps the scores of a block in its vector memory; those of a whole batch pass through main memory several times. A
+    dropout mask covers the whole batch, so with dropout there is one block.
+    """
+
+    mesh: Mesh
+    heads: P
+    scores: int = 2**22
+
+    def __call__(
+        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+    ) -> Array:
+        if dropout is not None:
+            return EinsumAttention()(q, k, v, mask, dropout=dropout, precision=precision)
+
+        def attend(operands: tuple[Array, ...]) -> Array:
+            q, k, v, queries, keys = operands
+            block_mask = SentenceMask(queries, keys, mask.is_causal)
+            return EinsumAttention()(q, k, v, block_mask, dropout=None, precision=precision)
+
+        def attend_in_blocks(*operands: Array) -> Array:
+            rows, num_heads, num_queries = query_shape = operands[0].shape[:3]
+            max_rows = max(self.scores // (num_heads * num_queries * operands[1].shape[2]), 1)
+            if rows <= max_rows:
+                return attend(operands)
+            blocks = -(-rows // max_rows)
+            size = -(-rows // blocks)
+            split = tuple(padded(each, 0, size).reshape(-1, size, *each.shape[1:]) for each in operands)
+            heads = lax.map(jax.checkpoint(attend), split)
+            return heads.reshape(-1, *query_shape[1:], heads.shape[-1])[:rows]
+
+        attend_on_each_device = on_each_device(attend_in_blocks, self.mesh, self.heads)
+        return attend_on_each_device(q, k, v, mask.query_segments, mask.key_segments)
+
+
+@dataclass(frozen=True)
+class AllToAllAttention:
+    """Context parallelism: devices attend with some heads over whole sequences (Jacobs et al. 2023, section 3.1, Ulysses).
+
+    All-to-alls exchange the split of queries, keys and values [B, H, L, K] by positions for one by heads, over ``context`` and
+    ``tensor``, run ``backend``, and exchange the output back.
+    """
+
+    backend: AttentionBackend
+    mesh: Mesh
+
+    def __call__(
+        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+    ) -> Array:
+        q, k, v = (self._by_head(each) for each in (q, k, v))
+        heads = self.backend(q, k, v, mask, dropout=dropout, precision=precision)
+        if splits(heads.shape[2], self.mesh):
+            return self._exchanged(heads, (2, 1), (BY_HEAD, BY_POSITION))
+        return self._constrained(heads, WHOLE_SEQUENCES)
+
+    def _by_head(self, array: Array) -> Array:
+        if splits(array.shape[2], self.mesh):
+            return self._exchanged(array, (1, 2), (BY_POSITION, BY_HEAD))
+        return self._constrained(array, BY_HEAD)
+
+    def _exchanged(self, array: Array, axes: tuple[int, int], specs: tuple[P, P]) -> Array:
+        """Splits the first of ``axes`` instead of the second; the compiler alone would all-gather both."""
+        exchange = partial(lax.all_to_all, axis_name="context", split_axis=axes[0], concat_axis=axes[1], tiled=True)
+        return jax.shard_map(exchange, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1])(array)
+
+    def _constrained(self, array: Array, spec: P) -> Array:
+        return lax.with_sharding_constraint(array, NamedSharding(self.mesh, spec))

@@ -1,19 +1,16 @@
-"""Attention scores of the models before the Transformer.
+"""Attention scores of the models before the Transformer, as functions; ``rnn_attention`` has the modules.
 
-As functions: queries are [B, Q, ...] (the positions, or the beams, that ask at once), keys [B, M, ...], scores [B, Q, M];
-what was projected once a sentence is handed in projected. ``attend`` turns scores into an output and weights, as
-``scaled_dot_product_attention`` does. As modules, with their parameters, below. For windows see ``attention_windows``.
+Queries are [B, Q, ...] (positions, or the beams of a decoding step), keys [B, M, ...], scores [B, Q, M]. Projections of a whole
+sentence are passed in. ``attend`` turns scores into an output and weights, as ``scaled_dot_product_attention`` does.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from transformer_jax.array_types import Array, Bool, Float
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.array_types import Array, Bool, Float, Int
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
@@ -37,7 +34,7 @@ def attend(
 
 
 def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
-    """Softmax over the keys that may be attended to, in float32; all zeros where there is none."""
+    """Softmax over the visible keys, in float32; zeros where there is none."""
     weights = jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), MASKED_SCORE), axis=-1)
     return jnp.where(mask, weights, 0.0)
 
@@ -50,7 +47,7 @@ def sharpened_softmax(
 
 
 def smoothed_sigmoid(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
-    """Sigmoids that are made to sum to one: several keys can be strong at once (Chorowski et al. 2015, section 2.3)."""
+    """Sigmoids divided by their sum: several keys can be strong at once (Chorowski et al. 2015, section 2.3)."""
     # From the logarithm, so that weights of very small sigmoids still sum to one.
     return masked_softmax(jax.nn.log_sigmoid(scores.astype(jnp.float32)), mask)
 
@@ -90,19 +87,6 @@ def additive_scores(
     return jnp.einsum("BQMA,A->BQM", hidden_BQMA, vector_A)
 
 
-def concat_scores(
-    query_BQD: Float[Array, "B Q D"],
-    key_BME: Float[Array, "B M E"],
-    kernel_CA: Float[Array, "C A"],
-    vector_A: Float[Array, "A"],
-    precision: Precision = FLOAT32,
-) -> Float[Array, "B Q M"]:
-    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat): the first D of the D + E rows of W belong to the query."""
-    width = query_BQD.shape[-1]
-    query_BQA = einsum("BQD,DA->BQA", query_BQD, kernel_CA[:width], precision)
-    return additive_scores(query_BQA, einsum("BME,EA->BMA", key_BME, kernel_CA[width:], precision), vector_A)
-
-
 def normalized_additive_scores(
     query_BQA: Float[Array, "B Q A"],
     key_BMA: Float[Array, "B M A"],
@@ -121,91 +105,83 @@ def normalized_additive_scores(
 def location_based_scores(
     query_BQD: Float[Array, "B Q D"], kernel_DP: Float[Array, "D P"], memory_length: int, precision: Precision = FLOAT32
 ) -> Float[Array, "B Q M"]:
-    """W q, a score for each position whatever stands there (Luong et al. 2015, equation 8).
+    """W q, a score for each position whatever its content (Luong et al. 2015, equation 8).
 
-    The paper takes the softmax over all P positions; here, as everywhere, over those of the source.
-
-    ``kernel_DP`` knows P positions: a shorter source uses the first of them, and of a longer one, as in the paper, what lies
-    beyond has no weight.
+    A shorter source uses the first of the P positions (the paper normalizes over all P); positions beyond P get no weight.
     """
     scores_BQP = einsum("BQD,DP->BQP", query_BQD, kernel_DP, precision)[:, :, :memory_length]
     missing = memory_length - scores_BQP.shape[-1]
     return jnp.pad(scores_BQP, ((0, 0), (0, 0), (0, missing)), constant_values=MASKED_SCORE)
 
 
-class Score(Protocol):
-    """A content-based score with its parameters."""
-
-    def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """The part of the score that depends on the memory alone."""
-
-    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
-        """Scores of every query and key."""
+def monotonic_centers(positions_BQ: Int[Array, "B Q"], lengths_B: Int[Array, "B"]) -> Float[Array, "B Q"]:
+    """p = t (Luong et al. 2015, section 3.2, local-m), kept inside the source."""
+    return jnp.minimum(positions_BQ, lengths_B[:, None] - 1).astype(jnp.float32)
 
 
-class DotScore(nn.Module):
-    """q · h, over sqrt(D) if ``is_scaled``; query and memory have one width (Luong et al. 2015, section 3.1)."""
+def predicted_centers(
+    query_BQA: Float[Array, "B Q A"], vector_A: Float[Array, "A"], lengths_B: Int[Array, "B"]
+) -> Float[Array, "B Q"]:
+    """p = S · sigmoid(v · tanh(W q)) of projected queries W q (Luong et al. 2015, equation 9).
 
-    is_scaled: bool = False
-    precision: Precision = FLOAT32
-
-    def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """The memory itself."""
-        return memory
-
-    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
-        """Scores of every query and key."""
-        return (scaled_dot_scores if self.is_scaled else dot_scores)(query, keys, self.precision)
-
-
-class GeneralScore(nn.Module):
-    """q W h (Luong et al. 2015, section 3.1). Parameter: ``kernel`` [D, E]."""
-
-    query_size: int
-    memory_size: int
-    precision: Precision = FLOAT32
-
-    def setup(self) -> None:
-        self.kernel = self.param("kernel", xavier_uniform(0, 1), (self.query_size, self.memory_size))
-
-    def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """The memory itself."""
-        return memory
-
-    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
-        """Scores of every query and key."""
-        return general_scores(query, keys, self.kernel, self.precision)
-
-
-class AdditiveScore(nn.Module):
-    """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2), which is also ``concat`` (Luong et al. 2015, section 3.1).
-
-    With ``is_normalized`` v has a gain and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
-    [D, A], ``memory_kernel`` [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
+    With S - 1 instead of S: a center is a source position, counted from 0.
     """
+    predicted_BQ = jax.nn.sigmoid(jnp.einsum("BQA,A->BQ", jnp.tanh(query_BQA), vector_A))
+    return predicted_BQ * (lengths_B[:, None] - 1).astype(jnp.float32)
 
-    query_size: int
-    memory_size: int
-    attention_size: int
-    is_normalized: bool = False
-    precision: Precision = FLOAT32
 
-    def setup(self) -> None:
-        size = self.attention_size
-        self.query_kernel = self.param("query_kernel", xavier_uniform(0, 1), (self.query_size, size))
-        self.memory_kernel = self.param("memory_kernel", xavier_uniform(0, 1), (self.memory_size, size))
-        self.vector = self.param("vector", nn.initializers.normal(size**-0.5), (size,))
-        if self.is_normalized:
-            self.gain = self.param("gain", nn.initializers.constant(size**-0.5), ())
-            self.bias = self.param("bias", nn.initializers.zeros, (size,))
+def window_mask(
+    centers_BQ: Float[Array, "B Q"], half_width: int, memory_mask_BM: Bool[Array, "B M"]
+) -> Bool[Array, "B Q M"]:
+    """True within [p - D, p + D] and inside the source (Luong et al. 2015, section 3.2).
 
-    def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """U h."""
-        return einsum("BME,EA->BMA", memory, self.memory_kernel, self.precision)
+    For centers 0 and 2, D = 1 and a source of four tokens and one position of padding::
 
-    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
-        """Scores of every query and key."""
-        projected = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
-        if self.is_normalized:
-            return normalized_additive_scores(projected, keys, self.vector, self.gain, self.bias)
-        return additive_scores(projected, keys, self.vector)
+        [[1, 1, 0, 0, 0],
+         [0, 1, 1, 1, 0]]
+    """
+    distance_BQM = jnp.abs(_source_positions(memory_mask_BM) - centers_BQ[:, :, None])
+    return (distance_BQM <= half_width) & memory_mask_BM[:, None, :]
+
+
+def gaussian_scores(
+    centers_BQ: Float[Array, "B Q"], half_width: int, memory_mask_BM: Bool[Array, "B M"]
+) -> Float[Array, "B Q M"]:
+    """-(s - p)^2 / (2 sigma^2) with sigma = D / 2, to be added to the scores of local-p (Luong et al. 2015, equation 10).
+
+    The paper multiplies the normalized weights by exp of this, so that they sum to less than one. Added to the scores, it gives
+    the same weights up to a factor, and they sum to one.
+    """
+    deviation = half_width / 2
+    return -((_source_positions(memory_mask_BM) - centers_BQ[:, :, None]) ** 2) / (2 * deviation**2)
+
+
+def _source_positions(memory_mask_BM: Bool[Array, "B M"]) -> Float[Array, "1 1 M"]:
+    return jnp.arange(memory_mask_BM.shape[1], dtype=jnp.float32)[None, None, :]
+
+
+def location_features(weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"]) -> Float[Array, "B Q M C"]:
+    """C features of the previous (or summed) weights around each position, F * alpha (Chorowski et al. 2015, equation 8).
+
+    The filter has R taps, centered on the position; weights beyond the source are zero.
+    """
+    batch, queries, positions = weights_BQM.shape
+    taps = filters_RC.shape[0]
+    signal = weights_BQM.reshape(batch * queries, positions, 1)
+    padding = [((taps - 1) // 2, taps // 2)]
+    features = lax.conv_general_dilated(
+        signal, filters_RC[:, None, :], (1,), padding, dimension_numbers=("NWC", "WIO", "NWC")
+    )
+    return features.reshape(batch, queries, positions, -1)
+
+
+def location_sensitive_scores(
+    query_BQA: Float[Array, "B Q A"],
+    key_BMA: Float[Array, "B M A"],
+    feature_BQMA: Float[Array, "B Q M A"],
+    vector_A: Float[Array, "A"],
+    bias_A: Float[Array, "A"],
+) -> Float[Array, "B Q M"]:
+    """w · tanh(W s + V h + U f + b) of projected state, memory and location features (Chorowski et al. 2015, equation 9)."""
+    summed = query_BQA[:, :, None, :] + key_BMA[:, None, :, :] + feature_BQMA + bias_A[None, None, None, :]
+    return jnp.einsum("BQMA,A->BQM", jnp.tanh(summed), vector_A)

@@ -1,11 +1,10 @@
 """Blockwise attention: memory linear in the length, not quadratic.
 
-The softmax is taken over blocks of keys with a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021,
-section 2), and the backward pass makes each block of weights again from the saved logarithm of that sum (Dao et al. 2022,
-appendix B). Plain JAX, so it runs on every platform and over any sharding of rows and heads.
+The softmax over blocks of keys keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021, section 2).
+The backward pass recomputes each block of weights from the logarithm of that sum (Dao et al. 2022, appendix B). Plain JAX: it
+runs on every platform and under any sharding of rows and heads.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.layers.dropout import Drops
+from transformer_jax.layers.dropout import DropoutMask
 from transformer_jax.layers.masks import SentenceMask, segment_mask
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
 from transformer_jax.precision import Precision, einsum
@@ -30,26 +29,26 @@ class BlockwiseAttention:
 
     def __call__(
         self,
-        query: Float[Array, "B H Q K"],
-        key: Float[Array, "B H M K"],
-        value: Float[Array, "B H M U"],
+        q: Float[Array, "B H Q K"],
+        k: Float[Array, "B H M K"],
+        v: Float[Array, "B H M U"],
         mask: SentenceMask,
         *,
-        drops: Drops | None,
+        dropout: DropoutMask | None,
         precision: Precision,
     ) -> Float[Array, "B H Q U"]:
-        """Output of each query; zeros where it sees nothing. ``drops`` are those of the weights [B, H, Q, M]."""
-        queries, keys = query.shape[2], key.shape[2]
+        """See ``AttentionBackend``; zeros where a query sees nothing."""
+        queries, keys = q.shape[2], k.shape[2]
         blocks = min(self.query_block, queries), min(self.key_block, keys)
         shape = Blocks(*blocks, queries, keys, mask.is_causal, precision.wide)
         inputs = Inputs(
-            padded(query * query.shape[-1] ** -0.5, 2, shape.query_block),
-            padded(key, 2, shape.key_block),
-            padded(value, 2, shape.key_block),
-            # Beyond both ends is padding, which sees nothing and is not seen.
+            padded(q * q.shape[-1] ** -0.5, 2, shape.query_block),
+            padded(k, 2, shape.key_block),
+            padded(v, 2, shape.key_block),
+            # Segment 0 is padding, which sees nothing and is not seen.
             padded(jnp.asarray(mask.query_segments), 1, shape.query_block),
             padded(jnp.asarray(mask.key_segments), 1, shape.key_block),
-            drops,
+            dropout,
         )
         return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
 
@@ -65,32 +64,32 @@ class Blocks(NamedTuple):
     precision: Precision
 
     def key_blocks_of(self, row: Array, num_blocks: int) -> Array | int:
-        """Number of blocks of keys that the block of queries ``row`` may attend to."""
+        """Number of key blocks that query block ``row`` sees."""
         if not self.is_causal:
             return num_blocks
         return jnp.minimum(-((row + 1) * -self.query_block // self.key_block), num_blocks)
 
     def first_query_block(self, column: Array) -> Array | int:
-        """The first block of queries that sees anything of the block of keys ``column``."""
+        """The first query block that sees key block ``column``."""
         return column * self.key_block // self.query_block if self.is_causal else 0
 
 
 class Inputs(NamedTuple):
-    """Queries, already scaled, keys and values in whole blocks; segments [B, Q] and [B, M]; what is dropped."""
+    """Scaled queries, keys and values in whole blocks; segments [B, Q] and [B, M]; the dropout mask of the weights."""
 
     query: Array
     key: Array
     value: Array
     query_segments: Array
     key_segments: Array
-    drops: Drops | None
+    dropout: DropoutMask | None
 
 
-WITHOUT_GRADIENT: dict = {"query_segments": None, "key_segments": None, "drops": None}
+WITHOUT_GRADIENT: dict = {"query_segments": None, "key_segments": None, "dropout": None}
 
 
 class _Running(NamedTuple):
-    """Of the blocks so far: the highest score, the sum of exponentials above it, and the sum of values weighted with them."""
+    """Running maximum of the scores, sum of exponentials relative to it, and sum of the values weighted with them."""
 
     highest: Array
     total: Array
@@ -116,7 +115,7 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
             highest = jnp.maximum(so_far.highest, scores.max(-1))
             weights = jnp.where(visible, jnp.exp(scores - highest[..., None]), 0.0)
             shrink = jnp.exp(so_far.highest - highest)
-            dropped = _dropper(row, column, inputs, shape)(weights)
+            dropped = _drop(weights, row, column, inputs, shape)
             mixed = einsum("BHQM,BHMU->BHQU", dropped, value, shape.precision)
             return _Running(highest, so_far.total * shrink + weights.sum(-1), so_far.mixed * shrink[..., None] + mixed)
 
@@ -148,9 +147,10 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
             )
             scores, visible = _scores(query, key, row, column, inputs, shape)
             weights = jnp.where(visible, jnp.exp(scores - log_row[..., None]), 0.0)
-            drop = _dropper(row, column, inputs, shape)
-            to_value += einsum("BHQM,BHQU->BHMU", drop(weights), arriving, shape.precision)
-            to_weights = drop(einsum("BHQU,BHMU->BHQM", arriving, value, shape.precision))
+            dropped = _drop(weights, row, column, inputs, shape)
+            to_value += einsum("BHQM,BHQU->BHMU", dropped, arriving, shape.precision)
+            to_dropped = einsum("BHQU,BHMU->BHQM", arriving, value, shape.precision)
+            to_weights = _drop(to_dropped, row, column, inputs, shape)
             to_scores = weights * (to_weights - mean_row[..., None])
             to_key += einsum("BHQM,BHQK->BHMK", to_scores, query, shape.precision)
             to_row = einsum("BHQM,BHMK->BHQK", to_scores, key, shape.precision)
@@ -173,28 +173,26 @@ _attention.defvjp(_forward, _backward)
 
 
 def _scores(query: Array, key: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
-    """One block of scores, and which of them count."""
+    """One block of scores, and which of them are visible."""
     visible = segment_mask(
         _block(inputs.query_segments, row, shape.query_block, axis=1),
         _block(inputs.key_segments, column, shape.key_block, axis=1),
     )[:, None]
     if shape.is_causal:
-        places = row * shape.query_block + jnp.arange(shape.query_block)
-        others = column * shape.key_block + jnp.arange(shape.key_block)
-        visible &= (others[None, :] <= places[:, None])[None, None]
+        query_positions = row * shape.query_block + jnp.arange(shape.query_block)
+        key_positions = column * shape.key_block + jnp.arange(shape.key_block)
+        visible &= (key_positions[None, :] <= query_positions[:, None])[None, None]
     scores = einsum("BHQK,BHMK->BHQM", query, key, shape.precision)
     visible = jnp.broadcast_to(visible, scores.shape)
     return jnp.where(visible, scores, MASKED_SCORE), visible
 
 
-def _dropper(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Callable[[Array], Array]:
-    """Dropout of one block of weights: the same as that part of the dropout of all of them."""
-    drops = inputs.drops
-    if drops is None:
-        return lambda weights: weights
+def _drop(weights: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Array:
+    """Dropout of one block of weights, as in all of them."""
+    if inputs.dropout is None:
+        return weights
     start = 0, 0, row * shape.query_block, column * shape.key_block
-    whole = *inputs.query.shape[:2], shape.queries, shape.keys
-    return lambda weights: drops.block(weights, start, whole)
+    return inputs.dropout.block(weights, start, (*inputs.query.shape[:2], shape.queries, shape.keys))
 
 
 def _block(array: Array, index: Array, size: int, axis: int = 2) -> Array:
@@ -208,7 +206,7 @@ def _joined(blocks: Array) -> Array:
 
 
 def padded(array: Array, axis: int, multiple: int) -> Array:
-    """Zeros behind, up to a whole number of blocks."""
+    """``array`` with zeros at the end of ``axis``, up to a multiple of ``multiple``."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = 0, -array.shape[axis] % multiple
     return jnp.pad(array, widths)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float, PyTree, UInt32
-from transformer_jax.layers.batch_axes import place_of_rows
+from transformer_jax.layers.mesh_axes import local_rows
 
 Rate = float | Float[Array, ""] | None
 """A probability, maybe traced; None where nothing is dropped."""
@@ -19,25 +19,25 @@ Rate = float | Float[Array, ""] | None
 
 @partial(jax.tree_util.register_dataclass, data_fields=["rate", "seeds"], meta_fields=[])
 @dataclass(frozen=True)
-class Drops:
-    """One draw of inverted dropout (Srivastava et al. 2014, section 10): the same entries whenever it is applied.
+class DropoutMask:
+    """Inverted dropout (Srivastava et al. 2014, section 10) of the same entries at every call.
 
-    Zeroes each entry with probability ``rate``, a float32 (of rates from 1 - 2^-24 on, that), and divides the rest by
-    ``1 - rate``. ``seeds``: uint32 [2].
+    Zeroes each entry with probability ``rate`` (float32, at most 1 - 2^-24) and divides the rest by ``1 - rate``. ``seeds``:
+    uint32 [2]. The mask is computed where it is used and never stored.
     """
 
-    # JAX also puts other things than arrays into a tree.
+    # JAX also puts other objects than arrays into a tree.
     rate: PyTree
     seeds: PyTree
 
     def __call__(self, inputs: Array) -> Array:
-        """All local rows [B, ...]."""
+        """Drops entries of all local rows [B, ...]."""
         return self.block(inputs, [0] * inputs.ndim, inputs.shape)
 
     def block(self, inputs: Array, start: Sequence[int | Array], shape: tuple[int, ...]) -> Array:
-        """The part ``inputs`` of an array of ``shape``, all local rows, whose first entry is at ``start``: as in the whole."""
-        first, rows = place_of_rows(shape[0])
-        return _dropped((rows, *shape[1:]), inputs, self.rate, self.seeds, (first + start[0], *start[1:]))
+        """Drops entries of a block, at ``start``, of an array of ``shape`` (all local rows), as ``__call__`` would there."""
+        first_row, rows = local_rows(shape[0])
+        return _dropped((rows, *shape[1:]), inputs, self.rate, self.seeds, (first_row + start[0], *start[1:]))
 
 
 class Dropout(nn.Module):
@@ -45,26 +45,31 @@ class Dropout(nn.Module):
 
     rate: Rate
 
-    def draw(self, *, train: bool) -> Drops | None:
-        """Draws the elements to drop; None, nothing, unless ``train``."""
+    def mask(self, *, train: bool) -> DropoutMask | None:
+        """A new mask; None, which drops nothing, unless ``train``."""
         if not train or self.rate is None:
             return None
-        return draw(self.rate, self.make_rng("dropout"))
+        return dropout_mask(self.rate, self.make_rng("dropout"))
 
     def __call__(self, inputs: Array, *, train: bool) -> Array:
-        """Returns ``inputs`` unchanged unless ``train``; any shape."""
-        drops = self.draw(train=train)
-        return inputs if drops is None else drops(inputs)
+        """``inputs`` of any shape, unchanged unless ``train``."""
+        mask = self.mask(train=train)
+        return inputs if mask is None else mask(inputs)
 
 
-def draw(rate: float | Float[Array, ""], key: Array) -> Drops:
-    """The draw that belongs to a key."""
-    return Drops(rate, jax.random.bits(key, (2,), jnp.uint32))
+def dropout_mask(rate: float | Float[Array, ""], key: Array) -> DropoutMask:
+    return DropoutMask(rate, jax.random.bits(key, (2,), jnp.uint32))
+
+
+def row_keys(key: Array, count: int) -> Array:
+    """A key [B] for each of ``count`` local rows, by its index in the batch."""
+    first, _ = local_rows(count)
+    return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(count))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _dropped(whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree, start: tuple) -> Array:
-    """``Drops.block``; its gradient, linear as it is, draws the same bits again, so that no mask is stored."""
+    """``DropoutMask.block``; its gradient computes the same bits again, so that no mask is stored."""
     # The largest float32 below 2^32: what is above does not fit 32 bits.
     threshold = jnp.minimum(rate * 2.0**32, 2.0**32 - 2.0**8).astype(jnp.uint32)
     kept = hashed_bits(seeds, inputs.shape, start, whole) >= threshold
@@ -79,9 +84,9 @@ def _forward(
 
 
 def _backward(
-    whole: tuple[int, ...], draws: tuple[PyTree, PyTree, tuple], gradient: Array
+    whole: tuple[int, ...], residuals: tuple[PyTree, PyTree, tuple], gradient: Array
 ) -> tuple[Array, None, None, None]:
-    rate, seeds, start = draws
+    rate, seeds, start = residuals
     # Otherwise the compiler sees that the bits are the same, and stores them.
     return _dropped(whole, gradient, rate, lax.optimization_barrier(seeds), start), None, None, None
 
@@ -94,10 +99,9 @@ def hashed_bits(
 ) -> UInt32[Array, "..."]:
     """32 random bits an entry: a hash of the seeds and of its index in an array of shape ``whole``, uint32 of ``shape``.
 
-    A counter-based generator such as ``jax.random.bits``, with a far shorter mixing function: good enough for masks, and an
-    elementwise expression that the compiler fuses into whatever consumes it, where threefry's twenty rounds run as loops
-    over memory (measured on a CPU: 0.4 ms against 42 ms for four million entries). Depends on nothing but seeds and index, so
-    any sharding, and any division into blocks, gives the same bits. Of more than 2^32 entries the first axes count apart.
+    A counter-based generator with a far shorter mixing function than threefry: good enough for masks, and elementwise, so that
+    the compiler fuses it (on a CPU 0.4 ms against 42 ms for four million entries). Bits depend on seeds and index only, so any
+    sharding and any division into blocks gives the same. Beyond 2^32 entries the first axes are hashed separately.
     """
     first = next(axis for axis in range(len(whole) + 1) if math.prod(whole[axis:]) <= 2**32)
     bits = _mix(_index(shape, start, whole, range(first, len(shape))) ^ seeds[0]) + seeds[1]
@@ -109,8 +113,8 @@ def _index(shape: tuple[int, ...], start: Sequence[int | Array], whole: tuple[in
     index = jnp.zeros(shape, jnp.uint32)
     for axis in axes:
         stride = jnp.uint32(math.prod(whole[axis + 1 :]) % 2**32)
-        place = lax.broadcasted_iota(jnp.uint32, shape, axis) + jnp.asarray(start[axis], jnp.uint32)
-        index = index + place * stride
+        coordinate = lax.broadcasted_iota(jnp.uint32, shape, axis) + jnp.asarray(start[axis], jnp.uint32)
+        index = index + coordinate * stride
     return index
 
 

@@ -10,11 +10,10 @@ from transformer_jax.layers.initialization import embedding_normal
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
 Lookup = Callable[[Float[Array, "V D"], Int[Array, "B L"]], Float[Array, "B L D"]]
-"""Rows of a table; another one than ``rows_of_table`` where the table is split over devices."""
+"""Reads rows of a table; a sharded table needs another one than ``rows_of_table``."""
 
 
 def rows_of_table(table: Float[Array, "V D"], token_ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-    """Plain indexing."""
     return table[token_ids]
 
 
@@ -38,7 +37,6 @@ class Embedding(nn.Module):
         return einsum("BLD,VD->BLV", hidden, self.table, self.precision.wide)
 
     def factors(self, hidden: Float[Array, "B L D"]) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
-        """The two factors of ``logits``."""
         return hidden, self.table
 
 
@@ -51,10 +49,9 @@ class ZeroPaddingEmbedding(Embedding):
 
 
 class UnscaledEmbedding(Embedding):
-    """An embedding whose rows are taken as they are, as in GPT-2."""
+    """An embedding without the factor sqrt(d_model), as in GPT-2."""
 
     def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
-        """Rows of the matrix."""
         return self.lookup(self.table, jnp.asarray(token_ids))
 
 
@@ -71,7 +68,7 @@ class BiasedProjection(nn.Module):
         return self.embedding.logits(hidden) + self.logits_bias[None, None]
 
     def factors(self, hidden: Float[Array, "B L D"]) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """The two factors of ``logits``: the bias is one more column of the matrix, which meets a 1."""
+        """The two factors of ``logits``: the bias is one more column of the matrix, and hidden states get a column of ones."""
         hidden, table = self.embedding.factors(hidden)
         ones = jnp.ones((*hidden.shape[:2], 1), hidden.dtype)
         return jnp.concatenate([hidden, ones], -1), jnp.concatenate([table, self.logits_bias[:, None]], -1)

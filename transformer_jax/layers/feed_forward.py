@@ -16,7 +16,7 @@ Activation = Callable[[Array], Array]
 
 @jax.custom_vjp
 def relu(inputs: Array) -> Array:
-    """max(x, 0); its gradient needs the result alone, which the next product keeps anyway."""
+    """max(x, 0); the backward pass keeps only the result, which the next product keeps anyway."""
     return jnp.maximum(inputs, 0.0)
 
 
@@ -42,7 +42,6 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Hidden, *, train: bool) -> Hidden:
-        """[B, L, D] to [B, L, D]."""
         d_model = inputs.shape[-1]
         wide_kernel = self.param("wide_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
         wide_bias = self.param("wide_bias", nn.initializers.zeros, (self.d_ff,))
@@ -63,7 +62,6 @@ class GatedFeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Hidden, *, train: bool) -> Hidden:
-        """[B, L, D] to [B, L, D]."""
         d_model = inputs.shape[-1]
         gate_kernel = self.param("gate_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
         wide_kernel = self.param("wide_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))

@@ -12,25 +12,25 @@ from transformer_jax.array_types import AnyArray, Array, AttentionMask, Bool, In
 @partial(jax.tree_util.register_dataclass, data_fields=["query_segments", "key_segments"], meta_fields=["is_causal"])
 @dataclass(frozen=True)
 class SentenceMask:
-    """A token sees those of its own sentence: never padding (segment 0), never a packed neighbor.
+    """A token sees the tokens of its own sentence, and if ``is_causal`` none after it (Vaswani et al. 2017, section 3.2.3).
 
-    If ``is_causal`` a position also sees nothing after its own place (Vaswani et al. 2017, section 3.2.3). Kept as its
-    ingredients, segments [B, Q] and [B, M], so that an attention that works block by block need not have all of it at once.
+    Padding (segment 0) and packed neighbors are invisible. Kept as segments [B, Q] and [B, M], so that blockwise attention
+    never needs the whole mask.
     """
 
-    # JAX also puts other things than arrays into a tree.
+    # JAX also puts other objects than arrays into a tree.
     query_segments: PyTree
     key_segments: PyTree
     is_causal: bool = False
 
     def array(self) -> AttentionMask:
-        """The mask itself [B, Q, M]."""
+        """The mask [B, Q, M]."""
         mask = segment_mask(self.query_segments, self.key_segments)
         return mask & causal_mask(mask.shape[1]) if self.is_causal else mask
 
 
 def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArray, "B M"]) -> AttentionMask:
-    """A position sees the tokens of its own sentence: padding is never seen, packed neighbors neither. [B, Q, M].
+    """A position sees the tokens of its own sentence, never padding or packed neighbors. [B, Q, M].
 
     For queries ``[[1, 1, 2]]`` and keys ``[[1, 2, 0]]``::
 
@@ -48,7 +48,7 @@ def causal_mask(length: int) -> Bool[Array, "1 length length"]:
     return jnp.tril(jnp.ones((1, length, length), dtype=bool))
 
 
-def with_own_slots(visible: Bool[Array, "B W M"], first: Int[Array, ""]) -> Bool[Array, "B W M"]:
-    """The slots that beams of incremental decoding see once beam ``w`` has written its newest entry into slot ``first + w``."""
+def with_written_slots(visible: Bool[Array, "B W M"], write_index: Int[Array, ""]) -> Bool[Array, "B W M"]:
+    """Cache slots visible to each beam once beam ``w`` has written slot ``write_index + w``."""
     beams, slots = visible.shape[1:]
-    return visible | (jnp.arange(slots)[None, None, :] == first + jnp.arange(beams)[None, :, None])
+    return visible | (jnp.arange(slots)[None, None, :] == write_index + jnp.arange(beams)[None, :, None])

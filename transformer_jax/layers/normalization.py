@@ -10,14 +10,14 @@ from jax import lax
 from transformer_jax.array_types import Array, Float
 from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
 
-# The Transformer's paper does not give one; this is the value of its authors' code.
+# The paper gives none; this is the value of its authors' code (tensor2tensor).
 EPSILON = 1e-6
 
 
 class LayerNorm(nn.Module):
     """g (x - mean) / sqrt(variance + epsilon) + b over the last axis (section 3.1, equation 4), in float32.
 
-    Parameters: the gain ``scale`` [D], at first 1, and ``bias`` [D], at first 0. The result has the type ``precision.output``.
+    Parameters: the gain ``scale`` [D], initially 1, and ``bias`` [D], initially 0. The result has type ``precision.output``.
     """
 
     epsilon: float = EPSILON
@@ -25,7 +25,6 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        """Every row to mean ``bias`` and deviation ``scale``."""
         width = hidden.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (width,))
         bias = self.param("bias", nn.initializers.zeros, (width,))
@@ -42,9 +41,8 @@ def normalize(
 ) -> Float[Array, "*B D"]:
     """``hidden``, standardized along its last axis, times ``scale`` plus ``bias``, rounded to ``precision.output``.
 
-    With the standardized rows y, their deviations s and c = scale g for the gradient g of the result, the derivative is
-    (c - mean(c) - y mean(c y)) / s. Written out because automatic differentiation keeps, and on a CPU writes down, several
-    arrays of that size.
+    For standardized rows y, their deviations s, the cotangent g and c = scale g, the gradient is
+    (c - mean(c) - y mean(c y)) / s. Automatic differentiation would store several arrays of that size.
     """
     return _forward(hidden, scale, bias, epsilon, precision)[0]
 
@@ -65,7 +63,7 @@ def _backward(
 ) -> tuple[Array, Array, Array]:
     del epsilon
     hidden, scale = residuals[0], residuals[3]
-    # As rows: on a CPU, with all its axes, the broadcast scale of the forward pass would be kept for this one.
+    # Merged into rows: on a CPU the broadcast scale of the forward pass would otherwise be stored.
     rows = (-1,) if precision.merges_positions else hidden.shape[:-1]
     wide, gradient = (array.reshape(*rows, hidden.shape[-1]).astype(jnp.float32) for array in (hidden, gradient))
     mean, inverse_deviation = (array.reshape(*rows, 1) for array in residuals[1:3])

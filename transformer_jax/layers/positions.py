@@ -47,12 +47,11 @@ class SinusoidalPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Zeros: the order of the tokens is left to masks, and to nothing where a token sees all others."""
+    """Zeros: no positional encoding."""
 
     d_model: int
 
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
-        """Zeros for each of ``positions``."""
         return jnp.zeros((*positions.shape, self.d_model))
 
 

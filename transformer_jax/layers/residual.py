@@ -1,4 +1,4 @@
-"""Residual wrapper of a sublayer: residual connection, dropout and layer normalization, all decided here."""
+"""Residual connection, dropout and layer normalization around a sublayer: ``after(x, sublayer(before(x)))``."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,6 @@ from transformer_jax.array_types import Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.precision import rounding_barrier
-
-Sublayer = Callable[[Hidden], Hidden]
 
 
 class PostNormResidual(nn.Module):
@@ -23,9 +21,12 @@ class PostNormResidual(nn.Module):
         self.norm = self.make_norm()
         self.sublayer_dropout = Dropout(self.dropout)
 
-    def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
-        """[B, L, D] to [B, L, D]."""
-        return self.norm(summed(inputs, self.sublayer_dropout, sublayer(inputs), train=train))
+    def before(self, x: Hidden) -> Hidden:
+        return x
+
+    def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
+        """The norm of the sum of x and the sublayer's output y."""
+        return self.norm(residual_sum(x, y, self.sublayer_dropout, train=train))
 
 
 class PreNormResidual(nn.Module):
@@ -38,12 +39,19 @@ class PreNormResidual(nn.Module):
         self.norm = self.make_norm()
         self.sublayer_dropout = Dropout(self.dropout)
 
-    def __call__(self, inputs: Hidden, sublayer: Sublayer, *, train: bool) -> Hidden:
-        """[B, L, D] to [B, L, D]."""
-        return summed(inputs, self.sublayer_dropout, sublayer(self.norm(inputs)), train=train)
+    def before(self, x: Hidden) -> Hidden:
+        """The sublayer reads the norm of x."""
+        return self.norm(x)
+
+    def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
+        """The sum of x and the sublayer's output y."""
+        return residual_sum(x, y, self.sublayer_dropout, train=train)
 
 
-def summed(inputs: Hidden, dropout: Dropout, output: Hidden, *, train: bool) -> Hidden:
-    """``inputs`` plus what ``dropout`` leaves of a sublayer's ``output``, added in float32, in the type of ``inputs``."""
-    kept = dropout(rounding_barrier(output).astype(jnp.float32), train=train)
-    return rounding_barrier((inputs.astype(jnp.float32) + kept).astype(inputs.dtype))
+Residual = PostNormResidual | PreNormResidual
+
+
+def residual_sum(x: Hidden, y: Hidden, dropout: Dropout, *, train: bool) -> Hidden:
+    """x + Dropout(y), added in float32, in the type of x."""
+    dropped = dropout(rounding_barrier(y).astype(jnp.float32), train=train)
+    return rounding_barrier((x.astype(jnp.float32) + dropped).astype(x.dtype))

@@ -15,8 +15,8 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V"]:
     """Log of the arithmetic mean of the softmax probabilities of every member, float32: logsumexp - log N.
 
-    As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq; the mean of logarithms would let one member
-    veto what the others agree on. The result is normalized, so a softmax of it gives that mean again.
+    As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq; with the mean of logarithms one member could veto
+    the others. The result is normalized: its softmax is the mean again.
     """
     log_probs = jnp.stack([jax.nn.log_softmax(each.astype(jnp.float32)) for each in logits])
     return jax.nn.logsumexp(log_probs, axis=0) - math.log(len(logits))
@@ -25,14 +25,14 @@ def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V
 class Ensemble(nn.Module):
     """An ensemble of ``members`` with the interface of one model; they share the vocabularies and nothing else.
 
-    Each reads the source and keeps its own state: memories and both parts of the cache are tuples, one entry a member.
-    No member may be built of modules of another one. Parameters: ``joined_params``.
+    Memories and the parts of the cache are tuples with one entry a member. Members must not share modules. Parameters:
+    ``joined_params``.
     """
 
     members: tuple[Module, ...]
 
     def encode(self, source: Tokens, *, train: bool) -> tuple[PyTree, ...]:
-        """The source as each member read it."""
+        """The memory of each member."""
         return tuple(member.encode(source, train=train) for member in self.members)
 
     def decode(self, target: Tokens, memory: tuple[PyTree, ...], *, train: bool) -> Logits:
@@ -43,21 +43,21 @@ class Ensemble(nn.Module):
     def init_cache(self, memory: tuple[PyTree, ...], *, beam_width: int, max_length: int) -> DecodeCache:
         """The states of all members before the first token."""
         sizes = {"beam_width": beam_width, "max_length": max_length}
-        caches = [member.init_cache(own, **sizes) for member, own in zip(self.members, memory, strict=True)]
+        caches = [member.init_cache(each, **sizes) for member, each in zip(self.members, memory, strict=True)]
         return _joined_caches(caches)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Log of the mean probability of every next token, and the states of all members after ``token_ids``."""
-        own = zip(self.members, cache.per_beam, cache.per_sentence, cache.slots, strict=True)
-        steps = [member.decode_step(token_ids, DecodeCache(*parts)) for member, *parts in own]
+        caches = zip(self.members, cache.per_beam, cache.per_sentence, cache.slots, strict=True)
+        steps = [member.decode_step(token_ids, DecodeCache(*parts)) for member, *parts in caches]
         return mean_log_probs([logits for logits, _ in steps]), _joined_caches([after for _, after in steps])
 
 
 def joined_params(params: Sequence[PyTree]) -> dict[str, PyTree]:
     """The parameters of an ``Ensemble`` from those of its members, in their order."""
-    return {f"members_{number}": own for number, own in enumerate(params)}
+    return {f"members_{number}": each for number, each in enumerate(params)}
 
 
 def _joined_caches(caches: Sequence[DecodeCache]) -> DecodeCache:

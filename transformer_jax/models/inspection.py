@@ -1,18 +1,64 @@
-"""What a teacher-forced pass leaves behind for looking at: weights, transformed values, gradients of the embeddings."""
+"""Inspection of a model: attention weights by layer, transformed values, gradients of the embeddings, tree of modules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, PyTree
-from transformer_jax.models.interface import Module, attention_maps
+from transformer_jax.config.errors import natural_order
+from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 
-# The methods that make the values of an attention: of multi-head attention, and of that of an RNN.
+Value = TypeVar("Value")
+
+
+class AttentionKind(NamedTuple):
+    """Beginning and end of the paths of its modules; ``rows`` (queries) and ``columns`` (keys) are token axes.
+
+    The axis ``input`` is ``target`` shifted right: the decoder's input.
+    """
+
+    prefix: str
+    suffix: str
+    rows: str
+    columns: str
+
+    def matches(self, path: str) -> bool:
+        """Whether the module at ``path`` is of this kind."""
+        return path.startswith(self.prefix) and path.endswith(self.suffix)
+
+
+KINDS = {
+    "encoder": AttentionKind("encoder", "self_attention", "source", "source"),
+    "decoder": AttentionKind("decoder", "self_attention", "target", "input"),
+    "cross": AttentionKind("decoder", "cross_attention", "target", "source"),
+}
+
+
+def layers_by_kind(values: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
+    """Values by the path of their attention, as ``{kind: {path: value}}`` without empty kinds.
+
+    Layer 10 comes after layer 9 whatever the order of ``values``: ``jax.jit`` sorts dictionaries as text.
+    """
+    ordered = sorted(values, key=natural_order)
+    found = {name: {path: values[path] for path in ordered if kind.matches(path)} for name, kind in KINDS.items()}
+    return {name: layers for name, layers in found.items() if layers}
+
+
+def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[str, Array]:
+    """Weights [B, H, Q, M] of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
+    _, sown = model.apply({"params": params}, *inputs, train=False, mutable=["intermediates"])
+    leaves = jax.tree_util.tree_leaves_with_path(sown.get("intermediates", {}))
+    maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
+    return {name: maps[name] for name in sorted(maps, key=natural_order)}
+
+
+# The methods that compute the values of an attention: of multi-head attention, and of that of an RNN.
 VALUES_OF: dict[str, Callable[[Any], Array]] = {
     "project_memory": lambda returned: returned[1],
     "prepare": lambda prepared: prepared.values[:, None],
@@ -46,7 +92,7 @@ def attention_records(model: Module, params: PyTree, *inputs: Tokens) -> dict[st
 
 
 def _through_output(values_BHMU: Array, params: PyTree, path: str) -> Array:
-    """Values times the output matrix; where an attention has none its heads lie side by side."""
+    """Values times the output matrix; heads side by side where an attention has none."""
     heads, size = values_BHMU.shape[1], values_BHMU.shape[3]
     of_attention = reduce(lambda inner, name: inner.get(name, {}), path.split("/"), params)
     output = of_attention.get("output", jnp.eye(heads * size).reshape(heads, size, heads * size))
@@ -54,11 +100,7 @@ def _through_output(values_BHMU: Array, params: PyTree, path: str) -> Array:
 
 
 def target_log_probs(model: Module, params: PyTree, *inputs: Tokens) -> Float[Array, " T"]:
-    """Log-probability of every token of the last of ``inputs``, of which there is one row each."""
-    return _log_probs(model, params, inputs)
-
-
-def _log_probs(model: Module, params: PyTree, inputs: Sequence[Tokens]) -> Float[Array, " T"]:
+    """Log-probability of every token of the last of ``inputs``, each of one row."""
     logits = model.apply({"params": params}, *inputs, train=False)
     log_probs = jax.nn.log_softmax(logits[0].astype(jnp.float32))
     return jnp.take_along_axis(log_probs, jnp.asarray(inputs[-1].ids)[0][:, None], axis=1)[:, 0]
@@ -67,9 +109,8 @@ def _log_probs(model: Module, params: PyTree, inputs: Sequence[Tokens]) -> Float
 def gradients_times_inputs(model: Module, params: PyTree, *inputs: Tokens, at_once: int = 8) -> tuple[Array, ...]:
     """Gradient x input of every target token's log-probability, summed over the width (Shrikumar et al. 2017, section 2).
 
-    For ``inputs`` of one row each, [T, L] for each of them: how much the embedding of token ``l``, of the last input shifted
-    right by one, adds to the log-probability of target token ``t`` to first order. A backward pass for each of T, ``at_once``
-    of them together.
+    For ``inputs`` of one row, [T, L] each: how much the embedding of token ``l`` (of the last input shifted right by one)
+    adds to the log-probability of target token ``t``, to first order. T backward passes, ``at_once`` in parallel.
     """
 
     def scored(shifts: Sequence[Array]) -> tuple[Array, list[Array]]:
@@ -88,15 +129,66 @@ def gradients_times_inputs(model: Module, params: PyTree, *inputs: Tokens, at_on
             return output
 
         with nn.intercept_methods(shift):
-            return _log_probs(model, params, inputs), embedded
+            return target_log_probs(model, params, *inputs), embedded
 
     shapes = jax.eval_shape(scored, [jnp.zeros(())] * len(inputs))[1]
     zeros = [jnp.zeros(each.shape, each.dtype) for each in shapes]
-    log_probs, to_shifts, embedded = jax.vjp(scored, zeros, has_aux=True)
+    log_probs, vjp, embedded = jax.vjp(scored, zeros, has_aux=True)
 
     def row(cotangent: Float[Array, " T"]) -> tuple[Array, ...]:
-        (gradients,) = to_shifts(cotangent)
+        (gradients,) = vjp(cotangent)
         return tuple(jnp.sum(each * by, axis=-1)[0] for each, by in zip(gradients, embedded, strict=True))
 
     rows: tuple[Array, ...] = jax.lax.map(row, jnp.eye(len(log_probs)), batch_size=at_once)
     return rows
+
+
+@dataclass
+class ModuleCall:
+    """One call of a method of a module: its ``path`` in the parameters, its class, the shape of its first output array.
+
+    ``inner`` are the calls made meanwhile, in their order.
+    """
+
+    path: tuple[str, ...]
+    kind: str
+    method: str
+    shape: tuple[int, ...] | None = None
+    inner: list["ModuleCall"] = field(default_factory=list)
+
+    def walk(self) -> Iterator["ModuleCall"]:
+        """This call and all inside it."""
+        yield self
+        for each in self.inner:
+            yield from each.walk()
+
+
+def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCall:
+    """The calls of an abstract teacher-forced pass over ``inputs``, as a tree; ``params`` and ``inputs`` may be shapes.
+
+    A call that a scan or a retrace repeats is there once.
+    """
+    root = ModuleCall((), type(model).__name__, "__call__")
+    open_calls = [root]
+
+    def record(next_method: Any, arguments: Any, options: Any, context: nn.module.InterceptorContext) -> Any:
+        module, method = context.module, context.method_name
+        if method == "setup" or not module.path:
+            return next_method(*arguments, **options)
+        found = ModuleCall(tuple(module.path), type(module).__name__, method)
+        open_calls.append(found)
+        result = next_method(*arguments, **options)
+        open_calls.pop()
+        leaves = [leaf.shape for leaf in jax.tree.leaves(result) if hasattr(leaf, "shape")]
+        found.shape = tuple(leaves[0]) if leaves else None
+        siblings = open_calls[-1].inner
+        if found not in siblings:
+            siblings.append(found)
+        return result
+
+    def forward(params: PyTree, *inputs: PyTree) -> PyTree:
+        with nn.intercept_methods(record):
+            return call(model, params, "__call__", *inputs, train=False)
+
+    jax.eval_shape(forward, params, *inputs)
+    return root

@@ -1,16 +1,16 @@
 """Interface of a sequence model for training, decoding and evaluation."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Hidden, Int, Logits, PyTree
-from transformer_jax.config.names import natural_order
+from transformer_jax.layers.embedding import Embedding
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
-# What a builder of models returns: a Linen module whose methods are those of ``SequenceModel``.
+# A Linen module with the methods of ``SequenceModel``.
 Module = nn.Module
 
 
@@ -28,7 +28,7 @@ class SequenceModel(Protocol):
     """
 
     def encode(self, source: Tokens, *, train: bool) -> PyTree:
-        """Reads the source; whatever it returns is handed back as ``memory``."""
+        """Reads the source; the result is the ``memory`` of other methods."""
 
     def decode(self, target: Tokens, memory: PyTree, *, train: bool) -> Logits:
         """Teacher-forced pass: logits [B, T, V] of each token of ``target`` given those before it."""
@@ -51,7 +51,7 @@ def call(model: Module, params: PyTree, method: str, *arguments: Any, **options:
 
 
 def init_params(model: nn.Module, key: Array) -> PyTree:
-    """Parameters before the first update; their shapes do not depend on the batch."""
+    """Initial parameters; their shapes do not depend on the batch."""
     tokens = Tokens.from_ids(jnp.full((1, 2), EOS_ID, jnp.int32))
     return model.init(key, tokens, tokens, train=False)["params"]
 
@@ -66,7 +66,7 @@ def shift_right(target: Tokens) -> Int[Array, "B T"]:
 
 
 def activations(model: nn.Module, params: PyTree, *inputs: PyTree, key: Array) -> PyTree:
-    """The outputs of every module in a training pass, in the order of the modules."""
+    """The outputs of every module in a training pass."""
     _, sown = model.apply(
         {"params": params},
         *inputs,
@@ -78,10 +78,22 @@ def activations(model: nn.Module, params: PyTree, *inputs: PyTree, key: Array) -
     return sown["intermediates"]
 
 
-def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[str, Array]:
-    """Weights [B, H, Q, M] of every attention of a teacher-forced pass over source and target, by the path of its module."""
-    _, sown = model.apply({"params": params}, *inputs, train=False, mutable=["intermediates"])
-    leaves = jax.tree_util.tree_leaves_with_path(sown.get("intermediates", {}))
-    maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
-    # Layer 10 after layer 9, not after layer 1; a dictionary that jit returns is sorted again (see attention_kinds).
-    return {name: maps[name] for name in sorted(maps, key=natural_order)}
+MakeEmbedding = Callable[[int], Embedding]
+"""An embedding for a vocabulary of a given size."""
+
+
+def tied_embeddings(
+    tying: str, embedding: MakeEmbedding, output: MakeEmbedding, source_size: int, target_size: int
+) -> tuple[Embedding, Embedding, Embedding]:
+    """Source embedding, target embedding and output projection; modules that share a matrix are the same object.
+
+    ``tying``: ``all`` three (Vaswani et al. 2017, section 3.4), the two ``embeddings``, target embedding and ``output`` (Press
+    and Wolf 2017), ``none``.
+    """
+    source, target, projection = embedding(source_size), embedding(target_size), output(target_size)
+    return {
+        "all": (source, source, source),
+        "embeddings": (source, source, projection),
+        "output": (source, target, target),
+        "none": (source, target, projection),
+    }[tying]

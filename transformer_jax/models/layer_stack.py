@@ -1,6 +1,6 @@
-"""Execution of a stack of equal layers: as a loop or unrolled, with activations stored or rematerialized.
+"""Execution of a stack of equal layers: scanned or unrolled, with activations stored or rematerialized.
 
-All of them compute the same from the same parameters, each layer's under its own name, so a checkpoint fits every one.
+All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits every one.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,7 +85,7 @@ class Scanned:
 
 
 def _must_be_bound(layers: Sequence[nn.Module]) -> bool:
-    """Whether the modules themselves have to run: they make their parameters, or something is collected from them."""
+    """Whether the bound modules have to run: they create their parameters, or a collection is sown into."""
     return not layers or layers[0].is_initializing() or layers[0].is_mutable_collection("intermediates")
 
 

@@ -8,20 +8,18 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
-from transformer_jax.layers.batch_axes import row_keys
-from transformer_jax.layers.dropout import Dropout, Rate
+from transformer_jax.layers.dropout import Dropout, Rate, row_keys
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.models.interface import LogitFactors, shift_right
-from transformer_jax.models.over_time import SAMPLING, over_time
-from transformer_jax.models.rnn_decoder import Decoder, DecoderState, Places
-from transformer_jax.models.rnn_encoder import RnnEncoder, mirrored
+from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, PlainDecoder
+from transformer_jax.models.rnn_layers import RnnEncoder, mirrored, over_time
 from transformer_jax.precision import FLOAT32, Precision, einsum
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class RnnMemory(NamedTuple):
-    """The encoded source: annotations [B, S, E], True on tokens [B, S], and the encoder's last state of every layer."""
+    """The encoded source: annotations [B, S, E], a mask [B, S], True on tokens, and the last state of every encoder layer."""
 
     hidden: Hidden
     mask: Array
@@ -38,8 +36,8 @@ class RnnPerBeam(NamedTuple):
 class Bridge(nn.Module):
     """tanh(W h) of the encoder's top state for every leaf of every decoder layer (Bahdanau et al. 2015, appendix A.2.2).
 
-    Departs from it: h is the last state of both directions, there of the backward one alone; and the memory of an LSTM, which
-    it does not have, is made in the same way.
+    Unlike there, h is the last state of both directions, not of the backward one alone; the memory of an LSTM is computed
+    in the same way.
     """
 
     memory_size: int
@@ -63,7 +61,6 @@ class LastStates(nn.Module):
     """The encoder's last states, layer by layer (Sutskever et al. 2014, section 2)."""
 
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        """``encoded``."""
         return encoded
 
 
@@ -71,76 +68,71 @@ class ZeroStates(nn.Module):
     """Zeros: the decoder reads the encoder by attention alone."""
 
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        """``like``, which is zeros."""
         return like
-
-
-# Decoder inputs in training: the reference, or sometimes the model's own words.
 
 
 @dataclass(frozen=True)
 class TeacherForcing:
-    """Every token is read after those of the reference (Williams and Zipser 1989), so all of them are read at once."""
+    """The decoder reads the reference (Williams and Zipser 1989), so all tokens are read at once."""
 
     def __call__(
-        self, model: "RnnSeq2Seq", inputs: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
-    ) -> tuple[Places, PyTree]:
-        """Decoder inputs, and the output of ``advance`` at every position."""
-        positions = jnp.broadcast_to(jnp.arange(inputs.shape[1]), inputs.shape)
-        places = Places(model.embed_target(inputs, train=train), positions)
-        return places, model.decoder.advance_all(model.decoder.read(places), positions, state, prepared, train=train)
+        self, model: "RnnSeq2Seq", ids: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> tuple[DecoderInputs, PyTree]:
+        """Decoder inputs, and the results of the decoder's ``advance`` at every position."""
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        tokens = DecoderInputs(model.embed_target(ids, train=train), positions)
+        return tokens, model.decoder.advance_all(model.decoder.read(tokens), positions, state, prepared, train=train)
 
 
 @dataclass(frozen=True)
 class ScheduledSampling:
-    """With ``probability`` a token is read that the model itself drew, not that of the reference (Bengio et al. 2015).
+    """In training, with ``probability``, the decoder reads a token sampled from the model (Bengio et al. 2015).
 
-    The probability stays the same throughout, as in Chan et al. 2016, section 3.3; the schedules of Bengio et al., which raise
-    it, are not here. Costs the product over the vocabulary in every step. Outside training it is teacher forcing.
+    The probability is constant, as in Chan et al. 2016, section 3.3, without the schedules of Bengio et al. Costs the product
+    over the vocabulary in every step.
     """
 
     probability: float | Float[Array, ""]
 
     def __call__(
-        self, model: "RnnSeq2Seq", inputs: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
-    ) -> tuple[Places, PyTree]:
-        """Decoder inputs, and the output of ``advance`` at every position."""
+        self, model: "RnnSeq2Seq", ids: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
+    ) -> tuple[DecoderInputs, PyTree]:
+        """Decoder inputs, and the results of the decoder's ``advance`` at every position."""
         if not train:
-            return TeacherForcing()(model, inputs, state, prepared, train=train)
-        positions = jnp.broadcast_to(jnp.arange(inputs.shape[1]), inputs.shape)
+            return TeacherForcing()(model, ids, state, prepared, train=train)
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
 
         def advance(model: "RnnSeq2Seq", carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
-            state, own = carry
+            state, sampled = carry
             ids, positions = at
-            keys = row_keys(model.make_rng(SAMPLING), len(ids))
-            draws = jax.vmap(lambda key: jax.random.bernoulli(key, self.probability, ids.shape[1:]))(keys)
-            places = Places(model.embed_target(jnp.where(draws & (positions > 0), own, ids), train=train), positions)
-            state, left = model.decoder.advance(model.decoder.read(places), positions, state, prepared, train=train)
-            written = model.decoder.write(places, left, prepared, train=train)
+            # The stream ``dropout`` is there in every training pass.
+            keys = row_keys(model.make_rng("dropout"), len(ids))
+            is_sampled = jax.vmap(lambda key: jax.random.bernoulli(key, self.probability, ids.shape[1:]))(keys)
+            embedded = model.embed_target(jnp.where(is_sampled & (positions > 0), sampled, ids), train=train)
+            tokens = DecoderInputs(embedded, positions)
+            state, advanced = model.decoder.advance(model.decoder.read(tokens), positions, state, prepared, train=train)
+            written = model.decoder.write(tokens, advanced, prepared, train=train)
             logits = jax.lax.stop_gradient(model.projection.logits(written.output))
-            keys = row_keys(model.make_rng(SAMPLING), len(ids))
-            return (state, jax.vmap(jax.random.categorical)(keys, logits)), (places.embedded, left)
+            keys = row_keys(model.make_rng("dropout"), len(ids))
+            return (state, jax.vmap(jax.random.categorical)(keys, logits)), (embedded, advanced)
 
-        _, (embedded, left) = over_time(advance, model, (state, inputs[:, :1]), (inputs, positions))
-        return Places(embedded, positions), left
-
-
-Feeding = TeacherForcing | ScheduledSampling
+        _, (embedded, advanced) = over_time(advance, model, (state, ids[:, :1]), (ids, positions))
+        return DecoderInputs(embedded, positions), advanced
 
 
 class RnnSeq2Seq(nn.Module):
-    """Encoder, decoder, the step between them, and what the decoder reads while it learns. One sentence a row.
+    """Encoder, bridge and decoder; ``feeding`` chooses the decoder's inputs in training. One sentence a row.
 
-    ``source_embedding``, ``target_embedding`` and ``projection`` may be one and the same module: then they share a matrix.
+    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix where they are the same module.
     """
 
     source_embedding: Embedding
     target_embedding: Embedding
     projection: Embedding
     encoder: RnnEncoder
-    decoder: Decoder
+    decoder: PlainDecoder
     bridge: nn.Module
-    feeding: Feeding
+    feeding: TeacherForcing | ScheduledSampling
     reverses_source: bool
     embedding_dropout: Rate
 
@@ -153,11 +145,11 @@ class RnnSeq2Seq(nn.Module):
 
     def encode(self, source: Tokens, *, train: bool) -> RnnMemory:
         """Runs the encoder over source tokens [B, S]."""
-        # Back to front the encoder ends at the first words (Sutskever et al. 2014, section 3.3); attention sees the true order.
-        turn = mirrored if self.reverses_source else lambda array, _: array
-        embedded = self.source_embedding.embed(turn(jnp.asarray(source.ids), source))
+        # Reversed, the encoder ends at the first words (Sutskever et al. 2014, section 3.3); attention sees the true order.
+        reverse = mirrored if self.reverses_source else lambda array, _: array
+        embedded = self.source_embedding.embed(reverse(jnp.asarray(source.ids), source))
         hidden, states = self.encoder(self.sum_dropout(embedded, train=train), source, train=train)
-        hidden = turn(hidden, source)
+        hidden = reverse(hidden, source)
         return RnnMemory(hidden, jnp.asarray(source.segments) != 0, states)
 
     def decode(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Logits:
@@ -172,10 +164,10 @@ class RnnSeq2Seq(nn.Module):
     def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
         """Runs the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
         prepared, state = self._begin(memory, beams=1)
-        places, left = self.feeding(self, shift_right(target), state, prepared, train=train)
-        written = self.decoder.write(places, left, prepared, train=train)
+        tokens, advanced = self.feeding(self, shift_right(target), state, prepared, train=train)
+        written = self.decoder.write(tokens, advanced, prepared, train=train)
         if written.weights is not None:
-            # One head, where those of the attention module are looked for.
+            # As one head.
             self.decoder.cross_attention.sow("intermediates", "attention_weights", written.weights[:, None])
         return written.output
 
@@ -184,7 +176,7 @@ class RnnSeq2Seq(nn.Module):
         return self.sum_dropout(self.target_embedding.embed(ids), train=train)
 
     def init_cache(self, memory: RnnMemory, *, beam_width: int, max_length: int) -> DecodeCache:
-        """The decoder's first state in every beam, and what attention made of the source."""
+        """The decoder's first state in every beam, and the source prepared for attention."""
         prepared, state = self._begin(memory, beams=beam_width)
         return DecodeCache(RnnPerBeam(state, jnp.zeros((), jnp.int32)), prepared)
 
@@ -194,10 +186,10 @@ class RnnSeq2Seq(nn.Module):
         """Logits after one more token in each beam."""
         beams: RnnPerBeam = cache.per_beam
         positions = jnp.full(token_ids.shape, beams.length)
-        places = Places(self.target_embedding.embed(token_ids), positions)
+        tokens = DecoderInputs(self.target_embedding.embed(token_ids), positions)
         prepared = cache.per_sentence
-        state, left = self.decoder.advance(self.decoder.read(places), positions, beams.state, prepared, train=False)
-        written = self.decoder.write(places, left, prepared, train=False)
+        state, advanced = self.decoder.advance(self.decoder.read(tokens), positions, beams.state, prepared, train=False)
+        written = self.decoder.write(tokens, advanced, prepared, train=False)
         hidden = written.output
         logits = self.projection.logits(hidden)
         return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)

@@ -6,27 +6,28 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, TokenIds
+from transformer_jax.layers.attention import KVCache
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import BiasedProjection, Embedding
-from transformer_jax.layers.masks import SentenceMask, with_own_slots
+from transformer_jax.layers.masks import SentenceMask, with_written_slots
 from transformer_jax.models.interface import LogitFactors, shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled
-from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, KeysAndValues, LayerParts
+from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class Memory(NamedTuple):
-    """The encoded source: hidden states [B, S, D] and the segments [B, S] that say which of them are tokens."""
+    """The encoded source: hidden states [B, S, D], and segments [B, S], 0 on padding."""
 
     hidden: Hidden
     segments: TokenIds
 
 
 class PerBeam(NamedTuple):
-    """The slots of the decoder's own keys and values that hold the prefix of a beam [B, W, T W], and the length of prefixes.
+    """The cache slots of the prefix of each beam [B, W, M], and the number of tokens decoded so far.
 
-    Slots, leaves [B, H, T W, ...], stay where they were written: token ``t`` of the beam that was then number ``w`` is in
-    slot ``t W + w``.
+    Slots are never reordered: token ``t`` of the beam that was then number ``w`` stays in slot ``t W + w``, after a prompt
+    of P slots in slot ``P + t W + w``.
     """
 
     visible: Bool[Array, "B W M"]
@@ -34,16 +35,16 @@ class PerBeam(NamedTuple):
 
 
 class PerSentence(NamedTuple):
-    """State shared by the beams of a sentence: source keys and values, leaves [B, H, S, ...], and source segments [B, S]."""
+    """State shared by the beams of a sentence: the source's caches, leaves [B, H, S, ...], and source segments [B, S]."""
 
-    cross_attention: tuple[KeysAndValues, ...]
+    cross_attention: tuple[KVCache, ...]
     source_segments: TokenIds
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder stacks between embeddings and logits; which embedding and which layers is up to its maker.
+    """Encoder and decoder stacks between embeddings and logits.
 
-    ``source_embedding``, ``target_embedding`` and ``projection`` may be one and the same module: then they share a matrix.
+    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix where they are the same module.
     """
 
     source_embedding: Embedding
@@ -95,11 +96,11 @@ class Transformer(nn.Module):
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
         """Empty slots for ``max_length`` tokens of every beam, and the projected source."""
-        rows, count = memory.hidden.shape[0], max_length * beam_width
-        slots = tuple(layer.empty_slots(rows, count) for layer in self.decoder_layers)
-        cross_attention = tuple(layer.project_source(memory.hidden) for layer in self.decoder_layers)
-        per_beam = PerBeam(jnp.zeros((rows, beam_width, count), bool), jnp.zeros((), jnp.int32))
-        return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments), slots)
+        rows, slots = memory.hidden.shape[0], max_length * beam_width
+        caches = tuple(layer.self_attention.init_cache(rows, slots) for layer in self.decoder_layers)
+        cross_attention = tuple(layer.cross_attention.cache_of(memory.hidden) for layer in self.decoder_layers)
+        per_beam = PerBeam(jnp.zeros((rows, beam_width, slots), bool), jnp.zeros((), jnp.int32))
+        return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments), caches)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
@@ -107,20 +108,21 @@ class Transformer(nn.Module):
         """Logits after one more token in each beam."""
         beams, sentences = cache.per_beam, cache.per_sentence
         beam_width = token_ids.shape[1]
-        max_length, first = beams.visible.shape[2] // beam_width, beams.length * beam_width
+        max_length, write_index = beams.visible.shape[2] // beam_width, beams.length * beam_width
         positions = jnp.full(token_ids.shape, beams.length, jnp.int32)
         hidden = self._embed(
             self.target_embedding, self.target_positions, token_ids, positions, train=False, length=max_length
         )
-        visible = with_own_slots(beams.visible, first)
+        visible = with_written_slots(beams.visible, write_index)
         cross_mask = (sentences.source_segments != 0)[:, None, :]
-        slots = []
-        for layer, own, source in zip(self.decoder_layers, cache.slots, sentences.cross_attention, strict=True):
-            hidden, own = layer.step(hidden, own, first, source, visible, cross_mask)
-            slots.append(own)
+        caches = []
+        layers = zip(self.decoder_layers, cache.slots, sentences.cross_attention, strict=True)
+        for layer, layer_cache, source in layers:
+            hidden, layer_cache = layer.step(hidden, layer_cache, source, write_index, visible, cross_mask)
+            caches.append(layer_cache)
         hidden = self.decoder_norm(hidden)
         logits = self.projection.logits(hidden)
-        return logits, DecodeCache(PerBeam(visible, beams.length + 1), sentences, tuple(slots))
+        return logits, DecodeCache(PerBeam(visible, beams.length + 1), sentences, tuple(caches))
 
     def _embed(
         self,
@@ -133,5 +135,5 @@ class Transformer(nn.Module):
     ) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4."""
         length = length or token_ids.shape[1]
-        summed = self.parts.place(embedding.embed(token_ids) + encode_positions(positions, length=length))
-        return self.sum_dropout(summed, train=train).astype(self.parts.stream)
+        summed = self.parts.constrain(embedding.embed(token_ids) + encode_positions(positions, length=length))
+        return self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype)

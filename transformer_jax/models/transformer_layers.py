@@ -1,46 +1,29 @@
-"""One encoder layer and one decoder layer (Vaswani et al. 2017, section 3.1)."""
+"""The layers of the Transformer (Vaswani et al. 2017, section 3.1)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
-import jax.numpy as jnp
-from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, Int
-from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.layers.attention import KVCache, MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.residual import Residual
 
 
 class LayerParts(NamedTuple):
-    """Makers of the parts of a layer: another part, another variant. None of them takes an argument.
+    """Makers of the parts of a layer: another part, another variant.
 
-    ``place`` says where the hidden states [B, L, D] between the parts live, and changes nothing else; ``stream`` is their type
+    ``constrain`` is a sharding constraint on the hidden states [B, L, D] between the parts; ``residual_dtype`` is their type
     between layers.
     """
 
     attention: Callable[[], MultiHeadAttention]
     feed_forward: Callable[[], nn.Module]
-    residual: Callable[[], nn.Module]
+    residual: Callable[[], Residual]
     final_norm: Callable[[], Callable[[Hidden], Hidden]]
-    place: Callable[[Hidden], Hidden]
-    stream: str = "float32"
-
-
-class KeysAndValues(NamedTuple):
-    """Projected keys [B, H, K, M] and values [B, H, M, U] of one attention.
-
-    In this order a step of decoding multiplies them as they are; in another it would turn them at every step (on a CPU that
-    made the scores of keys [B, H, M, K] three times slower, of keys [B, M, H, K] thirty times).
-    """
-
-    keys: Float[Array, "B H K M"]
-    values: Float[Array, "B H M U"]
-
-    def with_slots(self, first: Int[Array, ""] | int, new: "KeysAndValues") -> "KeysAndValues":
-        """The same with ``new`` in the positions from ``first`` on."""
-        keys = lax.dynamic_update_slice_in_dim(self.keys, new.keys, first, axis=3)
-        return KeysAndValues(keys, lax.dynamic_update_slice_in_dim(self.values, new.values, first, axis=2))
+    constrain: Callable[[Hidden], Hidden]
+    residual_dtype: str = "float32"
 
 
 class EncoderLayer(nn.Module):
@@ -54,33 +37,49 @@ class EncoderLayer(nn.Module):
         self.feed_forward = self.parts.feed_forward()
         self.feed_forward_residual = self.parts.residual()
 
-    def __call__(self, hidden: Hidden, mask: SentenceMask, *, train: bool) -> Hidden:
-        """[B, S, D] to [B, S, D]."""
-        hidden = self.self_attention_residual(
-            hidden, lambda inputs: self.self_attention(inputs, inputs, mask, train=train), train=train
-        )
-        hidden = self.parts.place(hidden)
-        return self.parts.place(
-            self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
-        )
+    def __call__(self, x: Hidden, mask: SentenceMask, *, train: bool) -> Hidden:
+        """[B, L, D] to [B, L, D]."""
+        constrain, residual = self.parts.constrain, self.self_attention_residual
+        inputs = residual.before(x)
+        x = constrain(residual.after(x, self.self_attention(inputs, inputs, mask, train=train), train=train))
+        return constrain(self._feed_forward(x, train=train))
+
+    def _feed_forward(self, x: Hidden, *, train: bool) -> Hidden:
+        residual = self.feed_forward_residual
+        return residual.after(x, self.feed_forward(residual.before(x), train=train), train=train)
 
 
-class DecoderLayer(nn.Module):
+class CausalLayer(EncoderLayer):
+    """The layer of a decoder-only Transformer: an encoder layer with a causal mask, and with a KV cache."""
+
+    def prefill(self, x: Hidden, mask: SentenceMask) -> tuple[Hidden, KVCache]:
+        """``__call__`` without dropout on a prompt [B, P, D], and the cache of its positions."""
+        residual = self.self_attention_residual
+        inputs = residual.before(x)
+        cache = self.self_attention.cache_of(inputs)
+        x = residual.after(x, self.self_attention(inputs, inputs, mask, train=False), train=False)
+        return self._feed_forward(x, train=False), cache
+
+    def step(
+        self, x: Float[Array, "B W D"], cache: KVCache, write_index: Int[Array, ""], visible: Bool[Array, "B W M"]
+    ) -> tuple[Float[Array, "B W D"], KVCache]:
+        """One more position in each beam, written into the cache slots from ``write_index`` on."""
+        residual = self.self_attention_residual
+        y, cache = self.self_attention.step(residual.before(x), cache, write_index, visible)
+        return self._feed_forward(residual.after(x, y, train=False), train=False), cache
+
+
+class DecoderLayer(EncoderLayer):
     """Masked self-attention, attention to the source, then feed-forward."""
 
-    parts: LayerParts
-
     def setup(self) -> None:
-        self.self_attention = self.parts.attention()
-        self.self_attention_residual = self.parts.residual()
+        super().setup()
         self.cross_attention = self.parts.attention()
         self.cross_attention_residual = self.parts.residual()
-        self.feed_forward = self.parts.feed_forward()
-        self.feed_forward_residual = self.parts.residual()
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # another signature: it also reads the source
         self,
-        hidden: Hidden,
+        x: Hidden,
         memory: Float[Array, "B S D"],
         self_mask: SentenceMask,
         cross_mask: SentenceMask,
@@ -88,80 +87,28 @@ class DecoderLayer(nn.Module):
         train: bool,
     ) -> Hidden:
         """[B, T, D] to [B, T, D], teacher-forced."""
-        return self._wrapped(
-            hidden,
-            lambda inputs: self.self_attention(inputs, inputs, self_mask, train=train),
-            lambda inputs: self.cross_attention(inputs, memory, cross_mask, train=train),
-            train=train,
-        )
+        constrain, residual = self.parts.constrain, self.self_attention_residual
+        inputs = residual.before(x)
+        x = constrain(residual.after(x, self.self_attention(inputs, inputs, self_mask, train=train), train=train))
+        residual = self.cross_attention_residual
+        y = self.cross_attention(residual.before(x), memory, cross_mask, train=train)
+        x = constrain(residual.after(x, y, train=train))
+        return constrain(self._feed_forward(x, train=train))
 
     def step(
         self,
-        hidden_BWD: Float[Array, "B W D"],
-        own: KeysAndValues,
-        first: Int[Array, ""],
-        source: KeysAndValues,
+        x: Float[Array, "B W D"],
+        cache: KVCache,
+        source: KVCache,
+        write_index: Int[Array, ""],
         visible: Bool[Array, "B W M"],
         cross_mask: Bool[Array, "B 1 S"],
-    ) -> tuple[Float[Array, "B W D"], KeysAndValues]:
-        """One more position in each beam, whose keys and values become the slots from ``first`` on of ``own``.
-
-        The beams of a sentence query its slots and its source together, as positions would.
-        """
-        slots = own
-
-        def attend_to_own(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-            nonlocal slots
-            attended, slots = attend_to_slots(self.self_attention, inputs, own, first, visible)
-            return attended
-
-        def attend_to_source(inputs: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-            return self.cross_attention.attend(inputs, source.keys, source.values, cross_mask, train=False)
-
-        return self._wrapped(hidden_BWD, attend_to_own, attend_to_source, train=False), slots
-
-    def empty_slots(self, rows: int, count: int) -> KeysAndValues:
-        """Zeros for ``count`` own keys and values of every sentence."""
-        return empty_slots(self.self_attention, rows, count)
-
-    def project_source(self, memory: Float[Array, "B S D"]) -> KeysAndValues:
-        """Keys and values of the encoded source, projected once a sentence."""
-        return KeysAndValues(*self.cross_attention.cached_memory(memory))
-
-    def _wrapped(
-        self,
-        hidden: Hidden,
-        attend_to_own: Callable[[Hidden], Hidden],
-        attend_to_source: Callable[[Hidden], Hidden],
-        *,
-        train: bool,
-    ) -> Hidden:
-        place = self.parts.place
-        hidden = place(self.self_attention_residual(hidden, attend_to_own, train=train))
-        hidden = place(self.cross_attention_residual(hidden, attend_to_source, train=train))
-        return place(
-            self.feed_forward_residual(hidden, lambda inputs: self.feed_forward(inputs, train=train), train=train)
-        )
-
-
-def attend_to_slots(
-    attention: MultiHeadAttention,
-    inputs: Float[Array, "B W D"],
-    own: KeysAndValues,
-    first: Int[Array, ""],
-    visible: Bool[Array, "B W M"],
-) -> tuple[Float[Array, "B W D"], KeysAndValues]:
-    """Self-attention of one more position in each beam, and its slots with what it wrote from ``first`` on.
-
-    The beams of a sentence query its M slots together, as positions would; ``visible`` has the slots of a beam's own prefix.
-    """
-    slots = own.with_slots(first, KeysAndValues(*attention.cached_memory(inputs)))
-    return attention.attend_to_slots(inputs, slots.keys, slots.values, visible, first), slots
-
-
-def empty_slots(attention: MultiHeadAttention, rows: int, count: int) -> KeysAndValues:
-    """Zeros for ``count`` keys and values of every sentence."""
-    keys = jnp.zeros((rows, attention.num_heads, attention.key_size, count), attention.precision.compute)
-    return KeysAndValues(
-        keys, jnp.zeros((rows, attention.num_heads, count, attention.value_size), attention.precision.compute)
-    )
+    ) -> tuple[Float[Array, "B W D"], KVCache]:
+        """One more position in each beam, written into the slots from ``write_index`` on of the self-attention's ``cache``."""
+        constrain, residual = self.parts.constrain, self.self_attention_residual
+        y, cache = self.self_attention.step(residual.before(x), cache, write_index, visible)
+        x = constrain(residual.after(x, y, train=False))
+        residual = self.cross_attention_residual
+        y = self.cross_attention.attend(residual.before(x), source, cross_mask)
+        x = constrain(residual.after(x, y, train=False))
+        return constrain(self._feed_forward(x, train=False)), cache

@@ -1,50 +1,110 @@
-"""Goodput: the share of the time of a run spent on updates, and what took the rest; kept in ``goodput.json``."""
+"""Goodput: the share of the wall time of a run that is spent on updates, and what took the rest (``goodput.json``)."""
 
 import json
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.runs.clock import KINDS, Clock
 from transformer_jax.runtime.atomic_files import write_whole
+
+KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
+TRAINING = ("step", "data_wait")
+"""The kinds that count for the speed of training."""
+
+REPEATED = (*TRAINING, "evaluation", "checkpoint")
+"""The kinds that recur until the run ends."""
+
+Item = TypeVar("Item")
+
+
+class Clock:
+    """Wall time of this process by kind; at any moment exactly one kind counts: ``kind``, since ``turned``."""
+
+    def __init__(self) -> None:
+        """Starts with ``start_up``."""
+        self.seconds = dict.fromkeys(KINDS, 0.0)
+        self.kind, self.turned = "start_up", time.perf_counter()
+        self._update_began: float | None = None
+        self._updates: deque[float] = deque(maxlen=101)
+
+    @contextmanager
+    def spend(self, kind: str) -> Iterator[None]:
+        """Attributes the time of the block to ``kind``, and not to the kind that it interrupts, also when it raises."""
+        interrupted = self.turn_to(kind)
+        try:
+            yield
+        finally:
+            self.turn_to(interrupted)
+
+    def waiting_for(self, batches: Iterable[Item]) -> Iterator[Item]:
+        """The same items; the time until each is there counts as ``data_wait``."""
+        items = iter(batches)
+        while True:
+            with self.spend("data_wait"):
+                item = next(items)
+            yield item
+
+    def turn_to(self, kind: str) -> str:
+        """Switches to ``kind`` and returns the previous one."""
+        now = time.perf_counter()
+        self.seconds[self.kind] += now - self.turned
+        self.turned = now
+        # Every update begins with a wait for its batch.
+        if kind == "data_wait" != self.kind:
+            if self._update_began is not None:
+                self._updates.append(now - self._update_began)
+            self._update_began = now
+        before, self.kind = self.kind, kind
+        return before
+
+    def median_update_seconds(self) -> float:
+        """Median of the last hundred updates; 0 before there are two."""
+        return statistics.median(list(self._updates)) if self._updates else 0.0
+
+    def total(self, kinds: Iterable[str]) -> float:
+        """Seconds of ``kinds`` until now."""
+        self.turn_to(self.kind)
+        return sum(self.seconds[kind] for kind in kinds)
 
 
 class Goodput:
-    """Wall time of a run by category, over all its starts.
+    """Wall time of a run by kind, over all its starts.
 
-    ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that stayed, and
-    ``lost`` updates after the newest checkpoint of a start that died, which the next start made again. Between the death of a
-    process and the next start no time is counted.
+    ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that were kept, and
+    ``lost`` updates after the newest checkpoint of a start that died, which the next start repeats. The time between the death
+    of a process and the next start is not counted.
     """
 
-    def __init__(self, path: Path, first: int, clock: Clock) -> None:
-        """Continues the file of an earlier start, if there is one, at update ``first``, with what ``clock`` counts for a run.
-
-        Raises DataError when the file is not one.
-        """
+    def __init__(self, path: Path, first_update: int, clock: Clock) -> None:
+        """Continues the file of an earlier start, if there is one. Raises DataError when the file is damaged."""
         self._path, self._clock = path, clock
-        self._before = _earlier_seconds(path, first)
-        self._steps_at_checkpoint = 0.0
+        self._before = _earlier_seconds(path, first_update)
+        self._step_seconds_at_checkpoint = 0.0
 
     def seconds(self) -> dict[str, float]:
-        """By kind, until now."""
-        self._clock.settle()
-        return {kind: self._before[kind] + self._clock.seconds_of_a_run[kind] for kind in KINDS}
+        """Seconds by kind until now."""
+        self._clock.turn_to(self._clock.kind)
+        return {kind: self._before[kind] + self._clock.seconds[kind] for kind in KINDS}
 
     def saved(self) -> None:
         """Records a checkpoint: only updates after it can be lost."""
-        self._clock.settle()
-        self._steps_at_checkpoint = self._clock.seconds_of_a_run["step"]
+        self._step_seconds_at_checkpoint = self._clock.total(["step"])
 
     def write(self, step: int) -> None:
         """Writes the file, as of update ``step``."""
         seconds = self.seconds()
-        unsaved = self._clock.seconds_of_a_run["step"] - self._steps_at_checkpoint
+        unsaved = self._clock.seconds["step"] - self._step_seconds_at_checkpoint
         content = {
             "step": step,
             "seconds": {kind: round(value, 3) for kind, value in seconds.items()},
             "step_seconds_since_checkpoint": round(unsaved, 3),
-            "goodput": round(_share(seconds, "step"), 4),
+            "goodput": round(_share_of_steps(seconds), 4),
             "data_wait_of_step": round(seconds["data_wait"] / max(seconds["step"], 1e-9), 4),
         }
         write_whole(self._path, json.dumps(content, indent=2) + "\n")
@@ -54,15 +114,15 @@ class Goodput:
         seconds = self.seconds()
         others = [kind for kind in KINDS if kind != "step" and seconds[kind] >= 0.05]
         details = ", ".join(f"{kind.replace('_', ' ')} {seconds[kind]:.1f} s" for kind in others)
-        return f"{_share(seconds, 'step'):.0%} of the time in updates ({seconds['step']:.1f} s); {details}"
+        return f"{_share_of_steps(seconds):.0%} of the time in updates ({seconds['step']:.1f} s); {details}"
 
 
-def _share(seconds: dict[str, float], kind: str) -> float:
-    return seconds[kind] / max(sum(seconds.values()), 1e-9)
+def _share_of_steps(seconds: dict[str, float]) -> float:
+    return seconds["step"] / max(sum(seconds.values()), 1e-9)
 
 
-def _earlier_seconds(path: Path, first: int) -> dict[str, float]:
-    """Seconds of earlier starts; updates that they made beyond update ``first`` are lost."""
+def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
+    """Seconds of earlier starts; the updates that they made beyond ``first_update`` are lost."""
     if not path.is_file():
         return dict.fromkeys(KINDS, 0.0)
     try:
@@ -71,7 +131,7 @@ def _earlier_seconds(path: Path, first: int) -> dict[str, float]:
         died_at, unsaved = content["step"], float(content["step_seconds_since_checkpoint"])
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: not the goodput.json of a run; move it away to resume") from None
-    if died_at > first:
+    if died_at > first_update:
         seconds["step"] -= unsaved
         seconds["lost"] += unsaved
     return seconds

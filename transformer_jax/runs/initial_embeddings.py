@@ -14,7 +14,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.tools.word_vectors.formats import read_vectors
 from transformer_jax.tools.word_vectors.vectors import WORD_START, WordVectors
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import path_of
 
 EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")

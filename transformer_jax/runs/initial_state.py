@@ -1,43 +1,140 @@
-"""Initial state of a run: random parameters, partly another run's, or word vectors; and which of them are trained."""
+"""Initial state of a run: random parameters, or partly another run's, or with word vectors; and which of them are trained."""
 
-from typing import Any
+import re
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from transformer_jax.config import ExperimentConfig
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.selection import chosen_step
+from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.runs.initial_embeddings import InitialEmbeddings, find_initial_embeddings
-from transformer_jax.runs.initial_parameters import InitialParameters, find_initial_parameters
-from transformer_jax.training.freezing import trained_share
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.distributed import from_first
+from transformer_jax.runtime.object_store import local_run
+from transformer_jax.training.parameters import Match, match_parameters, named_leaves, trained_share
+from transformer_jax.training.sharding import path_of
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
+# Rows of these stand for the pieces of a vocabulary.
+OF_A_VOCABULARY = re.compile(r"(embedding|projection)/table$")
+
+
+class ParameterSource(Protocol):
+    """Where some of the initial parameters come from."""
+
+    def put_into(self, params: PyTree) -> PyTree:
+        """``params`` with some replaced, each with the sharding of the one that it replaces."""
+
+    def report(self) -> str:
+        """One line for the log."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``run.json``."""
+
 
 class InitialState:
-    """The state before the first update of a run; one that ``is_resumed`` needs none, and no longer looks at ``init``.
+    """The state before the first update of a run; a resumed run needs none, and no longer looks at ``init``.
 
     Raises ConfigError and CheckpointError when the parameters cannot come from where ``init`` says.
     """
 
     def __init__(
-        self, config: ExperimentConfig, update: Update, tokenizers: TokenizerPair, *, is_resumed: bool
+        self, config: ExperimentConfig, update: Update, tokenizers: TokenizerPair, *, is_resumed: bool = False
     ) -> None:
         self._update, self._seed, self._freeze = update, config.seed, config.optimizer.freeze
         self._shapes = update.state_shapes.params
-        self._initial: InitialParameters | InitialEmbeddings | None = None
+        self._source: ParameterSource | None = None
         if config.init.run and not is_resumed:
-            self._initial = find_initial_parameters(config.init, self._shapes, tokenizers)
+            self._source = find_initial_parameters(config.init, self._shapes, tokenizers)
         elif config.init.embeddings and not is_resumed:
-            self._initial = find_initial_embeddings(config.init.embeddings, self._shapes, tokenizers)
+            from transformer_jax.runs.initial_embeddings import find_initial_embeddings
+
+            self._source = find_initial_embeddings(config.init.embeddings, self._shapes, tokenizers)
 
     def state(self) -> TrainState:
-        """Counters and optimizer as of a new run, every leaf where it will live."""
+        """Counters and optimizer of a new run, every leaf with its sharding."""
         state = self._update.initial_state(self._seed)
-        return state._replace(params=self._initial.put_into(state.params)) if self._initial else state
+        return state._replace(params=self._source.put_into(state.params)) if self._source else state
 
     def notes(self) -> list[str]:
         """Notes for the log: the origin of the parameters, and how many of them train."""
-        notes = [self._initial.report()] if self._initial else []
+        notes = [self._source.report()] if self._source else []
         return [*notes, trained_share(self._shapes, self._freeze)] if self._freeze else notes
 
     def origin(self) -> dict[str, Any]:
         """Origin of the parameters for ``run.json``; empty where they are randomly initialized."""
-        return {"initial_parameters": self._initial.to_json()} if self._initial else {}
+        return {"initial_parameters": self._source.to_json()} if self._source else {}
+
+
+@dataclass(frozen=True)
+class InitialParameters:
+    """Parameters to take from checkpoint ``step`` of the run that ``settings`` name."""
+
+    settings: InitConfig
+    step: int
+    match: Match
+
+    def put_into(self, params: PyTree) -> PyTree:
+        """``params`` with the matched ones replaced; raises CheckpointError when the checkpoint cannot be read."""
+        here = named_leaves(params)
+        new_name = {old: new for new, old in self.match.taken.items()}
+        with closing(_checkpoints(self.settings)) as checkpoints:
+
+            def like(path: tuple, leaf: jax.ShapeDtypeStruct) -> Any:
+                # Orbax reads whole trees; parameters that are not taken are read into host memory.
+                name = new_name.get(path_of(path))
+                return on_host(leaf) if name is None else here[name]
+
+            shapes = checkpoints.shapes(self.step)
+            saved = checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
+        found = named_leaves(saved)
+
+        def replaced(path: tuple, leaf: Any) -> Any:
+            old = self.match.taken.get(path_of(path))
+            return leaf if old is None else found[old]
+
+        return jax.tree_util.tree_map_with_path(replaced, params)
+
+    def report(self) -> str:
+        """One line on the parameters taken and not taken."""
+        return f"parameters of {self.settings.run}, checkpoint {self.step}: {self.match}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``run.json``."""
+        names = self.match._asdict() | {"taken": len(self.match.taken)}
+        return {"run": self.settings.run, "step": self.step, **names}
+
+
+def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:
+    """Decides which parameters are taken, from the description of the checkpoint alone; ``like``: parameters, or shapes.
+
+    Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when embeddings would be taken that
+    belong to other tokenizers; CheckpointError when there is no such checkpoint.
+    """
+    source = RunDirectory(local_run(init.run))
+    source.require_run("init.run")
+    # One process chooses for all: a run may be adding checkpoints.
+    step = from_first(lambda: chosen_step(source, init.checkpoint))
+    with closing(_checkpoints(init)) as checkpoints:
+        saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
+        data = checkpoints.progress(step)["data"]
+    match = match_parameters(saved, {name: leaf.shape for name, leaf in named_leaves(like).items()}, init)
+    # Tasks with one side have one tokenizer, for both.
+    theirs = tuple(data.get(f"{side} tokenizer", data.get("tokenizer")) for side in ("source", "target"))
+    tables = [name for name in match.taken if OF_A_VOCABULARY.search(name)]
+    if tables and theirs != (tokenizers.source.fingerprint(), tokenizers.target.fingerprint()):
+        raise ConfigError(
+            f"init.tokenizer: {', '.join(tables)} would be taken from a run with other tokenizers, where each row stands for "
+            f"another piece of text; leave them out, --config.init.leave_out='{OF_A_VOCABULARY.pattern}', or adopt the "
+            "tokenizers of that run, --config.init.tokenizer=adopt"
+        )
+    return InitialParameters(init, step, match)
+
+
+def _checkpoints(init: InitConfig) -> Checkpoints:
+    return Checkpoints(RunDirectory(local_run(init.run)).checkpoints, read_only=True)

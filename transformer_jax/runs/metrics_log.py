@@ -1,49 +1,46 @@
-"""Metrics on disk, one JSON object a line, and in the trackers of the run."""
+"""``metrics.jsonl``: the metrics of a run, one JSON object a line."""
 
 import json
 import math
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.runs.trackers import Tracker
 from transformer_jax.runtime.atomic_files import read_records, write_whole
 
 
 class LogContents(NamedTuple):
-    """The lines of a log, and their SHA-256; empty where an earlier version wrote none."""
+    """The number of lines of a log, and their SHA-256; empty in checkpoints of version 0.1."""
 
     num_records: int = 0
     digest: str = ""
 
-    def change_since(self, before: "LogContents") -> str:
-        """What happened to the log since ``before``, empty for nothing."""
+    def changes_since(self, before: "LogContents") -> list[str]:
+        """A sentence where the log lost or changed records since ``before``."""
         if self.num_records < before.num_records:
-            return f"records were lost: {self.num_records} left of {before.num_records}"
-        return "records were changed since they were written" if before.digest not in ("", self.digest) else ""
+            return [f"metrics.jsonl: records were lost: {self.num_records} left of {before.num_records}"]
+        is_same = before.digest in ("", self.digest)
+        return [] if is_same else ["metrics.jsonl: records were changed since they were written"]
 
 
 class MetricsLog:
-    """Appends to ``metrics.jsonl`` and to ``trackers``.
+    """Appends to ``metrics.jsonl``.
 
-    ``contents`` counts its lines, with a digest of them.
-
-    Opened at ``step`` it first takes out the lines that a killed run had written beyond it, or beyond ``most`` lines, so that a
-    resumed run leaves the file that an uninterrupted one would have left.
+    Opened at ``step`` it first removes the lines that a killed run had written beyond it, or beyond ``most`` lines: a resumed
+    run leaves the same file as an uninterrupted one. ``earlier``: the records that it keeps.
     """
 
-    def __init__(self, path: Path, step: int, trackers: Sequence[Tracker] = (), most: int | None = None) -> None:
-        kept = _cut_after(path, step, most)
-        self._num_records, self._sum = len(kept), sha256("".join(kept).encode())
+    def __init__(self, path: Path, step: int, most: int | None = None) -> None:
+        self.earlier = [record for record in read_metrics(path) if record["step"] <= step][:most]
+        text = "".join(map(_line, self.earlier))
+        write_whole(path, text)
+        self._num_records, self._sum = len(self.earlier), sha256(text.encode())
         self._file = path.open("a", encoding="utf-8")
-        self._trackers = trackers
 
     @property
     def contents(self) -> LogContents:
-        """What a checkpoint remembers of the log, to know whether it is still the same."""
+        """Saved in a checkpoint, to know whether the log is still the same."""
         return LogContents(self._num_records, self._sum.hexdigest())
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
@@ -54,22 +51,15 @@ class MetricsLog:
         self._num_records += 1
         self._sum.update(line.encode())
         self._file.flush()
-        for tracker in self._trackers:
-            tracker.write(step, metrics)
 
     def sync(self) -> None:
         """Returns when everything written is on disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        for tracker in self._trackers:
-            tracker.sync()
 
     def close(self) -> None:
-        """Nothing is written after this; what cannot be closed, as on a full disk, keeps no other from it."""
-        with ExitStack() as stack:
-            for tracker in self._trackers:
-                stack.callback(tracker.close)
-            stack.callback(self._file.close)
+        """Nothing is written after this."""
+        self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -79,10 +69,3 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _line(record: dict[str, Any]) -> str:
     return json.dumps(record) + "\n"
-
-
-def _cut_after(path: Path, step: int, most: int | None) -> list[str]:
-    """The lines that are left."""
-    kept = [_line(record) for record in read_metrics(path) if record["step"] <= step][:most]
-    write_whole(path, "".join(kept))
-    return kept

@@ -16,7 +16,7 @@ from transformer_jax.checkpoints.format import is_step, step_names, written_sett
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.config.saved import CONFIG_FILE
+from transformer_jax.config.recipes import CONFIG_FILE
 from transformer_jax.runtime.atomic_files import locked, remove_partial, require_local, require_writable, write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")

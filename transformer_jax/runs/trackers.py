@@ -1,4 +1,4 @@
-"""Trackers: where the metrics of a run go besides ``metrics.jsonl``. Each has its library imported when it is used."""
+"""Trackers: where the metrics of a run go besides ``metrics.jsonl``. The library of each is imported when it is used."""
 
 import importlib
 import importlib.util
@@ -7,13 +7,16 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import registered
+from transformer_jax.runs.run import TrainingRun
 from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.distributed import is_first
 
 PROJECT = "transformer_jax"
 IDS_FILE = "trackers.json"
@@ -163,10 +166,30 @@ def require_libraries(config: ExperimentConfig) -> None:
             raise ConfigError(f"training.trackers: {library} is not installed; pip install {library}")
 
 
-def open_trackers(folder: Path, config: ExperimentConfig, first_update: int) -> list[Tracker]:
-    """Those that ``training.trackers`` names; ``jsonl`` is the log itself."""
-    makers = TRACKERS | registered("tracker")
-    return [makers[name](folder, config, first_update) for name in config.training.tracker_names if name != "jsonl"]
+class Trackers:
+    """A hook that gives the trackers of ``training.trackers`` what is logged; ``jsonl`` is the log itself.
+
+    Only process 0 has any.
+    """
+
+    def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
+        makers = TRACKERS | registered("tracker")
+        names = [name for name in config.training.tracker_names if name != "jsonl"] if is_first() else []
+        self.trackers = [makers[name](folder, config, first_update) for name in names]
+
+    def __call__(self, run: TrainingRun) -> None:
+        """Writes what was recorded after the update."""
+        for tracker in self.trackers:
+            if run.logged:
+                tracker.write(run.number, run.logged)
+            if run.is_saved:
+                tracker.sync()
+
+    def close(self) -> None:
+        """Closes all; one that cannot be closed, as on a full disk, does not keep another open."""
+        with ExitStack() as stack:
+            for tracker in self.trackers:
+                stack.callback(tracker.close)
 
 
 def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:

@@ -1,20 +1,18 @@
 """Evaluation of the checkpoints of a run from another process, so that the run need not stop to decode."""
 
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 import jax
 
-from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.config.conversion import without_removed
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.renamed import without_removed
-from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
+from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard
 from transformer_jax.runtime.atomic_files import locked
@@ -27,19 +25,13 @@ LOOKS = 3
 
 
 def watch(
-    run: RunDirectory,
-    config: ExperimentConfig,
-    split: str,
-    folder: Path,
-    *,
-    pause: Callable[[], None],
-    say: Callable[[str], None],
-) -> None:
+    run: RunDirectory, config: ExperimentConfig, split: str, folder: Path, *, pause: Callable[[], None]
+) -> Iterator[str]:
     """Scores every checkpoint on the whole of ``split``, oldest first, and waits for more until the run has ended.
 
-    Appends ``SPLIT/METRIC`` for each metric to ``metrics.jsonl`` and TensorBoard events in ``folder``, after every checkpoint:
-    what is there is not done again. ``pause`` waits a while. The checkpoints are only read; one that the run deletes before
-    or while it is read is left out. Programs are compiled once. ``config`` is that of the run, perhaps decoding otherwise.
+    Yields a line for each. Appends ``SPLIT/METRIC`` for each metric to ``metrics.jsonl`` and TensorBoard events in ``folder``,
+    and scores nothing again that is in it. ``pause`` waits a while. The checkpoints are only read; one that the run deletes
+    before or while it is read is left out. ``config``: of the run, perhaps with other decoding settings.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
     decoding settings, or another process is writing them.
     """
@@ -55,78 +47,69 @@ def watch(
             settings["scoring"] = config.scoring
         _require_same_decoding(folder / "settings.json", settings)
         if not run.has_checkpoints():
-            say(f"{run.checkpoints}: no checkpoint yet; waiting")
+            yield f"{run.checkpoints}: no checkpoint yet; waiting"
         while not run.has_checkpoints():
             pause()
-        # What was measured beyond the newest checkpoint belongs to a run that was reset or restarted.
+        # Scores beyond the newest checkpoint belong to a run that was reset or restarted.
         newest = run.checkpoint_steps()[-1]
-        with closing(MetricsLog(folder / "metrics.jsonl", newest, [TensorBoard(folder, None, newest)])) as log:
-            Watcher(run, config, split, log, say).follow(folder / "metrics.jsonl", pause)
+        with (
+            closing(MetricsLog(folder / "metrics.jsonl", newest)) as log,
+            closing(TensorBoard(folder, None, newest)) as tensorboard,
+        ):
+            yield from _scored(run, config, split, log, tensorboard, pause)
 
 
-class Watcher:
-    """A task, and its results: values of the selection metric by update."""
-
-    def __init__(
-        self, run: RunDirectory, config: ExperimentConfig, split: str, log: MetricsLog, say: Callable[[str], None]
-    ) -> None:
-        self._run, self._split, self._log, self._say = run, split, log, say
-        mesh = make_mesh(config.mesh)
-        # No device waits for the scores.
-        self._task = build_task(config.with_all_scores, tokenizers_of_run(run), mesh)
-        self._selection = config.selection
-        self._like = placed_shapes(jax.eval_shape(self._task.init_params, jax.random.key(0)), mesh)
-        self._found: dict[int, float] = {}
-        self._failures: Counter[int] = Counter()
-
-    def follow(self, log: Path, pause: Callable[[], None]) -> None:
-        """Scores and waits, from what is in the ``log`` to the end of the run."""
-        self._found = {record["step"]: record[f"{self._split}/{self._selection.name}"] for record in read_metrics(log)}
-        while True:
-            # Asked before the folder is read: what the run saved before its end is then seen.
-            is_over = _is_over(self._run)
-            left_out = {step for step, failures in self._failures.items() if failures >= LOOKS}
-            done = left_out | set(self._found)
-            waiting = [step for step in self._run.checkpoint_steps() if step > 0 and step not in done]
-            if waiting and self._evaluate(waiting[0]):
-                continue
-            if not waiting and is_over:
+def _scored(
+    run: RunDirectory,
+    config: ExperimentConfig,
+    split: str,
+    log: MetricsLog,
+    tensorboard: TensorBoard,
+    pause: Callable[[], None],
+) -> Iterator[str]:
+    """Scores and waits until the end of the run; a line for each checkpoint."""
+    selection, mesh = config.selection, make_mesh(config.mesh)
+    # No device waits for the scores.
+    task = build_task(config.with_all_scores, tokenizers_of_run(run), mesh)
+    like = placed_shapes(jax.eval_shape(task.init_params, jax.random.key(0)), mesh)
+    found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
+    failures: Counter[int] = Counter()
+    while True:
+        # Asked before the folder is read, so that no checkpoint saved before the end is missed.
+        is_over = _is_over(run)
+        done = {*found, *(step for step, count in failures.items() if count >= LOOKS)}
+        waiting = [step for step in run.checkpoint_steps() if step > 0 and step not in done]
+        if not waiting:
+            if is_over:
                 return
             pause()
-
-    def _evaluate(self, step: int) -> bool:
-        """Whether the checkpoint of ``step`` is finished with: it was scored, or deleted."""
-        params = self._params(step)
-        if params is None:
-            return step not in self._run.checkpoint_steps()
-        found = self._task.evaluate(params, self._split)
-        self._log.write(step, {f"{self._split}/{name}": value for name, value in found.metrics.items()})
-        self._log.sync()
-        self._found[step] = found.metrics[self._selection.name]
-        self._say(f"update {step}: {self._split} {found.summary} ({self._remark(step)})")
-        return True
-
-    def _params(self, step: int) -> PyTree | None:
-        """The parameters of a checkpoint; None, and the reason is printed, when it cannot be read."""
+            continue
+        step = waiting[0]
         try:
-            with closing(Checkpoints(self._run.checkpoints, read_only=True)) as checkpoints:
-                return checkpoints.restore_params(step, self._like)
+            with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+                params = checkpoints.restore_params(step, like)
         except (DataError, OSError) as error:
-            self._failures[step] += 1
-            if step not in self._run.checkpoint_steps():
-                self._say(f"update {step}: the run deleted the checkpoint before it was read; left out")
-            elif self._failures[step] == LOOKS:
-                self._say(f"update {step}: left out: {error}")
-            return None
-
-    def _remark(self, step: int) -> str:
-        """Remark: whether it is the best so far, or which one is and whether that is kept."""
-        best = self._selection.best_step({step: value for step, value in self._found.items() if value is not None})
-        if best == step:
-            return "the best so far"
-        is_gone = best not in self._run.checkpoint_steps()
-        remedy = ", which the run deleted: raise training.keep_last" if is_gone else ""
-        return f"best {self._selection.text(self._found[best])} at update {best}{remedy}"
+            failures[step] += 1
+            if step not in run.checkpoint_steps():
+                yield f"update {step}: the run deleted the checkpoint before it was read; left out"
+                continue
+            if failures[step] == LOOKS:
+                yield f"update {step}: left out: {error}"
+            pause()
+            continue
+        evaluation = task.evaluate(params, split)
+        metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
+        log.write(step, metrics)
+        log.sync()
+        tensorboard.write(step, metrics)
+        found[step] = evaluation.metrics[selection.name]
+        best = selection.best_step({number: value for number, value in found.items() if value is not None})
+        remark = "the best so far"
+        if best != step:
+            is_gone = best not in run.checkpoint_steps()
+            remedy = ", which the run deleted: raise training.keep_last" if is_gone else ""
+            remark = f"best {selection.text(found[best])} at update {best}{remedy}"
+        yield f"update {step}: {split} {evaluation.summary} ({remark})"
 
 
 def _is_over(run: RunDirectory) -> bool:
@@ -152,8 +135,3 @@ def _require_same_decoding(path: Path, settings: dict[str, object]) -> None:
                 "--output"
             )
     write_json(path, settings)
-
-
-def seconds(count: float) -> Callable[[], None]:
-    """Returns a function that sleeps for so many seconds."""
-    return lambda: time.sleep(count)

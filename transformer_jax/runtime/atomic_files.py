@@ -1,4 +1,4 @@
-"""Files that a kill leaves whole: replaced at once, or grown by lines; locks; checks that a path can be written."""
+"""Atomic writes of whole files, and files that grow by whole lines."""
 
 import contextlib
 import fcntl
@@ -16,17 +16,16 @@ from transformer_jax.config.json_text import finite_or_none, is_count, parse_jso
 
 
 @contextlib.contextmanager
-def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
-    """A file to write to, which replaces ``path`` at the end of the block, but not after an error; makes its folder.
+def appearing_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
 
-    A reader finds the old file or the new one, also after a kill; of several processes the last one wins. Only the owner can
-    read a file that ``is_private``.
+    A reader finds the old file or the new one, also after a kill. Several processes may do so at once, also
+    on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        mode = 0o600 if is_private else 0o666
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -37,7 +36,7 @@ def appearing_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO
 
 @contextlib.contextmanager
 def appearing_folder(path: Path) -> Iterator[Path]:
-    """A new folder to write into, which gets the name ``path`` at the end of the block, and is removed after an error.
+    """A new folder to write into, which gets the name ``path`` when the block ends, and is removed where it ends in an error.
 
     An empty folder of that name is replaced; raises OSError where it holds something.
     """
@@ -51,16 +50,16 @@ def appearing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def write_whole(path: Path, content: str | bytes, *, is_private: bool = False) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Replaces a file at once, as ``appearing_file`` does; text is written as UTF-8."""
-    with appearing_file(path, is_private=is_private) as file:
+    with appearing_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file with a JSON object on each line; a last line that a kill cut short is left out.
+    """The records of a file that grows by a JSON object a line; a last line cut short by a kill is left out.
 
-    Raises DataError when there is no such file, and at a damaged line, with its number.
+    Raises DataError when there is no such file, and, with the number of the line, at a line that is damaged.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
@@ -83,15 +82,15 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def remove_partial(path: Path) -> None:
-    """Removes unfinished files that killed processes left beside ``path``; call it only in the process that writes it."""
+    """Removes what killed processes left of ``appearing_file``; only for the one process that writes ``path``."""
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def locked(path: Path, problem: ConfigError) -> Iterator[None]:
-    """Locks a file for the block; raises ``problem`` while another process holds it."""
-    # Not through a link: a run directory that somebody else made must not name a file to open.
+    """Raises ``problem`` while another process is inside, for the same file."""
+    # Never through a link: a run directory that somebody else made must not name a file to open.
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

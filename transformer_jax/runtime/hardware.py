@@ -56,6 +56,25 @@ def is_nvidia_gpu(device: Any) -> bool:
     return device.platform == "gpu" and ("cuda" in names or "nvidia" in names)
 
 
+def device_of(mesh: Any) -> Any:
+    """The first device of a mesh: all are of one kind."""
+    return mesh.devices.flat[0]
+
+
+# A decoding step reads all parameters whatever its rows; on a CPU its products are the limit before.
+BATCH_TOKENS, BATCH_TOKENS_ELSEWHERE = {"cpu": 4096}, 16_384
+
+
+def batch_tokens_on(mesh: Any, stated: int) -> int:
+    """Input positions that a device of ``mesh`` decodes at once: ``decoding.batch_tokens``, or a default for 0."""
+    return stated or BATCH_TOKENS.get(device_of(mesh).platform, BATCH_TOKENS_ELSEWHERE)
+
+
+def few_shapes_on(mesh: Any) -> bool:
+    """Whether compiling a program takes longer on the devices of ``mesh`` than padding costs a validation."""
+    return bool(device_of(mesh).platform != "cpu")
+
+
 def fastest_compute_dtype(device: Device) -> str:
     """``bfloat16`` where ``device`` has units for it, else ``float32``."""
     return "bfloat16" if has_bfloat16_units(device) else "float32"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import ConfigError
-from transformer_jax.models.attention_kinds import KINDS, layers_by_kind
+from transformer_jax.models.inspection import KINDS, layers_by_kind
 
 
 class KindWeights(NamedTuple):

@@ -8,9 +8,9 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.data import padded_width
 from transformer_jax.config.plugins import WithRegistered
 from transformer_jax.config.tasks import TaskBlocks
-from transformer_jax.config.widths import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers

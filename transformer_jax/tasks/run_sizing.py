@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
-from transformer_jax.config.python_files import names_in_file
-from transformer_jax.config.recipes import find_recipe, with_own_text
-from transformer_jax.config.saved import is_run_directory, stated_settings
+from transformer_jax.config.plugins import names_in_file
+from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.config.tasks import DEFAULT_TASK
 from transformer_jax.runs.run_directory import RunDirectory

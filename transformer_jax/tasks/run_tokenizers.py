@@ -11,12 +11,7 @@ import jax
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.data.tokenizers import (
-    TOKENIZER_FILES,
-    TokenizerPair,
-    load_tokenizers,
-    tokenizer_files,
-)
+from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, tokenizer_files
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import from_first

@@ -5,26 +5,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.sizing import SIZED, Corpus, plan_of
-from transformer_jax.config.text_sizing import (
+from transformer_jax.config.sizing import (
     LANGUAGE_MODEL_KEYS,
+    TRANSLATION_KEYS,
     WORD_VECTOR_KEYS,
-    TextPlan,
+    Corpus,
+    Plan,
     plan_language_model,
+    plan_translation,
     plan_word_vectors,
 )
-from transformer_jax.config.word_vectors import WORD2VEC_KINDS
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpus_statistics import CorpusSample, sample_of
+from transformer_jax.data.corpus_statistics import CorpusSample, sample_of, vocabulary_of
 from transformer_jax.data.documents import measure_text
-
-
-class Planned(NamedTuple):
-    """Settings that follow from a text and a budget, by dotted key; the estimated seconds; a line that says both."""
-
-    settings: Mapping[str, Any]
-    seconds: float
-    sentence: str
 
 
 class Sizing(NamedTuple):
@@ -37,28 +30,27 @@ class Sizing(NamedTuple):
     recipe: str
     keys: tuple[str, ...]
     models: tuple[str, ...]
-    plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Planned]
+    plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Plan]
 
 
 SAMPLED_PAIRS = 10_000
 OF_PACKED_ROWS = ("batching.count", "batching.packed_length")
-SIZED_TRANSLATION = (*SIZED, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
+SIZED_TRANSLATION = (*TRANSLATION_KEYS, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
 """The settings that are chosen."""
 
 
-def plan_translation(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
+def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
     """The plan of ``config.sizing`` for the corpus of a run, and its vocabulary."""
     corpus, sample = _measured(config), _sample(config)
-    # Tokenizers import JAX, which text that cannot be read need not wait for.
-    from transformer_jax.data.vocabulary_choice import vocabulary_of
 
-    plan = plan_of(corpus, seconds, flops, stated)
-    vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, plan.size.vocabulary, stated)
-    plan = plan_of(corpus, seconds, flops, {**vocabulary.settings, **stated})
-    settings = {**plan.settings(), **vocabulary.settings}
+    plan = plan_translation(corpus, seconds, flops, stated)
+    wanted = plan.settings["tokenizer.vocabulary_size"]
+    vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, wanted, stated)
+    plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **stated})
+    settings = {**plan.settings, **vocabulary.settings}
     if stated.get("batching.kind", "packed") != "packed":
         settings = {key: value for key, value in settings.items() if key not in OF_PACKED_ROWS}
-    return Planned(settings, plan.seconds, f"{plan.text(corpus)}\n{vocabulary.sentence}")
+    return Plan(settings, plan.seconds, f"{plan.sentence}\n{vocabulary.sentence}")
 
 
 def _sample(config: ExperimentConfig) -> CorpusSample:
@@ -77,20 +69,22 @@ def _measured(config: ExperimentConfig) -> Corpus:
     return Corpus(max(source.count(split), 1), sum(words) / max(len(words), 1))
 
 
-def _plans_text(plan: Callable[..., TextPlan]) -> Callable[..., Planned]:
-    """The ``plan`` of a ``Sizing``, from one of ``config.text_sizing``."""
+def _plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
+    """The ``plan`` of a ``Sizing`` for plain text, from one of ``config.sizing``."""
 
-    def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Planned:
-        return Planned(*plan(measure_text(config.data, config.data_seed), seconds, flops, stated))
+    def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
+        return plan(measure_text(config.data, config.data_seed), seconds, flops, stated)
 
     return planned
 
 
 SIZINGS = {
-    "translation": Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_translation),
+    "translation": Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary),
     "language_model": Sizing(
         "language_model:text", LANGUAGE_MODEL_KEYS, ("decoder_only",), _plans_text(plan_language_model)
     ),
-    "word_vectors": Sizing("word_vectors:text", WORD_VECTOR_KEYS, WORD2VEC_KINDS, _plans_text(plan_word_vectors)),
+    "word_vectors": Sizing(
+        "word_vectors:text", WORD_VECTOR_KEYS, ("skip_gram", "cbow"), _plans_text(plan_word_vectors)
+    ),
 }
 """By task; a task of a plugin has none."""

@@ -7,8 +7,8 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
-from transformer_jax.data.document_store import DocumentStore, open_document_store
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.token_store import DocumentStore, open_document_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.training.losses import LossSums

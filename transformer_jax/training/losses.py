@@ -46,8 +46,8 @@ def label_smoothed_cross_entropy(
 
     ``weights`` is 1 on the tokens that count and 0 elsewhere; ``smoothing`` is eps, None where there is none. The cross entropy
     with the smoothed distribution q' is log Z - (1 - eps) z_label - eps mean(z), so no logarithm of a probability is ever
-    taken. Logits, and their gradient, may be bfloat16: what is computed of them is float32. From column ``vocabulary`` on
-    there are only zeros, which fill the last tile of a product; no probability goes there, and their gradient is arbitrary.
+    taken. Logits and their gradient may be bfloat16; everything computed from them is float32. Columns from ``vocabulary`` on
+    only fill the last tile of a product: they get no probability, and their gradient is arbitrary.
     """
     labels, weights = jnp.asarray(labels), jnp.asarray(weights)
     loss, nll, is_correct = _token_losses(vocabulary or logits.shape[-1], logits, labels, smoothing)
@@ -65,7 +65,7 @@ def _token_losses(
 ) -> tuple[Array, Array, Array]:
     """Smoothed loss, negative log-likelihood and whether the label was the most likely, for each token [B, T].
 
-    Only the loss has a gradient, that of the logits; the other two are reports.
+    Only the loss has a gradient, with respect to the logits; the other two are reports.
     """
     return _token_losses_forward(vocabulary, logits, labels, smoothing)[0]
 
@@ -85,7 +85,7 @@ def _token_losses_forward(
 
 
 def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
-    """Of each row the largest logit, the sum of exponentials above it, that of the logits, and whether it has no earlier tie.
+    """For each row the largest logit, sum(exp(logits - largest)), sum(logits), and whether the label is the first of a tie.
 
     Ties count as in argmax, where the first wins: of 32,000 logits in bfloat16 two are often the largest.
     """

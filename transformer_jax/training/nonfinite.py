@@ -5,8 +5,37 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import AnyArray, PyTree
+from transformer_jax.array_types import AnyArray, Array, PyTree
+from transformer_jax.config import Hyperparameters
 from transformer_jax.training.sharding import path_of
+from transformer_jax.training.step import LossFunction, micro_batches
+
+
+def find_nonfinite(
+    activations: Callable[..., PyTree],
+    loss: LossFunction,
+    accumulation_steps: int,
+    params: PyTree,
+    batch: PyTree,
+    key: Array,
+    hyperparameters: Hyperparameters,
+) -> str | None:
+    """Repeats an update, module by module, and names the first tensor that is not finite; None when all are.
+
+    The parameters are still finite, since the update was skipped. The next update may have been made already, with the
+    parameters it left; then the failure may not come back.
+    """
+    if found := first_non_finite({"parameters": params}):
+        return found
+    # Compiled, though only for one update: primitive by primitive it would take minutes.
+    in_activations = _first_non_finite_of(lambda *inputs: {"activations": activations(*inputs)})
+    gradient_of = jax.grad(lambda params, *rows: loss(params, *rows).loss)
+    in_gradient = _first_non_finite_of(lambda *inputs: {"gradient": gradient_of(*inputs)})
+    for rows, rows_key in micro_batches(batch, key, accumulation_steps):
+        inputs = params, rows, rows_key, hyperparameters
+        if found := in_activations(*inputs) or in_gradient(*inputs):
+            return found
+    return None
 
 
 def first_non_finite(tree: PyTree) -> str | None:
@@ -18,10 +47,10 @@ def first_non_finite(tree: PyTree) -> str | None:
     return None
 
 
-def first_non_finite_of(function: Callable[..., PyTree]) -> Callable[..., str | None]:
-    """``first_non_finite`` of what ``function`` returns, compiled.
+def _first_non_finite_of(function: Callable[..., PyTree]) -> Callable[..., str | None]:
+    """``first_non_finite`` of the result of ``function``, compiled.
 
-    What a compiled function returns has the keys of its dictionaries sorted, so the order is taken down while it is traced.
+    A compiled function returns dictionaries with their keys sorted, so the order is noted while it is traced.
     """
     paths: list[str] = []
 
@@ -39,7 +68,7 @@ def first_non_finite_of(function: Callable[..., PyTree]) -> Callable[..., str | 
 
 
 def _leaves_in_written_order(tree: PyTree, prefix: tuple) -> list[tuple[tuple, AnyArray]]:
-    """Like tree_leaves_with_path, but dictionaries keep their order, which for sown values is that of execution."""
+    """Like tree_leaves_with_path, but dictionaries keep their order, which for sown values is the order of execution."""
     if isinstance(tree, dict):
         return [
             found

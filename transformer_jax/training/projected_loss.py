@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
@@ -25,6 +26,17 @@ class LogitBlocks(NamedTuple):
 
 
 SMALL_BLOCKS = LogitBlocks()
+# On a CPU as many as its cache holds, elsewhere what keeps the products large. Each chunk reads and writes the gradient of the
+# whole matrix, so a GPU, which has the memory, takes few.
+LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**28, 128)}
+LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
+
+
+def logit_blocks(mesh: Mesh, platform: str) -> LogitBlocks:
+    """Division of the logits of the loss on a device of ``mesh``."""
+    blocks = LOGIT_BLOCKS.get(platform, LOGIT_BLOCKS_ELSEWHERE)
+    # Padding a vocabulary that is split over devices would move it between them.
+    return blocks._replace(vocabulary_multiple=1) if mesh.shape["tensor"] > 1 else blocks
 
 
 class _Chunks(NamedTuple):
@@ -50,7 +62,7 @@ def projected_cross_entropy(
     The gradient is taken chunk by chunk together with the value, so nothing is computed twice. Rows and columns are taken in
     ``groups`` equal parts, each with that many logits, and each adds up its own gradient of ``matrix``. With a
     group for every device that has tokens of the batch, devices exchange that gradient once and not once a chunk.
-    ``precision`` is that of the products and of the logits, as in ``einsum``.
+    ``precision``: of the products and of the logits, as in ``einsum``.
     """
     row_groups, column_groups = groups
     rows, width = labels.shape[0], -(-labels.shape[1] // column_groups)

@@ -1,22 +1,25 @@
-"""Placement of each array: one mesh of four axes and one ordered table from parameter path to partition."""
+"""Sharding of every array: one mesh of four axes and one ordered table from parameter path to partition."""
 
+import math
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
-from transformer_jax.config.mesh_sizes import mesh_sizes
+from transformer_jax.config.optimization import mesh_sizes
 from transformer_jax.config.plugins import KINDS_WITH_PARAMETERS, registered
-from transformer_jax.layers.batch_axes import ROW_AXES, is_one_device, splits
-from transformer_jax.training.mesh_layout import laid_out
+from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device
+from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.training.state import TrainState
 
 AXES = ("data", "fsdp", "context", "tensor")
@@ -43,6 +46,11 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"(narrow_bias|output_bias|norm/bias|norm/scale)$", P(None)),
 )
 
+# Parameters that are nothing but operands of matrix products, which round them to the model's compute type.
+OPERANDS = (
+    r"attention/(query|key|value|output)$|(wide|gate|narrow|input|recurrent|combine|readout)_kernel$|projection/table$"
+)
+
 BATCH_ROWS = P(ROW_AXES)
 
 StateFunction = Callable[[PyTree, Array], PyTree]
@@ -63,6 +71,26 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     return Mesh(laid_out(devices, [sizes[axis] for axis in AXES]), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
+def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
+    """The devices in the shape ``sizes`` of the axes, as their connections suggest.
+
+    Several slices, which a slow network connects, are a hybrid mesh whose first axes run between slices, as far as they can:
+    gradients then cross the network once an update, where parameters would at every layer.
+    Raises ConfigError for slices of different sizes.
+    """
+    counts = Counter(getattr(device, "slice_index", 0) for device in devices)
+    slices = len(counts)
+    if len(set(counts.values())) > 1:
+        raise ConfigError(f"mesh: slices of {sorted(counts.values())} devices cannot share one; use slices of one size")
+    if slices == 1:
+        return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    between: list[int] = []
+    for size in sizes:
+        between.append(math.gcd(size, slices // math.prod(between)))
+    within = [size // count for size, count in zip(sizes, between, strict=True)]
+    return mesh_utils.create_hybrid_device_mesh(within, between, devices, allow_split_physical_axes=True)
+
+
 def row_groups(mesh: Mesh) -> int:
     """The number of parts that the rows of a batch are split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
@@ -76,8 +104,8 @@ def token_groups(mesh: Mesh) -> tuple[int, int]:
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the parameter at ``path``.
 
-    Raises KeyError when no rule matches: the table is total, and a new kind of parameter needs a new line; those that a plugin
-    adds are replicated.
+    Raises KeyError when no rule matches: a new kind of parameter needs a new line in ``RULES``. Parameters of plugins are
+    replicated.
     """
     for pattern, spec in RULES:
         if re.search(pattern, path):
@@ -146,22 +174,11 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, BATCH_ROWS)
 
 
-def rows_in_place(mesh: Mesh) -> Callable[[Array], Array]:
-    """Keeps arrays [B, ...] split by rows, whole in their other dimensions, and so their gradients.
-
-    Without it the compiler may move hidden states from device to device instead of gathering a layer's parameters.
-    """
-    if mesh.size == 1:
-        return lambda rows: rows
-    sharding = batch_sharding(mesh)
-    return lambda rows: rows if is_one_device(mesh) else lax.with_sharding_constraint(rows, sharding)
-
-
 def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     """``function`` run by each device on its own rows with all parameters, and its results added up.
 
     For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Random numbers are drawn by a row's place in the batch (``layers.batch_axes``), as on one
+    would do both at every step. Random numbers depend on a row's index in the batch (``layers.mesh_axes``), as on one
     device. Nothing is split over ``tensor``.
     """
 
@@ -195,48 +212,6 @@ def on_own_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
         return run
 
     return split if mesh.size > 1 and mesh.shape["tensor"] == 1 else lambda function: function
-
-
-def positions_in_place(mesh: Mesh) -> Callable[[Array], Array]:
-    """``rows_in_place`` of hidden states [B, L, D] between sublayers, their positions split over ``context`` and ``tensor``.
-
-    So norms, residuals and dropout are nobody's twice, and what an all-reduce of a sublayer's output would send is a
-    reduce-scatter and an all-gather (Korthikanti et al. 2022, section 4.2.2).
-    """
-    if mesh.shape["context"] * mesh.shape["tensor"] == 1:
-        return rows_in_place(mesh)
-
-    def place(hidden: Array) -> Array:
-        tokens = positions_of(hidden.shape[1], mesh, ("context", "tensor"), ("context",))
-        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, tokens))
-
-    return place
-
-
-def positions_of(length: int, mesh: Mesh, *choices: tuple[str, ...]) -> P:
-    """Partition of arrays [B, L, ...]: ``length`` positions over the first of ``choices`` of axes that splits them, or none."""
-    return P(ROW_AXES, next((axes for axes in choices if splits(length, mesh, axes)), None))
-
-
-def lookup_in_split_table(mesh: Mesh) -> Callable[[Array, Array], Array]:
-    """Reads rows of a table [V, D] whose vocabulary is split over ``tensor``: each device those it has, and then their sum.
-
-    Left to itself the compiler gathers the whole table on every device.
-    """
-
-    def of_local_part(table: Array, token_ids: Array) -> Array:
-        places = token_ids - lax.axis_index("tensor") * len(table)
-        is_mine = (places >= 0) & (places < len(table))
-        rows = table[jnp.clip(places, 0, len(table) - 1)]
-        return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
-
-    def lookup(table: Array, token_ids: Array) -> Array:
-        tokens = positions_of(token_ids.shape[1], mesh, ("context",))
-        in_specs = P("tensor", None), tokens
-        rows: Array = jax.shard_map(of_local_part, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
-        return rows
-
-    return lookup
 
 
 def everywhere(mesh: Mesh) -> NamedSharding:
@@ -278,3 +253,44 @@ def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
     """Global arrays from all rows, which every process has."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda rows: jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__), batch)
+
+
+def whole_over_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
+    """Parameters for decoding, whole along ``fsdp``: a loop over tokens would gather them at each.
+
+    ``OPERANDS`` are rounded before they are sent; a model of this ``compute_dtype`` computes the same with them.
+    """
+    return params if mesh.shape["fsdp"] == 1 else gather_over_fsdp(mesh, compute_dtype)(params)
+
+
+@cache
+def gather_over_fsdp(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
+    """The program of ``whole_over_fsdp``."""
+
+    def gather(params: PyTree) -> PyTree:
+        # Both types of an operand are split alike, or the compiler may send the wider one.
+        params = lax.with_sharding_constraint(params, state_shardings(params, mesh))
+        params = lax.with_sharding_constraint(operands_rounded(params, compute_dtype), state_shardings(params, mesh))
+        return lax.with_sharding_constraint(params, decoding_shardings(params, mesh))
+
+    return jax.jit(gather)
+
+
+def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
+    """``OPERANDS`` in the type of the products of a model of this ``compute_dtype``, unless a plugin may use them otherwise."""
+    # An ensemble may have several.
+    dtype = POLICIES.get(compute_dtype, FLOAT32).compute
+    if any(registered(kind) for kind in KINDS_WITH_PARAMETERS):
+        return params
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf.astype(dtype) if re.search(OPERANDS, path_of(path)) else leaf, params
+    )
+
+
+def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
+    """A NamedSharding for every parameter, or its shape, in a loop over tokens: whole along ``fsdp``."""
+
+    def whole(placed: NamedSharding) -> NamedSharding:
+        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in placed.spec)))
+
+    return jax.tree.map(whole, state_shardings(params, mesh))

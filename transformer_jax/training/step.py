@@ -22,6 +22,9 @@ from transformer_jax.training.state import Optimizer, TrainState, create_state
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
 """(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
 
+GradientFunction = Callable[[PyTree, PyTree, Array, PyTree], tuple[PyTree, LossSums]]
+"""(params, batch, dropout key, hyperparameters) to the gradient of ``sums.loss``, and the sums."""
+
 MakeOptimizer = Callable[[PyTree, Array | int], optax.GradientTransformation]
 """(hyperparameters, number of updates made) to the optimizer. What its state looks like does not depend on them."""
 
@@ -55,13 +58,20 @@ def make_train_step(
     share the batch add up their gradients once, after the last. When the loss or the gradient is not finite the parameters and
     the optimizer state stay as they were.
     """
-    accumulated: Callable[..., tuple[LossSums, PyTree]] = partial(_accumulated, loss_function, accumulation_steps)
-    if mesh is not None and accumulation_steps > 1 and mesh.shape["data"] == mesh.size > 1:
-        accumulated = _added_up_once(accumulated, mesh)
+
+    def loss_and_sums(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> tuple[Array, LossSums]:
+        sums = loss_function(params, rows, key, hyperparameters)
+        return sums.loss, sums
+
+    gradient_of: GradientFunction = jax.grad(loss_and_sums, has_aux=True)
+    if accumulation_steps > 1:
+        gradient_of = _accumulated(gradient_of, accumulation_steps)
+        if mesh is not None and mesh.shape["data"] == mesh.size > 1:
+            gradient_of = _psum_once(gradient_of, mesh)
 
     def train_step(state: TrainState, batch: PyTree, hyperparameters: PyTree) -> tuple[TrainState, StepMetrics]:
         optimizer = make_optimizer(hyperparameters, state.step)
-        sums, gradient = accumulated(state.params, batch, state.dropout_key(), hyperparameters)
+        gradient, sums = gradient_of(state.params, batch, state.dropout_key(), hyperparameters)
         tokens = jnp.maximum(sums.tokens, 1.0)
         # The norm of the undivided gradient: the divided one is then never written.
         gradient_norm = optax.tree.norm(gradient) / tokens
@@ -80,46 +90,39 @@ def make_train_step(
     return train_step
 
 
-def _added_up_once(
-    accumulated: Callable[..., tuple[LossSums, PyTree]], mesh: Mesh
-) -> Callable[..., tuple[LossSums, PyTree]]:
-    """``accumulated`` by each device on its own rows, and then the results added up.
+def _accumulated(gradient_of: GradientFunction, parts: int) -> GradientFunction:
+    """Gradient and sums over all rows of a batch, taken in ``parts`` of it."""
 
-    Left to itself the compiler adds up the gradient of every part. Where parameters are split it still does: there no device
-    has room for all of a gradient.
+    def accumulated(params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree) -> tuple[PyTree, LossSums]:
+        def add_part(
+            carry: tuple[LossSums, PyTree], part: tuple[PyTree, Array]
+        ) -> tuple[tuple[LossSums, PyTree], None]:
+            rows, index = part
+            gradient, sums = gradient_of(params, rows, jax.random.fold_in(key, index), hyperparameters)
+            return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), None
+
+        zero = LossSums.zero(), jax.tree.map(jnp.zeros_like, params)
+        interleaved_parts = jax.tree.map(lambda rows: interleaved(rows, parts), batch)
+        (sums, gradient), _ = lax.scan(add_part, zero, (interleaved_parts, jnp.arange(parts)))
+        return gradient, sums
+
+    return accumulated
+
+
+def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
+    """``gradient_of`` by each device on its own rows, and then the results added up.
+
+    By itself the compiler adds up the gradient of every part. Where parameters are split it still does: there no device has
+    room for a whole gradient.
     """
 
-    def on_own_rows(*arguments: PyTree) -> tuple[LossSums, PyTree]:
-        found: tuple[LossSums, PyTree] = lax.psum(accumulated(*arguments), "data")
-        return found
+    def of_local_rows(*arguments: PyTree) -> tuple[PyTree, LossSums]:
+        gradient, sums = gradient_of(*arguments)
+        sums, gradient = lax.psum((sums, gradient), "data")
+        return gradient, sums
 
     specs = P(), P("data"), P(), P()
-    return jax.shard_map(on_own_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
-
-
-def _accumulated(
-    loss: LossFunction, accumulation_steps: int, params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree
-) -> tuple[LossSums, PyTree]:
-    """Sums and their gradient over all rows of the batch."""
-
-    def loss_and_sums(params: PyTree, rows: PyTree, key: Array) -> tuple[Array, LossSums]:
-        sums = loss(params, rows, key, hyperparameters)
-        return sums.loss, sums
-
-    gradient_of = jax.grad(loss_and_sums, has_aux=True)
-    if accumulation_steps == 1:
-        gradient, sums = gradient_of(params, batch, key)
-        return sums, gradient
-
-    def add_part(carry: tuple[LossSums, PyTree], part: tuple[PyTree, Array]) -> tuple[tuple[LossSums, PyTree], None]:
-        rows, index = part
-        gradient, sums = gradient_of(params, rows, jax.random.fold_in(key, index))
-        return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), None
-
-    zero = LossSums.zero(), jax.tree.map(jnp.zeros_like, params)
-    parts = jax.tree.map(lambda rows: interleaved(rows, accumulation_steps), batch)
-    (sums, gradient), _ = lax.scan(add_part, zero, (parts, jnp.arange(accumulation_steps)))
-    return sums, gradient
+    return jax.shard_map(of_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
 def micro_batches(batch: PyTree, key: Array, accumulation_steps: int) -> Iterator[tuple[PyTree, Array]]:

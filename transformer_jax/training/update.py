@@ -1,6 +1,8 @@
 """The update of a run: schedule, optimizer and step, and the state they work on, all from its settings."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 
 import jax
@@ -10,12 +12,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of
-from transformer_jax.training.freezing import frozen, without_gradient
 from transformer_jax.training.optimizers import make_optimizer
+from transformer_jax.training.parameters import frozen, without_gradient
 from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
     LossFunction,
+    StepFunction,
     UpdateRule,
     compile_train_step,
     compiler_options,
@@ -56,8 +59,8 @@ class Update:
         )
         self._parts_of_state = init_params, rule, mesh
         self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
-        self.options = compiler_options(config.training, mesh)
-        self.jitted = compile_train_step(self.step, self.state_shapes, mesh, self.options)
+        options = compiler_options(config.training, mesh)
+        self.jitted = compile_train_step(self.step, self.state_shapes, mesh, options)
 
     @cached_property
     def initial_state(self) -> Callable[[int], TrainState]:
@@ -69,10 +72,64 @@ class Update:
         return make_schedule(self._config.optimizer.schedule, hyperparameters, self._config.model.d_model)
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
-        """The step for batches like this one, ready to be compiled, which JAX does once; shapes will do."""
+        """The step for batches of these shapes, ready to be compiled."""
         return self.jitted.lower(self.state_shapes, batch, self.hyperparameter_shapes)
 
     def _optimizer(self, hyperparameters: Hyperparameters, step: Array | int) -> optax.GradientTransformation:
         optimizer = make_optimizer(self._config.optimizer.name, hyperparameters, self.schedule(hyperparameters), step)
         pattern = self._config.optimizer.freeze
         return frozen(optimizer, pattern) if pattern else optimizer
+
+
+class CompiledStep:
+    """The step of ``update`` compiled in the background for all shapes of ``batches``; it needs no data.
+
+    The first of ``batches`` is compiled from the start, while the caller still reads data and makes its dry run; the others in
+    their order once the first is in use, so that nothing delays the first update.
+    """
+
+    def __init__(self, update: Update, batches: Sequence[PyTree]) -> None:
+        self._update = update
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
+        self._planned = list(batches[1:])
+        self._compiled: dict[tuple, Future] = {}
+        self._used: set[tuple] = set()
+        self._submit(batches[0])
+
+    def for_batch(self, batch: PyTree) -> tuple[StepFunction, bool]:
+        """The step for batches like this one, once it is compiled, and whether it is the first of its shape."""
+        shapes = _shapes(batch)
+        if shapes in self._compiled:
+            self._compiled[shapes].result()
+        while self._planned:
+            self._submit(self._planned.pop(0))
+        if shapes not in self._compiled:
+            text = " and ".join(map(str, dict.fromkeys(shapes)))
+            logging.getLogger("transformer_jax").info(
+                "compiling once more, for a batch of %s that was not planned", text
+            )
+            self._submit(batch)
+        is_first = shapes not in self._used
+        self._used.add(shapes)
+        return self._compiled[shapes].result(), is_first
+
+    def is_ready(self, batch: PyTree) -> bool:
+        """Whether ``for_batch`` would return at once."""
+        future = self._compiled.get(_shapes(batch))
+        return future is not None and future.done()
+
+    def close(self) -> None:
+        """Cancels the compilations that have not begun."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, batch: PyTree) -> None:
+        self._compiled[_shapes(batch)] = self._pool.submit(self._compile, batch)
+
+    def _compile(self, batch: PyTree) -> StepFunction:
+        update = self._update
+        compiled: StepFunction = update.jitted.lower(update.state_shapes, batch, update.hyperparameter_shapes).compile()
+        return compiled
+
+
+def _shapes(batch: PyTree) -> tuple:
+    return tuple(leaf.shape for leaf in jax.tree.leaves(batch))

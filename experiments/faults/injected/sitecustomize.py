@@ -4,7 +4,7 @@
 ``FAULT_SLOW=SECONDS,KILL``: files that Python writes take so long at each opening, write, fsync and renaming; kill -9 within
 operation number KILL of them, in a write after half of it; 0: never.
 ``FAULT_SIGTERM=KIND,OCCURRENCE,DELAY,FILE``: SIGTERM so many seconds after the run turned to that kind of time
-(``runs.clock.KINDS``) for the n-th time; the moment (``time.monotonic``) goes to a file.
+(``runs.goodput.KINDS``) for the n-th time; the moment (``time.monotonic``) goes to a file.
 """
 
 import builtins
@@ -94,9 +94,9 @@ def ask_to_end(kind: str, occurrence: int, delay: float, file: str) -> None:
         timer.start()
 
     def watch() -> None:
-        while not hasattr(sys.modules.get("transformer_jax.runs.clock"), "Clock"):
+        while not hasattr(sys.modules.get("transformer_jax.runs.goodput"), "Clock"):
             time.sleep(0.002)
-        clock, left = sys.modules["transformer_jax.runs.clock"].Clock, [occurrence]
+        clock, left = sys.modules["transformer_jax.runs.goodput"].Clock, [occurrence]
         turn_to = clock.turn_to
 
         def noted(self, new: str) -> str:

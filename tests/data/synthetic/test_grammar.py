@@ -1,5 +1,4 @@
 import json
-import random
 import re
 import subprocess
 import sys
@@ -10,25 +9,31 @@ import pytest
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.synthetic import lexicon
-from transformer_jax.data.synthetic.grammar import MAX_WORDS, MIN_WORDS, GrammarCorpus
-from transformer_jax.data.synthetic.grammar_english import english
-from transformer_jax.data.synthetic.grammar_german import german, noun_form
-from transformer_jax.data.synthetic.grammar_meanings import Adjunct, Clause, NounPhrase, Sentence
-from transformer_jax.data.synthetic.grammar_sampling import MeaningSampler, combination_split
+from transformer_jax.data.synthetic.grammar import (
+    MAX_WORDS,
+    MIN_WORDS,
+    Adjunct,
+    Clause,
+    GrammarCorpus,
+    NounPhrase,
+    Sentence,
+    combination_split,
+    english,
+    german,
+    noun_form,
+)
 
 NOUNS = {noun.english: noun for noun in lexicon.ANIMATES + lexicon.THINGS + lexicon.PLACES}
 VERBS = {verb.english: verb for verbs in lexicon.VERBS.values() for verb in verbs}
 ADJECTIVES = {word.english: word for words in lexicon.ADJECTIVES.values() for word in words}
 DETERMINERS = {row.english or row.english_plural: row for row in lexicon.DETERMINERS}
+DIGESTS = {"train": "d6774b58359f3b8b", "validation": "5ea32b7802a8f8d0", "test": "44b9c145fe7167e6"}
 CASES = ("nominative", "accusative", "dative", "genitive")
 
 
 GENERATE = """
 import json, random
-from transformer_jax.data.synthetic.grammar import GrammarCorpus
-from transformer_jax.data.synthetic.grammar_english import english
-from transformer_jax.data.synthetic.grammar_german import german
-from transformer_jax.data.synthetic.grammar_sampling import MeaningSampler
+from transformer_jax.data.synthetic.grammar import GrammarCorpus, MeaningSampler, english, german
 
 corpus = GrammarCorpus(20_000, seed=3)
 splits = {split: list(corpus.pairs(split)) for split in ("train", "validation", "test")}
@@ -66,19 +71,12 @@ def both(*arguments, **keywords):
     return english(sentence), german(sentence)
 
 
-def test_sizes_and_lengths(splits):
+def test_sizes_lengths_and_words(splits):
     assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 20_000, "validation": 500, "test": 500}
-    lengths = [len(pair.source.split()) for pairs in splits.values() for pair in pairs]
-    assert min(lengths) >= MIN_WORDS
-    assert max(lengths) <= MAX_WORDS
-
-
-def test_no_sentence_occurs_twice_in_a_split_or_in_two(splits):
     sources = [pair.source for pairs in splits.values() for pair in pairs]
-    assert len(set(sources)) == len(sources)
-
-
-def test_every_word_of_the_evaluation_splits_occurs_in_train(splits):
+    lengths = [len(source.split()) for source in sources]
+    assert min(lengths) >= MIN_WORDS and max(lengths) <= MAX_WORDS
+    assert len(set(sources)) == len(sources), "no sentence occurs twice in a split or in two"
     for side in (0, 1):
         known = all_words(splits["train"], side)
         assert all_words(splits["test"], side) | all_words(splits["validation"], side) <= known
@@ -104,15 +102,6 @@ def test_every_evaluation_sentence_has_an_adjective_or_verb_beside_a_noun_that_t
     assert not held_out & neighbours["train"]
 
 
-def test_sampler_draws_only_what_the_split_owns():
-    sampler = MeaningSampler(random.Random(1), "train")
-    for _ in range(300):
-        clause = sampler.sentence().first
-        assert not sampler.has_held_out
-        if clause.subject and isinstance(clause.subject, NounPhrase) and clause.verb is not lexicon.BE:
-            assert combination_split(clause.subject.noun.english, clause.verb.english) == "train"
-
-
 def test_every_english_sentence_has_one_translation(generated):
     drawn = generated["drawn"]
     translations = dict(drawn)
@@ -127,10 +116,10 @@ def test_pure_function_of_the_seed_which_evaluation_ignores(generated, splits):
     assert [tuple(pair) for pair in generated["other_seed"]] == splits["test"]
 
 
-def test_fingerprint_follows_what_is_generated():
-    fingerprint = GrammarCorpus(50, 0).fingerprint("train")
-    assert fingerprint == GrammarCorpus(50, 0).fingerprint("train")
-    assert fingerprint not in {GrammarCorpus(51, 0).fingerprint("train"), GrammarCorpus(50, 1).fingerprint("train")}
+def test_the_sentences_of_earlier_versions_stay():
+    """Stores and scores of old runs depend on them; the fingerprints are those of commit 912d005."""
+    assert {split: GrammarCorpus(50, 0).fingerprint(split)[:16] for split in ("train", "validation", "test")} == DIGESTS
+    assert GrammarCorpus(51, 0).fingerprint("train") != GrammarCorpus(50, 0).fingerprint("train")
 
 
 def test_errors_name_the_choices():
@@ -229,14 +218,3 @@ def test_relative_clauses():
 def test_declension_of_nouns(noun, singular, plural):
     assert [noun_form(NOUNS[noun], case, False) for case in CASES] == singular.split()
     assert [noun_form(NOUNS[noun], case, True) for case in CASES] == plural.split()
-
-
-def test_lexicon_has_no_word_twice_in_one_role():
-    for words in (
-        lexicon.ANIMATES + lexicon.THINGS + lexicon.PLACES,
-        *lexicon.VERBS.values(),
-        *lexicon.ADJECTIVES.values(),
-    ):
-        names = [word.english for word in words]
-        assert len(set(names)) == len(names)
-    assert {noun.gender for noun in NOUNS.values()} == {"m", "f", "n"}

@@ -1,6 +1,5 @@
 import pytest
 
-from transformer_jax.config import DataError
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 
 
@@ -24,12 +23,3 @@ def test_pure_function_of_the_seed_which_evaluation_ignores():
     assert list(first.pairs("train")) == list(first.pairs("train"))
     assert list(first.pairs("train")) != list(second.pairs("train"))
     assert list(first.pairs("test")) == list(second.pairs("test"))
-
-
-def test_fingerprint_tells_copy_from_reverse():
-    assert SymbolCorpus(20, 0, False).fingerprint("train") != SymbolCorpus(20, 0, True).fingerprint("train")
-
-
-def test_unknown_split():
-    with pytest.raises(DataError, match="train, validation, test; did you mean 'validation'"):
-        SymbolCorpus(20, 0, False).pairs("valid")

@@ -1,5 +1,6 @@
 """Runs of tiny models with random parameters, written as an imported run is; made in a second."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,10 +14,11 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.opened_model import OpenedModel
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh
 
 SMALL = {"num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "interop.md"
 TEXTS = ["the dog sees a cat", "a bird sings", "the old man who reads a book sees the small red house , and sleeps"]
 
 
@@ -55,6 +57,12 @@ def small_model(directory: Path = Path("unused"), **model: object) -> ImportedMo
 def one_device() -> Mesh:
     """The first of the devices of the tests."""
     return make_mesh(MeshConfig(), jax.devices()[:1])
+
+
+def code_of(section: str) -> str:
+    """The program in a section of docs/interop.md."""
+    text = DOCUMENT.read_text(encoding="utf-8").partition(f"## {section}\n")[2]
+    return re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
 
 
 def opened(model: ImportedModel) -> OpenedModel:

@@ -3,41 +3,33 @@
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from libraries import library
-from tools.interop.small_models import TEXTS, opened, small_model
+from tools.interop.small_models import TEXTS, code_of, opened, small_model
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, DecodingConfig
-from transformer_jax.tools.interop import archive_export, archive_reader
+from transformer_jax.tools.interop import archive as archive_format
 from transformer_jax.tools.interop.formats import open_counterpart
 from transformer_jax.tools.interop.opened_model import Example
-from transformer_jax.tools.interop.safetensors_file import read_tensors, write_tensors
+from transformer_jax.tools.interop.weight_files import read_tensors, write_tensors
 
 library("safetensors", "export")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return small_model()
-
-
-def test_parameters_come_back_bit_for_bit(model, archive):
-    found = archive_reader.read(archive)
+def test_parameters_come_back_bit_for_bit(archive):
+    found, model = archive_format.read(archive), small_model()
     assert found.config == model.config
     assert found.tokenizers.source.fingerprint() == model.tokenizers.source.fingerprint()
     assert {name: leaf.tobytes() for name, leaf in found.named.items()} == {
         name: leaf.tobytes() for name, leaf in model.named.items()
     }
-
-
-def test_golden_logits_are_those_of_the_ids_beside_them(model, archive):
     golden = read_tensors(archive / "golden.safetensors")
-    assert {name for name in golden if name.startswith("logits")} == {f"logits_{n}" for n in range(len(TEXTS))}
-    assert golden["logits_0"].shape == (len(golden["target_0"]), 400)
-    # Greedy translations end with the choice that is left, EOS; every other token has the largest logit.
+    # Every token of a greedy translation but the last has the largest logit.
     assert np.array_equal(golden["logits_0"][:-1].argmax(-1), golden["target_0"][:-1])
 
 
@@ -55,22 +47,39 @@ def test_an_imported_run_translates(archive, tmp_path, capsys):
     assert "largest difference" in capsys.readouterr().out
 
 
+def test_the_documented_script_reads_and_checks_it(archive, tmp_path):
+    copy = shutil.copytree(archive, tmp_path / "copy")
+    command = [sys.executable, "-I", "-O", "-c", code_of("An archive without this package"), str(copy)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert found == [f"model {len(small_model().named)} tensors", "golden 9 tensors"]
+    damage(copy, "truncated")
+    damaged = subprocess.run(command, capture_output=True, text=True)
+    assert damaged.returncode == 1 and "model.safetensors is damaged" in damaged.stderr
+
+
+def rewrite(archive, name, content):
+    """A changed file whose digest is in the manifest."""
+    (archive / name).write_text(content) if isinstance(content, str) else write_tensors(archive / name, content)
+    manifest = json.loads((archive / "manifest.json").read_text())
+    manifest["files"][name] = hashlib.sha256((archive / name).read_bytes()).hexdigest()
+    (archive / "manifest.json").write_text(json.dumps(manifest))
+
+
 def damage(archive, kind):
+    tensors = read_tensors(archive / "model.safetensors")
     if kind == "truncated":
         content = (archive / "model.safetensors").read_bytes()
         (archive / "model.safetensors").write_bytes(content[:-100])
-    elif kind in ("missing", "unexpected"):
-        tensors = read_tensors(archive / "model.safetensors")
-        if kind == "missing":
-            del tensors["encoder_layers_0/self_attention/query"]
-        else:
-            tensors["stray"] = np.zeros(2, np.float32)
-        write_tensors(archive / "model.safetensors", tensors)
-        manifest = json.loads((archive / "manifest.json").read_text())
-        del manifest["files"]["model.safetensors"]
-        (archive / "manifest.json").write_text(json.dumps(manifest))
+    elif kind == "missing":
+        del tensors["encoder_layers_0/self_attention/query"]
+        rewrite(archive, "model.safetensors", tensors)
+    elif kind == "unexpected":
+        rewrite(archive, "model.safetensors", tensors | {"stray": np.zeros(2, np.float32)})
+    elif kind == "not finite":
+        tensors["encoder_layers_0/self_attention/query"][0, 0, 0] = np.nan
+        rewrite(archive, "model.safetensors", tensors)
     elif kind == "newer":
-        (archive / "manifest.json").write_text('{"schema_version": 9, "files": {}, "tensors": {}, "golden": {}}')
+        (archive / "manifest.json").write_text('{"schema_version": 9, "files": {}}')
     else:
         (archive / "manifest.json").unlink()
 
@@ -81,6 +90,7 @@ def damage(archive, kind):
         ("truncated", "model.safetensors: is not what the manifest describes"),
         ("missing", "tensors are missing: encoder_layers_0/self_attention/query"),
         ("unexpected", "unexpected tensors: stray"),
+        ("not finite", "encoder_layers_0/self_attention/query: has values that are not finite"),
         ("newer", "schema_version 9; this version reads 1"),
         ("wrong directory", "manifest.json: No such file"),
     ],
@@ -101,14 +111,12 @@ def test_a_truncated_file_of_tensors_is_named(archive, tmp_path):
 
 def test_an_archive_with_other_settings_is_refused(archive, tmp_path):
     copy = shutil.copytree(archive, tmp_path / "copy")
-    config, manifest = (json.loads((copy / name).read_text()) for name in ("config.json", "manifest.json"))
+    config = json.loads((copy / "config.json").read_text())
     config["config"]["model"]["norm_epsilon"] = 0.1
-    (copy / "config.json").write_text(json.dumps(config))
-    manifest["files"]["config.json"] = hashlib.sha256((copy / "config.json").read_bytes()).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    rewrite(copy, "config.json", json.dumps(config))
     with pytest.raises(DataError, match="golden.safetensors: 3 of 3 sentences have other logits"):
-        archive_reader.read(copy)
-    # Its own settings are used, not those of the run.
+        archive_format.read(copy)
+    # The counterpart computes with its own settings, not with the settings of the run.
     model = opened(small_model())
     example = Example([20, 30, 2], [40, 50, 2])
     (theirs,), (ours,) = open_counterpart(copy, model).outputs([example]), model.logits([example])
@@ -116,14 +124,7 @@ def test_an_archive_with_other_settings_is_refused(archive, tmp_path):
 
 
 def test_settings_are_archived_as_the_run_has_them(tmp_path):
-    archive_export.export(opened(small_model(compute_dtype="bfloat16")), tmp_path, [])
-    found = archive_reader.read(tmp_path)
+    archive_format.export(opened(small_model(compute_dtype="bfloat16")), tmp_path, [])
+    found = archive_format.read(tmp_path)
     assert found.config.model.compute_dtype == "bfloat16"
     assert found.opened().config.model.compute_dtype == "float32"
-
-
-def test_parameters_that_are_no_numbers_are_refused():
-    model = small_model()
-    model.named["encoder_layers_0/self_attention/query"][0, 0, 0] = np.nan
-    with pytest.raises(DataError, match="encoder_layers_0/self_attention/query: has values that are not finite"):
-        model.params()

@@ -1,14 +1,17 @@
-"""The commands export and verify, from flags to exit status."""
+"""The commands export, verify and import, from flags to exit status."""
 
 import json
 
+import numpy as np
 import pytest
 from libraries import library
-from tools.interop.small_models import TEXTS, small_model
+from tools.interop.small_models import TEXTS, opened, small_model
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.interop.formats import open_counterpart
+from transformer_jax.runs.checkpoint_tools import read_parameters
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tools.interop.formats import format_module, open_counterpart
 
 library("ctranslate2", "export")
 library("safetensors", "export")
@@ -47,7 +50,7 @@ def test_an_export_that_fails_leaves_nothing(run, tmp_path, capsys, monkeypatch)
         raise OSError("No space left on device")
 
     # The weights are written by then.
-    monkeypatch.setattr("transformer_jax.tools.interop.ctranslate2_export.write_whole", fail)
+    monkeypatch.setattr("transformer_jax.tools.interop.ctranslate2.write_whole", fail)
     with pytest.raises(OSError, match="No space left"):
         main([*export, "--format=ctranslate2"])
     assert list(tmp_path.iterdir()) == []
@@ -57,8 +60,6 @@ def test_a_folder_that_holds_no_model_is_named(tmp_path):
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(ConfigError, match=r"has no model of a known format \(ctranslate2, .*\); found notes.txt"):
         open_counterpart(tmp_path, None)
-    with pytest.raises(ConfigError, match="notes.txt is not a folder"):
-        open_counterpart(tmp_path / "notes.txt", None)
 
 
 @pytest.mark.slow
@@ -76,3 +77,20 @@ def test_what_was_exported_is_compared_and_a_wrong_model_is_found(run, tmp_path,
     flags = ["--format=ctranslate2", f"--output={tmp_path}/unseen", "--no_verify"]
     assert main(["export", f"--workdir={run}", *flags]) == 0
     assert "largest difference" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_an_imported_run_is_fine_tuned(tmp_path):
+    (tmp_path / "marian").mkdir()
+    format_module("huggingface").export(opened(small_model(norm_epsilon=1e-5)), tmp_path / "marian")
+    settings = ("data.generated_pairs=300", "data.max_source_tokens=47", "data.max_target_tokens=47")
+    settings += ("batching.tokens_per_update=512", "decoding.max_extra_tokens=4", "training.num_updates=2")
+    flags = [f"--config.{each}" for each in (*settings, f"data.cache_directory={tmp_path}/cache")]
+    run, tuned = tmp_path / "run", tmp_path / "tuned"
+    assert main(["import", "--format=huggingface", f"--input={tmp_path}/marian", f"--workdir={run}", *flags]) == 0
+    flags = [f"--config.init.run={run}", "--config.optimizer.freeze=^encoder_"]
+    assert main(["train", f"--config={run}", f"--workdir={tuned}", *flags]) == 0
+    before, after = (read_parameters(RunDirectory(folder), "last")[1] for folder in (run, tuned))
+    for name, leaf in before.items():
+        assert np.array_equal(after[name], leaf) == name.startswith("encoder_"), name
+    assert json.loads((tuned / "run.json").read_text())[0]["initial_parameters"]["run"] == str(run)

@@ -1,6 +1,7 @@
 """Checkpoints of fairseq, against FSMT of transformers, which computes what fairseq does."""
 
 from argparse import Namespace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from tools.interop.small_models import opened
 from transformer_jax.__main__ import main
 from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.tools.interop import fairseq_reader
+from transformer_jax.data.tokenizers import load_tokenizers
+from transformer_jax.tools.interop import fairseq
+from transformer_jax.tools.interop.fairseq_family import vocabulary_order
 from transformer_jax.tools.interop.opened_model import Example
-from transformer_jax.tools.interop.vocabulary_order import vocabulary_order
 
 torch, transformers = library("torch", "export"), library("transformers", "export")
 
@@ -75,9 +77,9 @@ def write_checkpoint(folder, theirs, *, is_old=False, settings=(), **content):
 @pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_logits_are_theirs(is_old, theirs, tmp_path):
     write_checkpoint(tmp_path, theirs, is_old=is_old)
-    model = opened(fairseq_reader.read(tmp_path))
+    model = opened(fairseq.read(tmp_path))
     examples = [Example([9, 8, 7, 6, 2], [20, 12, 2]), Example([5, 2], [7, 8, 9, 10, 11, 12, 2])]
-    order = vocabulary_order(34, **fairseq_reader.SPECIAL_IDS)
+    order = vocabulary_order(34, **fairseq.SPECIAL_IDS)
     for example, ours in zip(examples, model.logits(examples), strict=True):
         source, target = (order.to_theirs(ids) for ids in (example.source, [1, *example.target[:-1]]))
         assert target[0] == 2
@@ -95,6 +97,9 @@ def test_an_imported_run_translates_tokenized_text(theirs, tmp_path):
     (tmp_path / "in.txt").write_text("w1 w2\nw3\n")
     run = tmp_path / "run"
     assert main(["import", "--format=fairseq", f"--input={tmp_path / 'model.pt'}", f"--workdir={run}"]) == 0
+    tokenizer = load_tokenizers(run / "tokenizer").source
+    assert tokenizer.decode(tokenizer.encode("w1 w7")) == "w1 w7"
+    assert UNK_ID not in tokenizer.encode("w1 w7")
     flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out.txt", "--config.decoding.beam_width=1"]
     assert main(["translate", f"--workdir={run}", *flags]) == 0
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 2
@@ -102,63 +107,64 @@ def test_an_imported_run_translates_tokenized_text(theirs, tmp_path):
 
 def test_settings_of_newer_checkpoints_are_found(theirs, tmp_path):
     write_checkpoint(tmp_path, theirs)
-    expected = fairseq_reader.read(tmp_path)
+    expected = fairseq.read(tmp_path)
     languages = {name: SETTINGS[name] for name in ("source_lang", "target_lang")}
     model = Namespace(**SETTINGS | dict.fromkeys(languages))
     write_checkpoint(tmp_path, theirs, args=None, cfg={"model": model, "task": languages})
-    assert fairseq_reader.read(tmp_path).config == expected.config
+    assert fairseq.read(tmp_path).config == expected.config
 
 
-def test_words_are_found_in_the_dictionary(theirs, tmp_path):
-    write_checkpoint(tmp_path, theirs)
-    tokenizer = fairseq_reader.read(tmp_path).tokenizers.source
-    assert tokenizer.decode(tokenizer.encode("w1 w7")) == "w1 w7"
-    assert UNK_ID not in tokenizer.encode("w1 w7")
+UNREADABLE = [
+    ({"settings": {"encoder_learned_pos": True}}, ConfigError, "encoder_learned_pos: True is not supported"),
+    ({"settings": {"decoder_layers": 2}}, DataError, "tensors are missing: decoder.layers.1"),
+    ({"cfg": Path("x")}, DataError, "more than tensors, which is never run"),
+    ({"args": None}, DataError, "no settings"),
+    ({"args": None, "cfg": {"model": None}}, DataError, "no settings"),
+    (
+        {"settings": {"encoder_embed_dim": 32, "decoder_embed_dim": 32}},
+        DataError,
+        r"table has shape \(34, 16\), but the model has width 32",
+    ),
+    ({"settings": {"source_lang": None}}, DataError, "model.pt: settings: source_lang=None is not of type str"),
+    (
+        {"model": {"encoder.embed_tokens.weight": 3}},
+        DataError,
+        "'encoder.embed_tokens.weight' is no dense tensor but a",
+    ),
+    (
+        {"model": {"encoder.layers.0.self_attn.in_proj_weight": [[1, 1]] * 4}},
+        DataError,
+        "in_proj_weight: 4 rows are no queries, keys and values",
+    ),
+]
 
 
-def test_what_cannot_be_read_is_named(theirs, tmp_path):
+@pytest.mark.parametrize(("content", "error", "problem"), UNREADABLE)
+def test_a_checkpoint_that_cannot_be_read_is_named(content, error, problem, theirs, tmp_path):
+    content = {
+        name: {key: torch.tensor(leaf) if isinstance(leaf, list) else leaf for key, leaf in each.items()}
+        if name == "model"
+        else each
+        for name, each in content.items()
+    }
+    write_checkpoint(tmp_path, theirs, **content)
+    with pytest.raises(error, match=problem):
+        fairseq.read(tmp_path)
+
+
+def test_files_that_cannot_be_read_are_named(theirs, tmp_path):
     with pytest.raises(DataError, match="expected one checkpoint, .* found none"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, settings={"encoder_learned_pos": True})
-    with pytest.raises(ConfigError, match="encoder_learned_pos: True is not supported"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, settings={"decoder_layers": 2})
-    with pytest.raises(DataError, match="tensors are missing: decoder.layers.1"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, cfg=tmp_path)
-    with pytest.raises(DataError, match="more than tensors, which is never run"):
-        fairseq_reader.read(tmp_path)
-    (tmp_path / "model.pt").write_bytes((tmp_path / "model.pt").read_bytes()[:-100])
-    with pytest.raises(DataError, match="model.pt: damaged"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, args=None)
-    with pytest.raises(DataError, match="no settings"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, args=None, cfg={"model": None})
-    with pytest.raises(DataError, match="no settings"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, settings={"encoder_embed_dim": 32, "decoder_embed_dim": 32})
-    with pytest.raises(DataError, match=r"table has shape \(34, 16\), but the model has width 32"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, settings={"source_lang": None})
-    with pytest.raises(DataError, match=r"model.pt: settings: source_lang=None is not of type str"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, model={"encoder.embed_tokens.weight": 3})
-    with pytest.raises(DataError, match=r"'encoder.embed_tokens.weight' is no dense tensor but a int"):
-        fairseq_reader.read(tmp_path)
-    write_checkpoint(tmp_path, theirs, model={"encoder.layers.0.self_attn.in_proj_weight": torch.ones(4, 2)})
-    with pytest.raises(DataError, match=r"in_proj_weight: 4 rows are no queries, keys and values"):
-        fairseq_reader.read(tmp_path)
+        fairseq.read(tmp_path)
     write_checkpoint(tmp_path, theirs)
-    codes = (tmp_path / "bpecodes").read_text()
-    (tmp_path / "bpecodes").write_text(codes.replace("0.2", "0.1"))
-    with pytest.raises(DataError, match=r"bpecodes, line 1: '#version: 0.1'"):
-        fairseq_reader.read(tmp_path)
-    (tmp_path / "bpecodes").write_text(codes)
-    for language in ("en", "de"):
-        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in WORDS[:9]))
-    with pytest.raises(DataError, match="the source table has 34 rows for a vocabulary of 13 pieces"):
-        fairseq_reader.read(tmp_path)
-    (tmp_path / "dict.de.txt").write_text("a b c\n")
-    with pytest.raises(DataError, match=r"dict.de.txt, line 1: expected a token and its count"):
-        fairseq_reader.read(tmp_path)
+    whole, codes = (tmp_path / "model.pt").read_bytes(), (tmp_path / "bpecodes").read_text()
+    for name, content, problem in (
+        ("model.pt", whole[:-100], "model.pt: damaged"),
+        ("bpecodes", codes.replace("0.2", "0.1").encode(), "bpecodes, line 1: '#version: 0.1'"),
+        ("dict.de.txt", b"a b c\n", "dict.de.txt, line 1: expected a token and its count"),
+        ("dict.de.txt", b"a 1\n", "the target table has 34 rows for a vocabulary of 5 pieces"),
+    ):
+        before = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=problem):
+            fairseq.read(tmp_path)
+        (tmp_path / name).write_bytes(before)

@@ -9,8 +9,8 @@ from tools.interop.small_models import TEXTS
 
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.byte import ByteTokenizer
-from transformer_jax.tools.interop import hugging_face_export, hugging_face_reader
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
+from transformer_jax.tools.interop import hugging_face
 from transformer_jax.tools.interop.formats import open_counterpart
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.parity import compare
@@ -38,7 +38,7 @@ def language_model(**model):
 
 def exported(folder, **model):
     made = language_model(**model)
-    hugging_face_export.export(made.opened(), folder)
+    hugging_face.export(made.opened(), folder)
     return made
 
 
@@ -58,7 +58,7 @@ def test_their_library_computes_the_same(settings, tmp_path):
 )
 def test_a_model_comes_back_bit_for_bit(settings, tmp_path):
     made = exported(tmp_path, **settings)
-    found = hugging_face_reader.read(tmp_path)
+    found = hugging_face.read(tmp_path)
     assert found.config.model == made.config.model
     assert {name: leaf.tobytes() for name, leaf in found.named.items()} == {
         name: leaf.tobytes() for name, leaf in made.named.items()
@@ -79,7 +79,7 @@ def test_what_gpt2_lacks_is_named(tmp_path):
     described = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(described.replace('"n_embd": 16', '"n_embd": 32'))
     with pytest.raises(DataError, match=r"has shape \(16,\), expected \(32,\)"):
-        hugging_face_reader.read(tmp_path)
+        hugging_face.read(tmp_path)
     (tmp_path / "tokenizer").rename(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="GPT-2's own .vocab.json, merges.txt. has no counterpart here"):
-        hugging_face_reader.read(tmp_path)
+        hugging_face.read(tmp_path)

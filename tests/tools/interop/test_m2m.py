@@ -9,9 +9,9 @@ from tools.interop.small_models import TEXTS, opened
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.interop import hugging_face_reader
-from transformer_jax.tools.interop.formats import module, open_counterpart
-from transformer_jax.tools.interop.m2m_reader import pieces_by_id
+from transformer_jax.tools.interop import hugging_face
+from transformer_jax.tools.interop.formats import format_module, open_counterpart
+from transformer_jax.tools.interop.m2m import pieces_by_id
 from transformer_jax.tools.interop.parity import compare
 
 library("torch", "export")
@@ -22,16 +22,17 @@ LANGUAGES = {"source_language": "en", "target_language": "de"}
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("m2m")
-    save_m2m(folder)
+    save_m2m(folder, updates=20)
     return folder
 
 
-def assert_same(folder):
-    model = opened(hugging_face_reader.read(folder, **LANGUAGES))
+@pytest.mark.slow
+def test_a_model_of_theirs_computes_the_same_here(theirs):
+    model = opened(hugging_face.read(theirs, **LANGUAGES))
     source, target = model.tokenizers
     assert source.pieces(source.encode("a"))[0] == "__en__"
     assert target.pieces(target.encode("a"))[0] == "__de__"
-    found = compare(model, open_counterpart(folder, model), TEXTS)
+    found = compare(model, open_counterpart(theirs, model), TEXTS)
     assert found.holds, found.rows()
     assert found.largest < 2e-5
     # Every translation begins with the token of its language, which is no part of its text.
@@ -41,32 +42,21 @@ def assert_same(folder):
 
 
 @pytest.mark.slow
-def test_a_random_model_of_theirs_computes_the_same_here(theirs):
-    assert_same(theirs)
-
-
-@pytest.mark.slow
 def test_a_model_read_goes_on_to_ctranslate2(theirs, tmp_path):
     library("ctranslate2", "export")
-    model = opened(hugging_face_reader.read(theirs, **LANGUAGES))
-    module("ctranslate2_export").export(model, tmp_path)
+    model = opened(hugging_face.read(theirs, **LANGUAGES))
+    format_module("ctranslate2").export(model, tmp_path)
     assert (tmp_path / "source.spm").is_file()
     found = compare(model, open_counterpart(tmp_path, model), TEXTS)
     assert found.holds, found.rows()
     assert not found.divergences
     with pytest.raises(ConfigError, match="stablehlo cannot begin every translation with the token of a language"):
-        module("stablehlo_export").export(model, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_trained_model_computes_the_same_here(tmp_path):
-    save_m2m(tmp_path, updates=20)
-    assert_same(tmp_path)
+        format_module("stablehlo").export(model, tmp_path)
 
 
 def test_languages_are_asked_for_and_known(theirs, tmp_path, capsys):
     with pytest.raises(ConfigError, match="--target_language: 'tlh' is no language of this model; it has af, am, "):
-        hugging_face_reader.read(theirs, **LANGUAGES | {"target_language": "tlh"})
+        hugging_face.read(theirs, **LANGUAGES | {"target_language": "tlh"})
     command = ["import", "--format=huggingface", f"--input={theirs}", f"--workdir={tmp_path}/run"]
     assert main([*command, "--source_language=en"]) == 2
     assert "--target_language: '' is no language of this model" in capsys.readouterr().err

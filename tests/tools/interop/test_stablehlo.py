@@ -8,25 +8,12 @@ import sys
 import jaxtyping
 import numpy as np
 import pytest
-from tools.interop.small_models import TEXTS, opened, small_model
-from tools.interop.test_documents import code_of
+from tools.interop.small_models import TEXTS, code_of, opened, small_model
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.interop import stablehlo_export
+from transformer_jax.tools.interop import stablehlo
 from transformer_jax.tools.interop.formats import open_counterpart
 from transformer_jax.tools.interop.parity import compare
-from transformer_jax.tools.interop.stablehlo_counterpart import Counterpart
-
-FIRST_LOGITS = """
-import sys, numpy as np
-from jax import export
-folder = sys.argv[1]
-start, step = (export.deserialize(bytearray(open(f"{folder}/{name}.bin", "rb").read())) for name in ("start", "step"))
-named = dict(np.load(f"{folder}/parameters.npz"))
-logits, _ = step.call(named, np.ones((2, 4), np.int32), start.call(named, np.load(f"{folder}/sources.npy")))
-np.save(f"{folder}/logits.npy", logits[:, 0])
-assert "transformer_jax" not in sys.modules
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +26,8 @@ def folder(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("programs")
     # Annotations have no symbolic numbers of rows.
     jaxtyping.config.update("jaxtyping_disable", True)
-    stablehlo_export.export(model, folder, batch_size=2, source_length=48)
+    stablehlo.export(model, folder, batch_size=2, source_length=48)
     return folder
-
-
-def run_alone(program, folder, lines=""):
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-I", "-c", program, str(folder)]
-    found = subprocess.run(command, input=lines, capture_output=True, text=True, env=environment, cwd=folder)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
 
 
 def test_steps_compute_the_same(model, folder):
@@ -61,7 +40,7 @@ def test_steps_compute_the_same(model, folder):
 
 def test_steps_take_any_number_of_rows(model, folder):
     (example,) = model.examples(TEXTS[:1])
-    alone = Counterpart(folder, model)
+    alone = stablehlo.StableHloCounterpart(folder, model)
     alone._rows = 1
     (found,) = alone.outputs([example])
     np.testing.assert_allclose(found, model.logits([example])[0], atol=1e-5)
@@ -81,22 +60,14 @@ def test_every_program_is_loaded_and_another_model_is_refused(model, folder, tmp
 
 
 @pytest.mark.slow
-def test_logits_in_a_process_without_this_package(model, folder):
-    examples = model.examples(TEXTS[:2])
-    sources = np.zeros((2, 48), np.int32)
-    for row, example in enumerate(examples):
-        sources[row, : len(example.source)] = example.source
-    np.save(folder / "sources.npy", sources)
-    run_alone(FIRST_LOGITS, folder)
-    expected = np.stack([logits[0] for logits in model.logits(examples)])
-    np.testing.assert_allclose(np.load(folder / "logits.npy"), expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_the_documented_script_translates(model, folder):
+def test_the_documented_script_translates_with_jax_alone(model, folder):
     examples = model.examples(TEXTS)
     lines = "".join(" ".join(map(str, example.source)) + "\n" for example in examples)
-    found = run_alone(code_of("StableHLO with jax alone"), folder, lines)
-    ids = [[int(token) for token in line.split()] for line in found.splitlines()]
-    assert len(ids) == len(TEXTS)
-    assert all(row[-1] == 2 and 0 not in row and 1 not in row for row in ids)
+    program = code_of("StableHLO with jax alone") + "assert 'transformer_jax' not in sys.modules\n"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-I", "-c", program, str(folder)]
+    found = subprocess.run(command, input=lines, capture_output=True, text=True, env=environment, cwd=folder)
+    assert found.returncode == 0, found.stderr
+    ids = [[int(token) for token in line.split()] for line in found.stdout.splitlines()]
+    best = model.translator(model.config.decoding).translate_ids(model.params, [each.source for each in examples])
+    assert ids == [each[0].token_ids for each in best]

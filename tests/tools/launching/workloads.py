@@ -1,7 +1,7 @@
 """What the tests of the launchers launch."""
 
 from transformer_jax.config import ExperimentConfig, from_dict
-from transformer_jax.tools.launching.workload import Sweep, Training
+from transformer_jax.tools.launching import Sweep, Training
 
 AWKWARD = "it's $(here) $$"
 
@@ -13,5 +13,5 @@ def training(*flags: str, rows: int = 64, workdir: str = "/shared/runs/base", **
     return Training(("train", "--config=a.py", f"--workdir={workdir}", *flags), workdir, config)
 
 
-def sweep(workers: int = 3, storage: str = "/shared/study.journal", workdir: str = "/shared/sweep") -> Sweep:
-    return Sweep("sweep.py", workdir, storage, workers)
+def sweep(workers: int = 3, workdir: str = "/shared/sweep", has_database: bool = False) -> Sweep:
+    return Sweep("sweep.py", workdir, workers, has_database=has_database)

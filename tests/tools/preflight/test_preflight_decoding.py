@@ -5,7 +5,7 @@ import pytest
 
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, resolve
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
-from transformer_jax.config.decoding import DecodingConfig
+from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.tasks.registry import TASKS
 from transformer_jax.tools.preflight import decoding
 from transformer_jax.tools.preflight.chips import CHIPS, Topology

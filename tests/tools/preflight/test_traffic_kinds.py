@@ -6,7 +6,7 @@ from transformer_jax.tools.preflight.memory_traffic import memory_traffic
 from transformer_jax.tools.preflight.traffic_kinds import kind_of, traffic_by_kind
 
 ENCODER = "jit(train_step)/transpose(jvp(Transformer.factors))/Transformer.encode/encoder_layers_3"
-ATTENTION = f"{ENCODER}/self_attention_residual/self_attention"
+ATTENTION = f"{ENCODER}/self_attention"
 LOSS = "jit(train_step)/jvp()/while/body/closed_call/transpose(jvp())"
 
 PROGRAM = f"""\
@@ -38,17 +38,17 @@ def test_each_byte_is_of_one_kind():
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        (
-            f"{ATTENTION}/self_attention.project_memory/self_attention._in_heads/BLHK,DHK->BLD/dot_general",
-            "products of layers",
-        ),
-        (f"{ENCODER}/feed_forward_residual/feed_forward/BLD,DF->BLF/dot_general", "products of layers"),
-        (f"{ENCODER}/feed_forward_residual/feed_forward/reduce_sum", "casts, biases, activations"),
+        (f"{ATTENTION}/self_attention.project_memory/project_heads/BLHK,DHK->BLD/dot_general", "products of layers"),
+        (f"{ENCODER}/feed_forward/BLD,DF->BLF/dot_general", "products of layers"),
+        (f"{ENCODER}/feed_forward/reduce_sum", "casts, biases, activations"),
         (f"{ATTENTION}/reduce_sum", "attention"),
         (f"{ATTENTION}/dot_product_attention_bwd", "attention"),
-        (f"{ENCODER}/self_attention_residual/norm/rsqrt", "norms, residuals, dropout"),
-        (f"{ENCODER}/self_attention_residual/sublayer_dropout/sublayer_dropout.draw/xor", "norms, residuals, dropout"),
-        (f"{ENCODER}/self_attention_residual/add", "norms, residuals, dropout"),
+        (f"{ENCODER}/self_attention_residual.after/norm/rsqrt", "norms, residuals, dropout"),
+        (
+            f"{ENCODER}/self_attention_residual.after/sublayer_dropout/sublayer_dropout.mask/xor",
+            "norms, residuals, dropout",
+        ),
+        (f"{ENCODER}/self_attention_residual.after/add", "norms, residuals, dropout"),
         (f"{LOSS}/mul", "logits and loss"),
         ("jit(train_step)/jvp(jit(_pad))/pad", "logits and loss"),
         (
@@ -59,7 +59,7 @@ def test_each_byte_is_of_one_kind():
         ("jit(train_step)/reduce_sum", "optimizer"),
         ("jit(train_step)/while/body/transpose(jvp(row_loss))/rtd,rjd->rtj/dot_general", "scores of pairs"),
         ("jit(train_step)/while/body/scatter-add", "rows of the tables"),
-        ("jit(step)/Transformer.decode_step/self_attention_residual/dynamic_update_slice", "attention"),
+        ("jit(step)/Transformer.decode_step/self_attention.step/dynamic_update_slice", "attention"),
         ("jit(step)/jit(take_along_axis)/gather", "search"),
         ("", "other"),
     ],

@@ -8,12 +8,18 @@ from html.parser import HTMLParser
 import pytest
 
 from transformer_jax.config import from_dict
-from transformer_jax.tools.reports.differing_settings import differing_settings, settings_table
-from transformer_jax.tools.reports.document import Document, Picture, Section, Table
-from transformer_jax.tools.reports.html_page import to_html
-from transformer_jax.tools.reports.markdown import escaped, to_markdown
-from transformer_jax.tools.reports.plain_text import to_text
-from transformer_jax.tools.reports.report_files import to_csv
+from transformer_jax.tools.reports.document import (
+    Document,
+    Picture,
+    Section,
+    Table,
+    escaped,
+    to_csv,
+    to_html,
+    to_markdown,
+    to_text,
+)
+from transformer_jax.tools.reports.run_report import differing_settings, settings_table
 
 NASTY = '<script>alert("1")</script> a|b & _c_ `d` [e](f) $g$\nh'
 TABLE = Table(("run", "BLEU"), ((NASTY, "36.10"), ("b_1", "")))

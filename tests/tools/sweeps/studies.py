@@ -1,21 +1,12 @@
-"""Sweeps that the tests try."""
+"""Sweeps of the tests, and a training that pretends."""
 
-from transformer_jax.tools.sweeps.definition import Sweep
-from transformer_jax.tools.sweeps.ranges import Choice, Integers, LogUniform
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-
-def one_by_one(train):
-    """What a worker is given, of ``train(config, folder, should_stop)`` that returns how a run ended."""
-
-    def trained(configs, folders, should_stops, on_end):
-        endings = [train(*each) for each in zip(configs, folders, should_stops, strict=True)]
-        for place, ending in enumerate(endings):
-            on_end(place, ending)
-        if any(getattr(ending, "reason", "") == "interrupted" for ending in endings):
-            raise KeyboardInterrupt
-
-    return trained
-
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.runs.run import Outcome
+from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep
 
 GRID = Sweep(config="configs/quickstart.py", rows={"a": {}, "b": {"model.d_ff": 64}}, seeds=(3, 4))
 SEARCH = Sweep(
@@ -30,3 +21,24 @@ SEARCH = Sweep(
     trials=5,
     metric="validation/loss",
 )
+
+
+class PretendedTraining:
+    """Stands in for ``run_training``: validates after updates 100 and 200 with ``value(config)``; ``folders`` are its calls."""
+
+    def __init__(self, value: Callable[[ExperimentConfig], float] = lambda config: 7.5) -> None:
+        self.value, self.folders = value, list[str]()
+        self.before: Callable[[ExperimentConfig], None] = lambda config: None
+
+    def __call__(self, config: ExperimentConfig, folder: Path, callbacks) -> Outcome:
+        self.folders.append(folder.name)
+        self.before(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        for step in (100, 200):
+            value = self.value(config) - step / 1000
+            found: Mapping[str, float] = {"validation/bleu": value, "validation/chrf": 1.0, "validation/loss": value}
+            with (folder / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps({"step": step, **found}) + "\n")
+            if any(each.on_validation(step, found) for each in callbacks):
+                return Outcome(step, "stopped", None, "")
+        return Outcome(200, "finished", None, "")

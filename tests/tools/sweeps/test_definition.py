@@ -3,13 +3,11 @@
 import pytest
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.sweeps.definition import Sweep, load_sweep
-from transformer_jax.tools.sweeps.devices import cores_of, environments
-from transformer_jax.tools.sweeps.ranges import Choice, Integers, LogUniform, Uniform
+from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Uniform, load_sweep
+from transformer_jax.tools.sweeps.workers import gpu_environments
 
 HEAD = """
-from transformer_jax.tools.sweeps.definition import Sweep
-from transformer_jax.tools.sweeps.ranges import Choice, Integers, LogUniform, Uniform
+from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep, Uniform
 
 def get_sweep():
     return """
@@ -49,11 +47,6 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
         load_sweep(file, [], ["wild"])
     with pytest.raises(ConfigError, match="model.d_f: unknown key"):
         load_sweep(file, [("model.d_f", "1")])
-
-
-def test_a_sampler_is_left_to_choose():
-    sweep = Sweep(config="configs/quickstart.py", space={"seed": Integers(0, 9)}, sampler="random", trials=3)
-    assert sweep.points() == [{}, {}, {}]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +119,13 @@ def test_a_range_goes_up(wrong):
 
 
 def test_workers_share_the_gpus_of_a_host():
-    assert environments(2, []) == [{}, {}]
-    assert environments(1, ["0", "1"]) == [{}]
-    assert environments(2, ["0", "1", "2", "3"]) == [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]
-    shared = environments(4, ["0", "7"])
+    assert gpu_environments(2, []) == [{}, {}]
+    assert gpu_environments(1, ["0", "1"]) == [{}]
+    two = [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]
+    assert gpu_environments(2, ["0", "1", "2", "3"]) == two
+    shared = gpu_environments(4, ["0", "7"])
     assert [each["CUDA_VISIBLE_DEVICES"] for each in shared] == ["0", "7", "0", "7"]
     assert {each["XLA_PYTHON_CLIENT_MEM_FRACTION"] for each in shared} == {"0.450"}
-    for workers, devices, advice in ((3, 4, "use 2"), (3, 2, "use 2")):
-        with pytest.raises(ConfigError, match=advice):
-            environments(workers, [str(number) for number in range(devices)])
-    assert [cores_of(number, 2, [0, 1, 2, 3]) for number in range(2)] == [[0, 1], [2, 3]]
-    assert cores_of(2, 3, [5, 6]) == [5, 6]
+    for workers, devices in ((3, "0123"), (3, "01")):
+        with pytest.raises(ConfigError, match="do not divide; use 2 workers"):
+            gpu_environments(workers, list(devices))

@@ -1,185 +1,203 @@
-"""What a study promises its workers, without runs."""
+"""Studies and their workers, with pretended trainings: every trial is trained once, whatever happens to a worker."""
 
-import json
+import csv
 import threading
-import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from optuna.trial import TrialState
-from tools.sweeps.studies import GRID, SEARCH
+from sqlalchemy import text
+from tools.sweeps.studies import GRID, SEARCH, PretendedTraining
 
-from transformer_jax.config import ConfigError
-from transformer_jax.tools.sweeps.compiled_first import CompiledFirst
-from transformer_jax.tools.sweeps.definition import Sweep
-from transformer_jax.tools.sweeps.heartbeat import heartbeat
-from transformer_jax.tools.sweeps.ranges import LogUniform, Uniform
-from transformer_jax.tools.sweeps.storage import open_storage
-from transformer_jax.tools.sweeps.study import SharedStudy, best_of, number_of
-
-
-def test_all_trials_are_planned_once_whoever_joins(storage):
-    first, second = SharedStudy(GRID, storage, "s"), SharedStudy(GRID, storage, "s")
-    claimed = [study.claim() for study in (first, second, first, second, first)]
-    assert claimed[-1] is None
-    assert [trial.number for trial in claimed[:-1]] == [0, 1, 2, 3]
-    points = [first.point(trial) for trial in claimed[:-1]]
-    assert points == [{"row": row, "seed": seed} for row in "ab" for seed in (3, 4)]
+from transformer_jax.__main__ import main
+from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runs.run import Outcome, TrainingDiverged
+from transformer_jax.runs.run_directory import RunIsBusy
+from transformer_jax.tools.sweeps import worker
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
+from transformer_jax.tools.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
+from transformer_jax.tools.sweeps.study import best_of, open_study, retry, retry_failed, trial_rows, trials_of
+from transformer_jax.tools.sweeps.worker import work
 
 
-def test_of_many_threads_one_claims_a_trial(storage):
-    study = SharedStudy(SEARCH, storage, "s")
-    claimed = []
-    threads = [threading.Thread(target=lambda: claimed.append(study.claim())) for _ in range(8)]
+@pytest.fixture
+def training(monkeypatch):
+    pretended = PretendedTraining()
+    monkeypatch.setattr(worker, "run_training", pretended)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
+    return pretended
+
+
+def raises(error):
+    """A step before a training that fails."""
+
+    def fail(config):
+        raise error
+
+    return fail
+
+
+def states(study, sweep) -> list[str]:
+    return [row.state for row in trial_rows(study, sweep)]
+
+
+def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp_path):
+    study = join(GRID)
+
+    def fail_last(config):
+        if config.seed == 4 and config.model.d_ff == 64:
+            raise RuntimeError("memory | ran out")
+
+    training.before = fail_last
+    work(study, GRID, tmp_path, 60.0)
+    rows = trial_rows(study, GRID)
+    assert [(row.state, row.value, row.step) for row in rows] == [("complete", 7.4, 100)] * 3 + [("failed", None, None)]
+    assert [row.point for row in rows] == [{"row": row, "seed": seed} for row in "ab" for seed in (3, 4)]
+    table = trial_table(GRID, rows)
+    assert table.headings == ("trial", "state", "row", "seed", "validation/bleu", "update", "minutes", "why it failed")
+    assert table.rows[3][-1] == "RuntimeError: memory | ran out"
+    assert seed_table(GRID, rows).rows == (("a", "7.4", "7.4", "7.4", "2"), ("b", "7.4", "7.4", "7.4", "1"))
+    write_leaderboard(GRID, rows, [], tmp_path)
+    lines = list(csv.DictReader((tmp_path / "leaderboard.csv").read_text().splitlines()))
+    assert [(line["trial"], line["validation/chrf"]) for line in lines] == [*((n, "1.0") for n in "012"), ("3", "")]
+    assert "memory \\| ran out" in (tmp_path / "leaderboard.md").read_text()
+
+    training.before = lambda config: None
+    retry_failed(study)
+    work(study, GRID, tmp_path, 60.0)
+    assert states(study, GRID) == ["complete"] * 4
+    assert training.folders == ["0000", "0001", "0002", "0003", "0003"]
+
+
+def test_workers_at_the_same_time_train_each_point_once(join, training, tmp_path):
+    sweep = replace(GRID, seeds=tuple(range(1, 5)))
+    threads = [threading.Thread(target=work, args=(join(sweep), sweep, tmp_path, 60.0)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(trial.number for trial in claimed if trial) == [0, 1, 2, 3, 4]
+    rows = trial_rows(join(sweep), sweep)
+    assert [row.state for row in rows] == ["complete"] * 8
+    assert Counter(tuple(row.point.values()) for row in rows) == {tuple(point.values()): 1 for point in sweep.points()}
+    assert sorted(training.folders) == [f"{number:04d}" for number in range(8)]
 
 
-@pytest.fixture
-def later(monkeypatch):
-    """Makes it so many seconds later than it is."""
-    real = time.monotonic
-    return lambda seconds: monkeypatch.setattr(time, "monotonic", lambda: real() + seconds)
+@pytest.mark.parametrize("sweep", [GRID, SEARCH], ids=["grid", "search"])
+def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp_path, sweep):
+    dead, study = join(sweep), join(sweep)
+
+    class Killed(BaseException):
+        """Optuna does not see it: the trial stays as kill -9 leaves it."""
+
+    def killed(config, folder, callbacks):
+        folder.mkdir(parents=True)
+        assert not callbacks[0].on_validation(50, {sweep.metric: 9.0})
+        raise Killed
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(worker, "run_training", killed)
+    with patch.context(), pytest.raises(Killed):
+        work(dead, sweep, tmp_path, 60.0)
+    patch.undo()
+    (begun,) = trial_rows(study, sweep)
+    assert begun.state == "running"
+    with study._storage._backend.engine.begin() as connection:
+        connection.execute(text("UPDATE trial_heartbeats SET heartbeat = '2020-01-01 00:00:00'"))
+    work(study, sweep, tmp_path, 60.0)
+    count = len(sweep.points())
+    assert states(study, sweep) in (["complete"] * count, ["complete"] * (count - 1) + ["pruned"])
+    assert Counter(training.folders) == {f"{number:04d}": 1 for number in range(count)}
+    assert [len(attempts) for attempts in trials_of(study)] == [2] + [1] * (count - 1)
+    resumed = trials_of(study)[0][1]
+    assert trial_rows(study, sweep)[0].point == begun.point
+    assert resumed.intermediate_values[50] == 9.0, "what the dead worker reported still counts for pruning"
 
 
-def silent_for_a_grace(studies, later, seconds):
-    """Lets workers look at the study, and look again after so many seconds in which nothing happened."""
-    for study in studies:
-        assert study.enqueue_stale_again() == []
-    later(seconds)
+def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(join, training, tmp_path):
+    sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
+    study, other = join(sweep), join(sweep)
+
+    def lose(config):
+        if len(training.folders) == 1:
+            (running,) = other.get_trials(states=(TrialState.RUNNING,))
+            other._storage.set_trial_state_values(running._trial_id, TrialState.FAIL)
+            retry(other, running)
+
+    training.before = lose
+    work(study, sweep, tmp_path, 60.0)
+    assert training.folders == ["0000", "0000"]
+    assert states(study, sweep) == ["complete"]
 
 
-def test_a_silent_worker_loses_its_trial_to_one_other(storage, later):
-    study, other = (SharedStudy(SEARCH, storage, "s", grace_seconds=100.0) for _ in range(2))
-    lost = study.claim()
-    point = study.point(lost)
-    silent_for_a_grace([study, other], later, 101)
-    assert other.enqueue_stale_again() == [0]
-    assert study.enqueue_stale_again() == []
-    others = [study.claim() for _ in range(5)]
-    assert number_of(others[0]) == 0, "it comes before those that were never begun"
-    assert study.point(others[0]) == point
-    study.finish(lost, TrialState.COMPLETE, 1.0)
-    study.finish(others[0], TrialState.COMPLETE, 2.0)
-    assert study.trials()[0].value == 2.0
-    assert len(study.trials()) == 5
+def test_a_trial_that_is_interrupted_waits_and_a_poor_trial_is_pruned(join, training, tmp_path, monkeypatch):
+    study = join(SEARCH)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as stopped:
+        patch.setattr(worker, "run_training", lambda *run, callbacks: Outcome(3, "interrupted", None, "", signal=15))
+        work(study, SEARCH, tmp_path, 60.0)
+    assert stopped.value.args == (15,)
+    assert states(study, SEARCH) == ["waiting"]
+    point = trial_rows(study, SEARCH)[0].point
+    training.value = lambda config: float([1, 2, 3, 4, 9][len(training.folders) - 1])
+    work(study, SEARCH, tmp_path, 60.0)
+    assert states(study, SEARCH) == ["complete"] * 4 + ["pruned"]
+    assert trial_rows(study, SEARCH)[0].point == point
+    assert training.folders == [f"{number:04d}" for number in range(5)]
 
 
-def test_a_worker_that_says_it_lives_keeps_its_trial(storage, later):
-    study = SharedStudy(SEARCH, storage, "s", grace_seconds=3.0)
-    trial = study.claim()
-    with heartbeat(trial, 3.0) as lost:
-        first = study.study.trials[0].user_attrs["alive"]
-        assert study.enqueue_stale_again() == []
-        deadline = time.monotonic() + 60
-        while study.study.trials[0].user_attrs["alive"] == first and time.monotonic() < deadline:
-            time.sleep(0.1)
-        later(100)
-        assert study.enqueue_stale_again() == []
-    assert not lost.is_set()
-    later(200)
-    assert study.enqueue_stale_again() == [0]
+def test_failures_that_others_may_share_end_the_worker(join, training, tmp_path, capsys):
+    study = join(GRID)
+    training.before = raises(SaveFailed("checkpoints: the disk is full"))
+    with pytest.raises(ConfigError, match="the disk is full"):
+        work(study, GRID, tmp_path, 60.0)
+    assert states(study, GRID) == ["waiting"]
+    training.before = raises(DataError("data.directory: 'nowhere' is not a folder"))
+    with pytest.raises(ConfigError, match="3 trials in a row failed, the last with: DataError: data.directory"):
+        work(study, GRID, tmp_path, 60.0)
+    assert "Traceback" not in capsys.readouterr().err
+    retry_failed(study)
+    training.before = raises(TrainingDiverged("update 3: loss nan\nand more lines"))
+    work(study, GRID, tmp_path, 60.0)
+    assert [row.error for row in trial_rows(study, GRID)] == ["TrainingDiverged: update 3: loss nan"] * 4
 
 
-def test_a_trial_is_offered_once_though_two_take_it_over_at_the_same_time(storage, later, monkeypatch):
-    first, second = (SharedStudy(SEARCH, storage, "s", grace_seconds=100.0) for _ in range(2))
-    offer = first._enqueue_again
-    first.claim()
-    silent_for_a_grace([first, second], later, 101)
-    # Between the two steps of the first, the second looks too.
-    monkeypatch.setattr(first, "_enqueue_again", lambda trial: (second.enqueue_stale_again(), offer(trial)))
-    assert first.enqueue_stale_again() == [0]
-    assert len(first.study.trials) == 6
-    # And whoever dies between them leaves it to others, later.
-    monkeypatch.setattr(first, "_enqueue_again", lambda trial: None)
-    first.claim()
-    silent_for_a_grace([first, second], later, 303)
-    assert first.enqueue_stale_again() == [0]
-    silent_for_a_grace([second], later, 505)
-    assert second.enqueue_stale_again() == [0]
+def test_a_folder_in_which_another_process_trains_is_tried_again(join, training, tmp_path):
+    sweep = replace(GRID, rows={"a": {}})
+
+    def busy_at_first(config):
+        if len(training.folders) < 3:
+            raise RunIsBusy("another process is training", tmp_path)
+
+    training.before = busy_at_first
+    work(join(sweep), sweep, tmp_path, 0.01)
+    assert training.folders == ["0000", "0000", "0000", "0001"]
 
 
-def test_a_trial_that_ended_is_not_begun_again_though_it_was_offered_twice(storage):
-    study = SharedStudy(GRID, storage, "s")
-    trial = study.claim()
-    study._enqueue_again(study.study.trials[0])
-    study.point(trial)
-    study.finish(trial, TrialState.COMPLETE, 1.0, step=1)
-    assert [number_of(study.claim()) for _ in range(3)] == [1, 2, 3]
-    assert study.claim() is None
+def test_a_sweep_may_grow_and_another_sweep_is_refused(join, training, tmp_path):
+    small = replace(GRID, rows={"a": {}}, seeds=(3,))
+    for sweep in (small, GRID, GRID):
+        work(join(sweep), sweep, tmp_path, 60.0)
+    points = [tuple(row.point.values()) for row in trial_rows(join(GRID), GRID)]
+    assert points == [("a", 3), ("a", 4), ("b", 3), ("b", 4)]
+    with pytest.raises(ConfigError, match=r"begun with another row b: .*64.*now it is .*32.*another --workdir"):
+        join(replace(GRID, rows={"a": {}, "b": {"model.d_ff": 32}}))
+    with pytest.raises(ConfigError, match="begun with another setting model.dropout"):
+        join(replace(GRID, overrides={"model.dropout": 0.25}))
 
 
-def test_a_sweep_may_grow(storage):
-    first = SharedStudy(replace(GRID, rows={"a": {}}, seeds=(3,)), storage, "s")
-    trial = first.claim()
-    points = [first.point(trial)]
-    first.finish(trial, TrialState.COMPLETE, 1.0, step=1)
-    study = SharedStudy(GRID, storage, "s")
-    points += [study.point(study.claim()) for _ in range(3)]
-    assert points[0] == {"row": "a", "seed": 3}
-    assert sorted((point["row"], point["seed"]) for point in points) == [("a", 3), ("a", 4), ("b", 3), ("b", 4)]
-    SharedStudy(SEARCH, storage, "t")
-    assert len(SharedStudy(replace(SEARCH, trials=7), storage, "t").trials()) == 7
-    assert len(SharedStudy(SEARCH, storage, "t").trials()) == 7
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "cma-es"])
-def test_a_sampler_learns_from_the_trials_before(storage, sampler):
-    """After its first random trials it chooses all settings together, with what the others found."""
+@pytest.mark.parametrize("sampler", ["random", "tpe", "cma-es"])
+def test_a_sampler_chooses_as_many_trials_as_stated(join, training, tmp_path, sampler):
     space = {"optimizer.learning_rate": LogUniform(1e-4, 1e-2), "model.dropout": Uniform(0.0, 0.5)}
-    sweep = Sweep(config="configs/quickstart.py", space=space, sampler=sampler, trials=14, metric="validation/loss")
-    study = SharedStudy(sweep, storage, "s")
-    for _ in range(13):
-        trial = study.claim()
-        point = study.point(trial)
-        study.finish(trial, TrialState.COMPLETE, float(point["model.dropout"]), step=1)
-    trial = study.claim()
-    if sampler == "tpe":
-        # TPE's first ten are random, and it chooses each setting by itself; what it has seen are these.
-        seen = study.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        assert (
-            len(seen)
-            == len(study.study._get_trials(deepcopy=False, states=(TrialState.COMPLETE,), use_cache=True))
-            == 13
-        )
-    else:
-        assert set(trial.relative_params) == set(space)
-
-
-def test_another_sweep_under_the_name_is_refused(storage):
-    SharedStudy(GRID, storage, "s")
-    other = Sweep(config="configs/quickstart.py", rows={"a": {}, "b": {"model.d_ff": 32}}, seeds=(3, 4))
-    with pytest.raises(ConfigError, match=r"begun with other rows, b: .*64.*now it is .*32.*another --workdir"):
-        SharedStudy(other, storage, "s")
-
-
-def test_a_study_of_another_version_goes_on(storage):
-    """It lacks new settings, and has other defaults of some that alter no result."""
-    study = SharedStudy(GRID, storage, "s").study
-    before = json.loads(study.user_attrs["definition"])
-    del before["settings"]["mesh.context"]
-    before["settings"]["decoding.batch_tokens"] = 4096
-    study.set_user_attr("definition", json.dumps(before))
-    SharedStudy(GRID, storage, "s")
-    before["settings"]["model.d_model"] = 7
-    study.set_user_attr("definition", json.dumps(before))
-    with pytest.raises(ConfigError, match="begun with other settings, model.d_model: 7, and now"):
-        SharedStudy(GRID, storage, "s")
-
-
-def test_workers_share_the_trials_so_that_each_compiles_little(storage):
-    """Trials of one row differ in the seed alone, given data that do not."""
-    sweep = Sweep(config="configs/quickstart.py", overrides={"data.seed": 0}, rows=GRID.rows, seeds=(3, 4))
-    study = SharedStudy(sweep, storage, "s")
-    order, preferences = [], [CompiledFirst(study) for _ in range(2)]
-    for worker in (0, 1, 1, 0):
-        trial = study.claim(preferences[worker].ranks())
-        preferences[worker].note(sweep.settings(study.point(trial)))
-        order.append(trial.number)
-    assert order == [0, 2, 3, 1]
+    sweep = Sweep(config="configs/quickstart.py", space=space, sampler=sampler, trials=3, metric="validation/loss")
+    training.value = lambda config: config.model.dropout
+    work(join(sweep), sweep, tmp_path, 60.0)
+    more = replace(sweep, trials=6)
+    work(join(more), more, tmp_path, 60.0)
+    rows = trial_rows(join(more), more)
+    assert [row.state for row in rows] == ["complete"] * 6
+    assert all(row.value == pytest.approx(row.point["model.dropout"] - 0.2) for row in rows)
+    assert len({row.point["optimizer.learning_rate"] for row in rows}) == 6
 
 
 def test_the_best_is_the_earliest_of_the_best():
@@ -190,16 +208,38 @@ def test_the_best_is_the_earliest_of_the_best():
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        (
-            "postgresql+psycopg://me:secret@127.0.0.1:1/x",
-            r"--storage: postgresql\+psycopg://me:\*\*\*@127.0.0.1:1/x cannot be",
-        ),
-        ("nonsense://x", "--storage: nonsense://x cannot be opened"),
-        ("sqlite:///study.db", "two workers of an SQLite study can claim one trial"),
-        ("/proc/study.journal", "--storage: /proc/study.journal: "),
+        ("postgresql+psycopg://me:secret@127.0.0.1:1/x", "the database cannot be opened"),
+        ("nonsense://x", "the database cannot be opened"),
+        ("secret", "the database cannot be opened"),
     ],
 )
-def test_a_storage_out_of_reach_is_a_message(url, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        open_storage(url)
+def test_a_database_that_cannot_be_opened_is_a_message_without_its_password(url, message, monkeypatch, tmp_path):
+    monkeypatch.setenv(STORAGE_VARIABLE, url)
+    monkeypatch.setattr("transformer_jax.tools.sweeps.study.PAUSES", (0.0,))
+    with pytest.raises(ConfigError, match=f"{STORAGE_VARIABLE}: {message}") as caught:
+        open_study(GRID, tmp_path, "study", 60.0)
     assert "secret" not in str(caught.value)
+
+
+def test_a_sweep_whose_trials_all_fail_ends_with_status_1(training, tmp_path, monkeypatch, capsys):
+    (tmp_path / "sweep.py").write_text(
+        "from transformer_jax.tools.sweeps.definition import Sweep\n\n\ndef get_sweep():\n"
+        '    return Sweep(config="configs/quickstart.py", rows={"a": {}}, seeds=(3, 4), metric="validation/loss")\n'
+    )
+    training.before = raises(TrainingDiverged("update 3: loss nan"))
+    arguments = ["sweep", f"--sweep={tmp_path / 'sweep.py'}", f"--workdir={tmp_path / 'out'}", "--workers=1"]
+
+    def run_workers(command, environments, logs, look):
+        with monkeypatch.context() as patch:
+            patch.setenv("TRANSFORMER_JAX_SWEEP_WORKER", "0")
+            patch.setattr("transformer_jax.tools.sweeps.workers.end_with_parent", lambda: None)
+            assert command[3:5] == arguments[:2]
+            status = main(command[3:])
+        look()
+        return [status]
+
+    monkeypatch.setattr("transformer_jax.tools.sweeps.workers.run_workers", run_workers)
+    assert main(arguments) == 1
+    printed = capsys.readouterr()
+    assert "trial 1  state failed  row a  seed 4  why it failed TrainingDiverged: update 3: loss nan" in printed.out
+    assert "all 2 trials failed; --retry_failed tries them again" in printed.err

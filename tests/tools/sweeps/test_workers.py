@@ -1,82 +1,109 @@
-"""Several workers over one study, in a journal file and in PostgreSQL: every trial ends once, whoever dies."""
+"""Sweeps through the command line, with real runs: stopped, or with a worker killed, in the middle of a trial."""
 
-import collections
+import csv
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from optuna.trial import TrialState
 from postgresql import postgresql_server
+from process_environment import process_environment
+from run_settings import UPDATES, tiny_settings
 
-from transformer_jax.tools.sweeps.definition import load_sweep
-from transformer_jax.tools.sweeps.storage import open_storage
-from transformer_jax.tools.sweeps.study import SharedStudy, given_point, number_of
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
-ROOT = Path(__file__).resolve().parents[3]
 SWEEP = """
 from transformer_jax.tools.sweeps.definition import Sweep
-from transformer_jax.tools.sweeps.ranges import Choice
 
 def get_sweep():
-    rates = Choice(*(0.001 * number for number in range(1, 7)))
-    return Sweep(config="configs/quickstart.py", space={"optimizer.learning_rate": rates}, metric="validation/loss")
+    return Sweep(config="recipe.py", seeds={seeds}, overrides={{"data.seed": 0}}, metric="validation/loss")
 """
-TRIALS = 6
 
 
-@pytest.fixture
-def postgresql():
-    with postgresql_server() as address:
-        yield address
+def write_sweep(folder: Path, seeds: tuple[int, ...], **training: int) -> list[str]:
+    """A command that sweeps over seeds."""
+    settings = tiny_settings(folder / "cache", **training)
+    (folder / "recipe.py").write_text(f"def get_config():\n    return {settings!r}\n")
+    (folder / "sweep.py").write_text(SWEEP.format(seeds=seeds))
+    return [sys.executable, "-m", "transformer_jax", "sweep", "--sweep=sweep.py", "--workdir=out"]
+
+
+def started(command: list[str], folder: Path, **variables: str) -> subprocess.Popen:
+    environment = process_environment(cached=False, **variables)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+
+
+def await_checkpoint(run: Path, process: subprocess.Popen) -> None:
+    """Returns once the run has saved after an update, and is still going on."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(int(each.name) > 0 for each in run.glob("checkpoints/[0-9]*") if each.name.isdigit()):
+            return
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError(process.communicate()[0])
+
+
+def trials_of(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "out/leaderboard.csv").read_text().splitlines()))
+
+
+def starts_of(folder: Path, number: int) -> int:
+    return len(json.loads((folder / f"out/trials/{number:04d}/run.json").read_text()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["journal", "postgresql"])
-def test_every_trial_ends_once_though_a_worker_is_killed(where, tmp_path, request):
-    storage = request.getfixturevalue("postgresql") if where == "postgresql" else str(tmp_path / "study.journal")
-    sweep = tmp_path / "sweep.py"
-    sweep.write_text(SWEEP)
-    arguments = [sys.executable, str(Path(__file__).with_name("pretend_worker.py")), str(sweep), storage, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    workers = [subprocess.Popen([*arguments, "0.4", "3"], env=environment, cwd=ROOT) for _ in range(3)]
-    victim = workers[0]
-    try:
-        await_progress_of(tmp_path, trials=3)
-        victim.kill()
-        assert victim.wait() == -signal.SIGKILL
-        assert [worker.wait(240) for worker in workers[1:]] == [0, 0]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+def test_a_sweep_that_is_stopped_resumes(tmp_path):
+    command = [*write_sweep(tmp_path, (0, 1), evaluate_every=4, checkpoint_every=2), "--workers=1"]
+    first = started(command, tmp_path)
+    await_checkpoint(tmp_path / "out/trials/0000", first)
+    first.send_signal(signal.SIGINT)
+    said = first.communicate(timeout=240)[0]
+    assert first.returncode == 130, said
+    assert "the same command resumes" in said
 
-    events = (tmp_path / "events.txt").read_text().split("\n")[:-1]
-    ended = collections.Counter(event.split()[1] for event in events if event.startswith("ended"))
-    assert ended == {f"{number:04d}": 1 for number in range(TRIALS)}
-    taken_up = [event for event in events if event.startswith("began") and not event.endswith(" at 1")]
-    assert len(taken_up) == 1
-
-    opened = open_storage(storage)
-    study = SharedStudy(load_sweep(str(sweep)), opened, "pretended")
-    trials = study.trials()
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * TRIALS
-    assert [number_of(trial) for trial in trials] == list(range(TRIALS))
-    assert len(study.study.trials) == TRIALS + 1, "the trial of the dead worker was begun twice, no other was"
-    assert len({given_point(trial)["optimizer.learning_rate"] for trial in trials}) == TRIALS
-    if where == "postgresql":
-        opened._backend.engine.dispose()
+    second = started(command, tmp_path)
+    said = second.communicate(timeout=400)[0]
+    assert second.returncode == 0, said
+    trials = trials_of(tmp_path)
+    assert sorted(trial["seed"] for trial in trials) == ["0", "1"]
+    assert {trial["state"] for trial in trials} == {"complete"}
+    losses = [float(trial["validation/loss"]) for trial in trials]
+    assert losses == sorted(losses)
+    for trial in trials:
+        records = [json.loads(line) for line in (Path(trial["folder"]) / "metrics.jsonl").read_text().splitlines()]
+        assert max(record["step"] for record in records) == UPDATES
+    assert starts_of(tmp_path, 0) + starts_of(tmp_path, 1) in (2, 3), "at most the stopped trial was begun twice"
+    assert (tmp_path / "out/history.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def await_progress_of(workdir: Path, trials: int) -> None:
-    """Returns once so many trials are in the middle."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        files = list(workdir.glob("trials/*/metrics.jsonl"))
-        if sum(len(file.read_text().split("\n")) > 2 for file in files) >= trials:
-            return
-        time.sleep(0.05)
-    raise TimeoutError("the workers made no progress")
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["sqlite", "postgresql"])
+def test_the_trial_of_a_killed_worker_is_finished_by_the_other_from_its_checkpoint(where, tmp_path):
+    command = write_sweep(tmp_path, (0, 1, 2), num_updates=300, evaluate_every=100, checkpoint_every=20)
+    with postgresql_server() if where == "postgresql" else nullcontext("") as url:
+        sweep = started([*command, "--workers=2", "--grace_seconds=12"], tmp_path, **{STORAGE_VARIABLE: url})
+        await_checkpoint(tmp_path / "out/trials/0000", sweep)
+        os.kill(trains_in(tmp_path / "out/trials/0000", sweep), signal.SIGKILL)
+        said = sweep.communicate(timeout=400)[0]
+    assert sweep.returncode == 0, said
+    assert f"ended with status -{signal.SIGKILL:d}" in said
+    assert [trial["state"] for trial in trials_of(tmp_path)] == ["complete"] * 3
+    assert [starts_of(tmp_path, number) for number in range(3)] == [2, 1, 1]
+    logs = [log.read_text() for log in (tmp_path / "out/workers").iterdir()]
+    assert ["resumed at update" in log for log in logs].count(True) == 1
+    assert ["trial 0: " in log for log in logs].count(True) == 2, "both workers had it"
+
+
+def trains_in(folder: Path, sweep: subprocess.Popen) -> int:
+    """The worker of the sweep that has files of the run open."""
+    for worker in Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text().split():
+        if any(folder in file.readlink().parents for file in Path(f"/proc/{worker}/fd").iterdir()):
+            return int(worker)
+    raise AssertionError(f"nobody trains in {folder}")

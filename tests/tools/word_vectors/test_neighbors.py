@@ -10,7 +10,7 @@ from transformer_jax.tools.word_vectors.vectors import WordVectors
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])
-@pytest.mark.parametrize(("rows", "queries"), [(4096, 1024), (7, 3), (1, 1)])
+@pytest.mark.parametrize(("rows", "queries"), [(4096, 1024), (7, 3)])
 def test_search_is_sorting_all_cosines(count, rows, queries, monkeypatch):
     monkeypatch.setattr(neighbors, "ROWS_AT_ONCE", rows)
     monkeypatch.setattr(neighbors, "QUERIES_AT_ONCE", queries)
@@ -59,7 +59,6 @@ def test_neighbors_and_analogies(royal):
     # b - a + c of unit vectors, not of the vectors as they are (which would be [1, 1, 1] here, a cosine of 1).
     target = np.array([1, 0, 1]) / 2**0.5 - np.array([1, 0, 0]) + np.array([1, 1, 0]) / 2**0.5
     assert best[0].cosine == pytest.approx(target.sum() / np.linalg.norm(target) / 3**0.5, abs=1e-6)
-    assert neighbors_of_rows(royal, [2, 0], 1) == [[royal.words[3]], [royal.words[1]]]
-    assert [len(near) for near in neighbors_of_rows(royal, [0, 1], 9)] == [4, 4]
+    assert [near[0].word for near in neighbors_of_rows(royal, [2, 0], 9)] == ["queen", "woman"]
     with pytest.raises(DataError, match="'quean' is not one of the 5 words; did you mean 'queen'"):
         analogy(royal, "man", "king", "quean", 1)

@@ -1,7 +1,5 @@
 """Word vectors as a task: what an update does on whatever devices, what a run resumes from, which words become neighbors."""
 
-from functools import lru_cache
-
 import jax
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ from tools.word_vectors.word_vectors_settings import UPDATES, word_vectors_confi
 from transformer_jax.config import (
     ConfigError,
     DataError,
+    MeshConfig,
     apply_overrides,
     from_dict,
     hyperparameters_of,
@@ -17,45 +16,29 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.synthetic.lexicon import ANIMATES, PLACES, VERBS
 from transformer_jax.tools.preflight.collectives import collectives_of
-from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors
-from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, block_shape
+from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
+from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, block_shape, vectors_of
 from transformer_jax.tools.word_vectors.task.task import WITHOUT_VECTOR, WordVectorTask, new_word_tokenizer
-from transformer_jax.tools.word_vectors.task.vector_tables import vectors_of
-from transformer_jax.tools.word_vectors.test_sets import read_test_sets
 from transformer_jax.tools.word_vectors.vectors import WORD_START
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
-MODELS = {
-    "skip_gram": {"kind": "skip_gram", "d_model": 8, "window": 2},
-    "cbow": {"kind": "cbow", "d_model": 8, "window": 2},
-    "skip_gram_hs": {"kind": "skip_gram", "output": "hierarchical_softmax", "d_model": 8, "window": 2},
-    "cbow_hs": {"kind": "cbow", "output": "hierarchical_softmax", "d_model": 8, "window": 2},
+SKIP_GRAM = {"kind": "skip_gram", "d_model": 8, "window": 2}
+GLOVE = {"kind": "glove", "d_model": 8, "window": 4}
+BLOCKS = {
+    "skip_gram": {"model": SKIP_GRAM},
+    "cbow_hs": {"model": SKIP_GRAM | {"kind": "cbow", "output": "hierarchical_softmax"}},
+    "glove": {
+        "data": {"subsample": 0.0},
+        "model": GLOVE | {"x_max": 10.0},
+        "optimizer": {"name": "adagrad", "schedule": "constant", "learning_rate": 0.5},
+    },
 }
-GLOVE = {
-    "data": {"subsample": 0.0},
-    "model": {"kind": "glove", "d_model": 8, "window": 4},
-    "optimizer": {"name": "adagrad", "schedule": "constant", "learning_rate": 0.3},
-}
-
-RATES = {"skip_gram": 0.1, "cbow": 0.3, "skip_gram_hs": 0.1, "cbow_hs": 0.1}
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def alone(cache):
-    """Parameters after three updates on one device, by the name of a model."""
-
-    @lru_cache
-    def found(name):
-        blocks = GLOVE if name == "glove" else {"model": MODELS[name]}
-        return trained(task_of(word_vectors_config(cache, **blocks)), 3)[0].params
-
-    return found
 
 
 def task_of(config):
@@ -75,44 +58,40 @@ def trained(task, updates, first=0, state=None):
     return state, losses
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["cbow_hs", "glove"])
 def test_the_loss_falls_and_the_evaluation_sees_it(cache, name):
-    task = task_of(
-        word_vectors_config(
-            cache, model=MODELS[name], optimizer={"learning_rate": RATES[name]}, training={"num_updates": 1000}
-        )
-    )
+    blocks = BLOCKS[name] | ({"optimizer": {"learning_rate": 0.1}} if name == "cbow_hs" else {})
+    task = task_of(word_vectors_config(cache, training={"num_updates": 1000}, **blocks))
     before = task.evaluate(jax.jit(task.init_params)(jax.random.key(0)), "validation")
     state, losses = trained(task, 4 * UPDATES)
-    assert losses[-1] < losses[0] - 0.05
-    assert task.evaluate(state.params, "validation").loss < before.loss - 0.05
+    assert losses[-1] < losses[0]
+    assert task.evaluate(state.params, "validation").loss < before.loss - min(0.05, before.loss / 4)
 
 
 @pytest.mark.parametrize(
     ("name", "axes"),
     [
-        ("skip_gram", {"data": 8}),
         ("skip_gram", {"data": 1, "tensor": 8}),
-        ("cbow_hs", {"data": 8}),
         ("cbow_hs", {"data": 2, "fsdp": 2, "tensor": 2}),
-        ("glove", {"data": 2, "fsdp": 2, "tensor": 2}),
+        ("glove", {"data": 8}),
     ],
 )
-def test_tables_shared_by_devices_become_those_of_one(cache, alone, name, axes):
-    blocks = GLOVE if name == "glove" else {"model": MODELS[name]}
-    task = task_of(word_vectors_config(cache, mesh=axes, **blocks))
-    shared, _ = trained(task, 3)
-    for left, right in zip(jax.tree.leaves(alone(name)), jax.tree.leaves(shared.params), strict=True):
+def test_tables_shared_by_devices_become_those_of_one(cache, name, axes):
+    alone, shared = (
+        trained(task_of(word_vectors_config(cache, **BLOCKS[name], **mesh)), 2)[0].params
+        for mesh in ({}, {"mesh": axes})
+    )
+    for left, right in zip(jax.tree.leaves(alone), jax.tree.leaves(shared), strict=True):
         np.testing.assert_allclose(jax.device_get(left), jax.device_get(right), atol=2e-6)
         assert np.abs(jax.device_get(left)).max() > 1e-3
     if axes.get("tensor") == 8:
-        table = shared.params["embedding"]["table"]
+        table = shared["embedding"]["table"]
         assert {shard.data.shape[0] for shard in table.addressable_shards} == {table.shape[0] // 8}
 
 
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
 def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
-    config = word_vectors_config(cache, model=MODELS["skip_gram"], mesh={"data": 8})
+    config = word_vectors_config(cache, model=SKIP_GRAM, mesh={"data": 8})
     mesh, batching = make_mesh(config.mesh), config.batching
     objective = WordVectorObjective(config, 50_000, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh, objective.rule())
@@ -125,22 +104,18 @@ def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
-        (
-            {"model": MODELS["skip_gram"] | {"shared_negatives": 3}},
-            "model.shared_negatives: 3 for rows of 8 words .* 4 or",
-        ),
-        (
-            {"batching": {"blocks_per_update": 1, "rows": 1}},
-            "batching: an update has 8 words, with window=2 it takes 48",
-        ),
-        ({"data": {"subsample": 0.001}, "model": GLOVE["model"]}, "data.subsample: 0.001: GloVe counts all words"),
+        ({"model": SKIP_GRAM | {"shared_negatives": 3}}, "model.shared_negatives: 3 for rows of 8 words .* 4 or"),
+        ({"batching": {"blocks_per_update": 1, "rows": 1}}, "batching: an update has 8 words, with window=2 .* 48"),
+        ({"data": {"subsample": 0.001}, "model": GLOVE}, "data.subsample: 0.001: GloVe counts all words"),
         ({"model": {"kind": "skip_gram", "compute_dtype": "bfloat16"}}, "computed in float32"),
         ({"tokenizer": {"kind": "byte"}}, "makes no words"),
+        ({"optimizer": {"name": "adam"}}, "optimizer.name: 'adam' updates whole tables"),
+        ({"optimizer": {"clip_norm": 1.0}}, "optimizer.clip_norm: 1.0 is not supported for word vectors"),
     ],
 )
 def test_settings_that_would_do_harm_or_nothing_are_refused(cache, blocks, message):
     with pytest.raises(ConfigError, match=message):
-        word_vectors_config(cache, **blocks)
+        WordVectorObjective(word_vectors_config(cache, **blocks), 50, make_mesh(MeshConfig(), jax.devices()[:1]))
 
 
 def test_batches_are_a_function_of_the_update(cache):
@@ -165,19 +140,13 @@ def test_without_subsampling_an_epoch_has_every_word_once_as_a_center(cache):
     np.testing.assert_array_equal(counts, np.bincount(ids, minlength=task.tokenizer.vocabulary_size)[4:])
 
 
-def test_windows_subsamples_and_negatives_have_the_distributions_of_the_papers(cache):
-    """Shares of 20,000 draws and more; one percent is six deviations and more of each."""
-    config = word_vectors_config(cache, data={"subsample": 0.02}, model=MODELS["skip_gram"] | {"shared_negatives": 8})
-    task = task_of(config)
-    data = task.training_data()
+def test_windows_and_subsamples_have_the_distributions_of_the_papers(cache):
+    """Shares of 20,000 words and more; one percent is six deviations and more of each."""
+    task = task_of(word_vectors_config(cache, data={"subsample": 0.02}))
+    data, counts = task.training_data(), task.counts
     batches = [batch for batch, _ in zip(data.batches(0), range(5 * data.blocks.updates_per_epoch), strict=False)]
     reach = np.concatenate([batch.reach.ravel() for batch in batches])
     assert np.bincount(reach)[1:] / len(reach) == pytest.approx([0.5, 0.5], abs=0.02)
-    counts = task.counts
-    negatives = np.concatenate([batch.negatives.ravel() for batch in batches])
-    powers = counts**0.75 / np.sum(counts**0.75)
-    assert np.bincount(negatives, minlength=len(counts)) / len(negatives) == pytest.approx(powers, abs=0.01)
-    assert abs(powers - counts / counts.sum()).max() > 0.03
     centers = np.bincount(np.concatenate([batch.words[:, 2:-2].ravel() for batch in batches]), minlength=len(counts))
     frequent = int(counts.argmax())
     share = 0.02 / (counts[frequent] / counts.sum())
@@ -196,32 +165,12 @@ def test_pieces_that_the_text_does_not_have_get_no_vector(cache):
     assert starts and all(vectors.find(piece[1:]) == vectors.index[piece] for piece in starts)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "message"),
-    [
-        ({"name": "adam"}, "optimizer.name: 'adam' updates whole tables"),
-        ({"clip_norm": 1.0}, "optimizer.clip_norm: word vectors have none"),
-    ],
-)
-def test_optimizers_of_whole_tables_are_refused(cache, optimizer, message):
-    with pytest.raises(ConfigError, match=message):
-        task_of(word_vectors_config(cache, optimizer=optimizer))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the split 'train' has no text"),
-        ("one two three\n", "no word .* occurs 2 times"),
-        ("so so so so\n" * 9, "a single word"),
-    ],
-    ids=["empty", "rare", "single"],
-)
-def test_a_text_that_teaches_nothing_is_refused(cache, tmp_path, text, message):
-    (tmp_path / "train.txt").write_text(text)
+def test_a_text_that_teaches_nothing_is_refused(cache, tmp_path):
     config = word_vectors_config(cache, data={"source": "text", "directory": str(tmp_path)})
-    with pytest.raises(DataError, match=message):
-        task_of(config).training_data()
+    for text, message in (("", "the split 'train' has no text"), ("one two three\n", "no word .* occurs 2 times")):
+        (tmp_path / "train.txt").write_text(text)
+        with pytest.raises(DataError, match=message):
+            task_of(config).training_data()
 
 
 def test_words_of_one_class_become_neighbors_by_the_quick_recipe(cache):

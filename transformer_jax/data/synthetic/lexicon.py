@@ -19,7 +19,7 @@ class Noun(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """``objects``: what the verb governs, one of the keys of ``VERB_FRAMES``; ``prefix``: separable prefix or empty.
+    """``objects``: what the verb governs, a key of ``VERBS``; ``prefix``: separable prefix or empty.
 
     ``plural`` is also the infinitive's form without the prefix; ``being``: the perfect is formed with "sein".
     """
@@ -150,7 +150,6 @@ begin begins begun an=fangen fängt fange angefangen; refuse refuses refused ab=
 go goes gone gehen geht gehe gegangen sein; run runs run laufen läuft laufe gelaufen sein; travel travels travelled reisen reist reise gereist sein
 hurry hurries hurried eilen eilt eile geeilt sein""",
 }
-VERB_FRAMES = tuple(_VERBS)
 
 _ADJECTIVES = {
     "any": """old alt; big groß; small klein; beautiful schön; ugly hässlich; strange seltsam; famous berühmt; clean sauber; dirty schmutzig

@@ -1,33 +1,28 @@
-"""Text to token ids and back: subword, word and character tokenizers behind one interface."""
+"""Text to token ids and back: subword, word, character and byte tokenizers behind one interface."""
 
-from transformer_jax.data.tokenizers.interface import (
-    DESCRIPTION_FILE,
-    FORMAT_VERSION,
-    SUBWORD_KINDS,
+from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.kinds import (
     TOKENIZER_FILES,
-    TRAINERS,
-    Tokenizer,
-    TokenizerPair,
     load_tokenizers,
-    sample_pairs,
     save_tokenizers,
     tokenizer_files,
     tokenizer_from_bytes,
+    too_many_pieces,
+    train_text_tokenizer,
+    train_tokenizer,
     train_tokenizers,
 )
 
 __all__ = [
-    "DESCRIPTION_FILE",
-    "FORMAT_VERSION",
-    "SUBWORD_KINDS",
     "TOKENIZER_FILES",
-    "TRAINERS",
     "Tokenizer",
     "TokenizerPair",
     "load_tokenizers",
-    "sample_pairs",
     "save_tokenizers",
     "tokenizer_files",
     "tokenizer_from_bytes",
+    "too_many_pieces",
+    "train_text_tokenizer",
+    "train_tokenizer",
     "train_tokenizers",
 ]

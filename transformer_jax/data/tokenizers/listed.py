@@ -1,6 +1,5 @@
-"""Tokenizers whose vocabulary is a plain list of strings: words with their spaces, or characters."""
+"""Tokenizers whose vocabulary is a plain list: words with their spaces, lower-case words, characters, or the 256 bytes."""
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -10,17 +9,15 @@ from typing import ClassVar
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.tokenizers.interface import SPECIAL_PIECES, Tokenizer
 
-_SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 
-
-class ListedTokenizer:
+class ListedTokenizer(Tokenizer):
     """Splits text into units and looks each up; a unit that is not listed becomes ``UNK_ID``, which decodes to ``unknown``.
 
-    Without unknown units ``decode(encode(text)) == text``. Unit ``k`` of ``units`` has id ``4 + k``. Picklable.
+    Without unknown units ``decode(encode(text)) == text``. Unit ``k`` of ``units`` has id ``4 + k``.
     """
 
-    kind: ClassVar[str]
     unknown: ClassVar[str]
 
     def __init__(self, units: Sequence[str]) -> None:
@@ -29,13 +26,13 @@ class ListedTokenizer:
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 1) -> "ListedTokenizer":
-        """Lists the most frequent units, ties in code point order; fewer than ``vocabulary_size`` if there are fewer.
+        """Lists the most frequent units that occur ``min_count`` times or more, at most ``vocabulary_size`` with special ids.
 
-        None that occurs less than ``min_count`` times is listed.
+        Ties are in code point order.
         """
         counts = Counter(unit for sentence in sentences for unit in cls.split(sentence))
-        enough = (unit for unit, count in counts.items() if count >= min_count)
-        by_frequency = sorted(enough, key=lambda unit: (-counts[unit], unit))
+        frequent = (unit for unit, count in counts.items() if count >= min_count)
+        by_frequency = sorted(frequent, key=lambda unit: (-counts[unit], unit))
         return cls(by_frequency[: vocabulary_size - NUM_SPECIAL_IDS])
 
     @classmethod
@@ -54,39 +51,26 @@ class ListedTokenizer:
     @staticmethod
     def join(units: Iterable[str]) -> str:
         """The text of some units."""
-        raise NotImplementedError
+        return "".join(units)
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids, the four special ones included."""
         return NUM_SPECIAL_IDS + len(self._units)
 
     def encode(self, text: str) -> list[int]:
-        """Ids without BOS and EOS."""
         ids = self._ids
         return [ids.get(unit, UNK_ID) for unit in self.split(text)]
 
-    def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """``encode`` of many texts; always on one core."""
-        del num_threads
-        return [self.encode(text) for text in texts]
-
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; PAD, BOS and EOS are left out."""
         kept = (int(i) for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID))
         return self.join(self.unknown if i == UNK_ID else self._units[i - NUM_SPECIAL_IDS] for i in kept)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id, for display."""
-        return [_SPECIAL_PIECES.get(int(i)) or self._units[int(i) - NUM_SPECIAL_IDS] for i in ids]
+        return [SPECIAL_PIECES[i] if i < NUM_SPECIAL_IDS else self._units[int(i) - NUM_SPECIAL_IDS] for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
         """The units, known or not, in UTF-8."""
         return [unit.encode("utf-8", "surrogatepass") for unit in self.split(text)]
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the kind and the vocabulary."""
-        return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """JSON, ASCII only."""
@@ -114,12 +98,12 @@ class WordTokenizer(ListedTokenizer):
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
-        """The text of some units: added up, less the space before the first."""
+        """The text of some units, without the space before the first."""
         return "".join(units).removeprefix(" ")
 
 
 class LowerWordTokenizer(ListedTokenizer):
-    """Words alone, in lower case, as vectors of words are trained on: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
+    """Words alone, in lower case, for training word vectors: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
 
     A word is a run of letters, digits and underscores, in any script; marks and white space are left out, so that decoding
     gives the words with a space between them.
@@ -131,12 +115,10 @@ class LowerWordTokenizer(ListedTokenizer):
 
     @staticmethod
     def split(text: str) -> Sequence[str]:
-        """The words of a text."""
         return LowerWordTokenizer._UNIT.findall(text.lower())
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
-        """Words with spaces between them."""
         return " ".join(units)
 
 
@@ -148,10 +130,39 @@ class CharacterTokenizer(ListedTokenizer):
 
     @staticmethod
     def split(text: str) -> Sequence[str]:
-        """The characters of a text."""
         return text
 
-    @staticmethod
-    def join(units: Iterable[str]) -> str:
-        """The text of some characters."""
-        return "".join(units)
+
+class ByteTokenizer(Tokenizer):
+    """The bytes of UTF-8; byte ``b`` has id ``4 + b``. Nothing is learned or unknown: ``decode(encode(text)) == text``."""
+
+    kind = "byte"
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ByteTokenizer":
+        """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
+        if data != cls().to_bytes():
+            raise DataError("not the vocabulary of a byte tokenizer")
+        return cls()
+
+    @property
+    def vocabulary_size(self) -> int:
+        return NUM_SPECIAL_IDS + 256
+
+    def encode(self, text: str) -> list[int]:
+        return [NUM_SPECIAL_IDS + byte for byte in text.encode("utf-8", "surrogatepass")]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; special ones are left out. Bytes that are not UTF-8 become U+FFFD."""
+        kept = bytes(int(i) - NUM_SPECIAL_IDS for i in ids if i >= NUM_SPECIAL_IDS)
+        return kept.decode("utf-8", "replace")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Text of each id, for display: ``<0x41>``."""
+        return [SPECIAL_PIECES[i] if i < NUM_SPECIAL_IDS else f"<0x{int(i) - NUM_SPECIAL_IDS:02X}>" for i in ids]
+
+    def surfaces(self, text: str) -> list[bytes]:
+        return [bytes([byte]) for byte in text.encode("utf-8", "surrogatepass")]
+
+    def to_bytes(self) -> bytes:
+        return b'{"kind": "byte"}'

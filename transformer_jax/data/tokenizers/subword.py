@@ -1,6 +1,5 @@
 """Subwords by sentencepiece: byte pair encoding (Sennrich et al. 2016) or a unigram model (Kudo 2018), without loss."""
 
-import hashlib
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +8,7 @@ import sentencepiece
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.tokenizers.interface import Tokenizer
 
 SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"
@@ -17,20 +17,20 @@ _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
-# sentencepiece splits the work of unigram training by threads and adds up floats in that order: a fixed number of threads,
-# not the machine's, makes the vocabulary the same everywhere
+# sentencepiece splits unigram training by threads and adds up floats in that order: a fixed number of threads makes the
+# vocabulary the same on every machine.
 _TRAINING_THREADS = 16
-# unigram training needs minutes for one unbroken megabyte; for statistics of subwords, parts of a line are as good
+# Unigram training needs minutes for one unbroken megabyte; for statistics of subwords, parts of a line are as good.
 _MAX_TRAINING_CHARACTERS = 2000
 _SILENT = 4
 
 
-class SubwordTokenizer:
+class SubwordTokenizer(Tokenizer):
     """A trained sentencepiece model.
 
     ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalized, spaces are kept, and
     a character outside the vocabulary becomes its UTF-8 bytes. sentencepiece writes a space as U+2581; a literal U+2581 is
-    kept apart by an escape sequence. ``kind``: ``bpe`` or ``unigram``. Picklable; the pickle holds the model's bytes.
+    kept apart by an escape sequence. ``kind``: ``bpe`` or ``unigram``.
     """
 
     def __init__(self, kind: str, model: bytes) -> None:
@@ -42,16 +42,11 @@ class SubwordTokenizer:
         except RuntimeError as error:
             raise DataError(f"not a sentencepiece model: {error}") from None
 
-    def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[str, bytes]]:
-        return SubwordTokenizer, (self.kind, self._model)
-
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids, the four special ones included."""
         return self._processor.vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """Ids without BOS and EOS."""
         return self._processor.encode(_escape(text))
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
@@ -62,7 +57,7 @@ class SubwordTokenizer:
         return self._processor.encode([_escape(text) for text in texts], num_threads=num_threads)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; PAD, BOS and EOS are left out. Bytes that are not UTF-8, which a model may utter, become U+FFFD."""
+        """Text of ids without PAD, BOS and EOS. Bytes that are not UTF-8, which a model may generate, become U+FFFD."""
         text = self._processor.decode([int(i) for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)])
         return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
 
@@ -76,10 +71,6 @@ class SubwordTokenizer:
             bytes([int(piece[3:5], 16)]) if _BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
             for piece in self.pieces(self.encode(text))
         ]
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the model."""
-        return hashlib.sha256(self.kind.encode() + b"\0" + self._model).hexdigest()
 
     def to_bytes(self) -> bytes:
         """The model as sentencepiece stores it; ``SubwordTokenizer(kind, model)`` is the way back."""

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import Rules, advance_by_one, beam_search, search_next, start_search
@@ -26,11 +26,10 @@ from transformer_jax.decoding.sampling import (
 )
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
+from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.sequence_types import DecodeCache
-from transformer_jax.tasks.attention_choice import batch_tokens_on
 from transformer_jax.tasks.decoding_program import DecodingProgram
-from transformer_jax.training.gathered_parameters import whole_over_fsdp
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
 UNFINISHED = "\ufffd\x1b"

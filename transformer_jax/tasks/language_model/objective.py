@@ -7,14 +7,15 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, Float, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
-from transformer_jax.models.build_decoder_only import build_decoder_only, init_decoder_only
+from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
+from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.precision import Precision
+from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.attention_choice import devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import token_groups
 
 
@@ -34,7 +35,7 @@ class LanguageModelObjective:
         self._model_of_rows = self._build(self._on)
         self._mesh = mesh
         self._precision = policies_on(mesh)[config.model.compute_dtype]
-        self._blocks = logit_blocks(mesh)
+        self._blocks = logit_blocks(mesh, device_of(mesh).platform)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""

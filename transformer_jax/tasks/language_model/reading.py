@@ -16,7 +16,8 @@ from transformer_jax.data.text_files import is_text_file
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.token_scores import TokenScores
-from transformer_jax.models.interface import Module, attention_maps, call
+from transformer_jax.models.inspection import attention_maps
+from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.attention_weights import TextAttention, weights_by_kind
 from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation

@@ -11,11 +11,11 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.document_store import DocumentStore, open_document_store, train_text_tokenizer
-from transformer_jax.data.documents import DocumentSource, open_documents
-from transformer_jax.data.statistics import unigram_entropy
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.sentence_pairs import DocumentSource
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.token_store import DocumentStore, open_document_store, unigram_entropy
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
 from transformer_jax.models.interface import activations
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Tokens, batch_shape

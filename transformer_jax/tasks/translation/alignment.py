@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.models.interface import attention_maps
+from transformer_jax.models.inspection import attention_maps
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.attention_weights import TextAttention, weights_by_kind
 from transformer_jax.tasks.translation.trained_run import TrainedRun

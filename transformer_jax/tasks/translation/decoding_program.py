@@ -12,7 +12,7 @@ from transformer_jax.decoding.beam_search import BeamState, Rules, advance_by_on
 from transformer_jax.decoding.segmented_search import rooms_of
 from transformer_jax.decoding.source_batches import rows_of_full_batch
 from transformer_jax.models.interface import Module, call
-from transformer_jax.tasks.attention_choice import batch_tokens_on, few_shapes_on
+from transformer_jax.runtime.hardware import batch_tokens_on, few_shapes_on
 from transformer_jax.tasks.decoding_program import DecodingProgram
 from transformer_jax.tasks.translation.translator import init_cache
 from transformer_jax.training.sharding import on_own_rows, row_groups

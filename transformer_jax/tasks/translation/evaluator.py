@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.evaluation_batches import scoring_batches
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -20,8 +20,8 @@ from transformer_jax.evaluation.report import EvaluationReport, perplexity
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import few_shapes_on
 from transformer_jax.tasks.translation.sources import require_translatable
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.losses import LossSums

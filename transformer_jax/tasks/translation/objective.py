@@ -11,13 +11,13 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
 from transformer_jax.models.build import build_model
+from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.precision import Precision
-from transformer_jax.runtime.hardware import evaluation_dtype
+from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.attention_choice import device_of, devices_of, logit_blocks, policies_on
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import SumFunction, summed_over_rows, token_groups
 
 
@@ -46,7 +46,7 @@ class TranslationObjective:
             self._over_devices = partial(summed_over_rows, mesh=mesh)
         policies = policies_on(mesh)
         self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
-        self._blocks = logit_blocks(mesh)
+        self._blocks = logit_blocks(mesh, device_of(mesh).platform)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""

@@ -7,10 +7,9 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.evaluation_batches import scoring_rows
+from transformer_jax.data.batches import scoring_rows, token_rows
+from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.pair_encoding import joined
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.sources import require_translatable
 

@@ -18,8 +18,7 @@ from transformer_jax.tasks.translation.searches import search_on
 from transformer_jax.tasks.translation.sources import encode_sources
 from transformer_jax.tasks.translation.trained_run import TrainedRun
 from transformer_jax.tasks.translation.translator import NOTHING, Translation, init_cache, translation_of
-from transformer_jax.training.gathered_parameters import whole_over_fsdp
-from transformer_jax.training.sharding import put_rows
+from transformer_jax.training.sharding import put_rows, whole_over_fsdp
 
 # Samples that share a row; each attends over the tokens of all of them.
 MOST_SAMPLES = 8

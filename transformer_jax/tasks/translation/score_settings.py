@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.config.evaluation import EvaluationConfig
-from transformer_jax.data.languages import with_languages
+from transformer_jax.data.corpora import with_languages
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.distributed import from_first, say
 

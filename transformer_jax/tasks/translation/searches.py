@@ -11,9 +11,10 @@ from transformer_jax.decoding.beam_search import Rules, StepFunction
 from transformer_jax.decoding.diverse_search import DIVERSE_SEARCH, DiverseRules
 from transformer_jax.decoding.search_kind import BEAM_SEARCH, SearchKind
 from transformer_jax.decoding.segmented_search import InitCache, SegmentedSearch, Step
+from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
-from transformer_jax.tasks.attention_choice import few_shapes_on
-from transformer_jax.training.sharding import everywhere, on_own_rows, row_groups, rows_in_place
+from transformer_jax.runtime.hardware import few_shapes_on
+from transformer_jax.training.sharding import everywhere, on_own_rows, row_groups
 
 
 def search_for(
@@ -38,7 +39,7 @@ def search_on(mesh: Mesh, init_cache: InitCache, step: Step, rules: Any, kind: S
         rules,
         kind=kind,
         row_multiple=row_groups(mesh),
-        place=rows_in_place(mesh),
+        place=constrain_rows(mesh),
         on_own_rows=on_own_rows(mesh),
         whole=everywhere(mesh),
         threads=threads,

@@ -12,8 +12,7 @@ from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.models.attention_kinds import layers_by_kind
-from transformer_jax.models.interface import attention_maps
+from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.pair_batches import encode_pairs
 from transformer_jax.tasks.translation.trained_run import TrainedRun

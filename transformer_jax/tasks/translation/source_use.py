@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
-from transformer_jax.data.batch_arrays import token_rows
+from transformer_jax.data.batches import token_rows
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.models.attention_kinds import layers_by_kind
-from transformer_jax.models.interface import Module, attention_maps
+from transformer_jax.models.inspection import attention_maps, layers_by_kind
+from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import Batch
 
 PAIRS = 32

@@ -1,7 +1,7 @@
 """Translation as a task: its training data, its objective, its evaluator."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 
 import jax
@@ -13,10 +13,8 @@ from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
-from transformer_jax.data.statistics import unigram_entropy
-from transformer_jax.data.token_store import TokenStore, open_token_store
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.vocabulary_choice import too_many_pieces
+from transformer_jax.data.token_store import TokenStore, open_token_store, unigram_entropy
+from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces
 from transformer_jax.models.interface import activations
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Batch, batch_shape
@@ -47,7 +45,7 @@ class TranslationData:
     def report(self) -> DataReport:
         """Lengths, coverage of the vocabulary, and padding."""
         statistics = self.store.statistics
-        content: dict[str, object] = {"training": statistics.to_json(), "batches": self.plan.to_json()}
+        content: dict[str, object] = {"training": asdict(statistics), "batches": self.plan.to_json()}
         content |= {"unigram_entropy": unigram_entropy(self.store.target_side.ids), "warnings": self.warnings}
         return DataReport(content, "\n".join([statistics.table(), self.plan.table(), *self.warnings]))
 

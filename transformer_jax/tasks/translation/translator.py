@@ -10,19 +10,18 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DecodingConfig
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses
 from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
+from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.attention_choice import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.tasks.translation.searches import search_for
 from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.training.gathered_parameters import whole_over_fsdp
-from transformer_jax.training.sharding import put_rows, row_groups
+from transformer_jax.training.sharding import put_rows, row_groups, whole_over_fsdp
 
 # More beams in all are no faster on a CPU, and wait longer for the last of them.
 MOST_BEAMS = {"cpu": 5 * FEWEST_ROWS}

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from transformer_jax.models.attention_kinds import KINDS, layers_by_kind
-from transformer_jax.models.inspection import AttentionRecord
+from transformer_jax.models.inspection import KINDS, AttentionRecord, layers_by_kind
 from transformer_jax.tools.explorer.reading import HEAD, LAYER, AttentionReading, NamedArray
 
 

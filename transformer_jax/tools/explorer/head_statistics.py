@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, PyTree
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.source_batches import source_batches
-from transformer_jax.models.attention_kinds import KINDS, layers_by_kind
-from transformer_jax.models.interface import Module, attention_maps, shift_right
+from transformer_jax.models.inspection import KINDS, attention_maps, layers_by_kind
+from transformer_jax.models.interface import Module, shift_right
 from transformer_jax.sequence_types import Tokens
 
 BATCH_TOKENS = 2048

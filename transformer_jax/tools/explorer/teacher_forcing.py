@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.models.inspection import (
     AttentionRecord,
     attention_records,

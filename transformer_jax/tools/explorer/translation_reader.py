@@ -12,7 +12,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
-from transformer_jax.models.attention_kinds import KINDS
+from transformer_jax.models.inspection import KINDS
 from transformer_jax.models.interface import call
 from transformer_jax.tasks.translation.alignment import tokens_of_pair
 from transformer_jax.tasks.translation.pair_batches import encode_pairs

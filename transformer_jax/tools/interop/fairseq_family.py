@@ -1,29 +1,136 @@
-"""An encoder-decoder with the parameter names of fairseq (fairseq, Marian, M2M-100) as a model of this package."""
+"""Encoder-decoders with the parameter names of fairseq (fairseq, Marian, M2M-100): names, vocabularies, and their import."""
 
-from dataclasses import replace
-from typing import NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_jax.config import DataError, ExperimentConfig, TransformerConfig
+from transformer_jax.config import DataError, ExperimentConfig, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.tools.interop.fairseq_names import fairseq_name, reordered_width
 from transformer_jax.tools.interop.imported_model import ImportedModel, require_same_shapes
-from transformer_jax.tools.interop.matrix_layout import (
-    HeadSizes,
-    as_kernels,
-    matrix_shapes,
-    table_names,
-    without_zero_biases,
+from transformer_jax.tools.interop.matrix_layout import as_kernels, matrix_shapes, table_names, without_zero_biases
+
+PARTS = (
+    (r"^(encoder|decoder)_layers_(\d+)/", r"\1.layers.\2."),
+    (r"^(encoder|decoder)_norm/", r"\1.layer_norm."),
+    (r"self_attention_residual/norm/", "self_attn_layer_norm."),
+    (r"cross_attention_residual/norm/", "encoder_attn_layer_norm."),
+    (r"feed_forward_residual/norm/", "final_layer_norm."),
+    (r"self_attention/", "self_attn."),
+    (r"cross_attention/", "encoder_attn."),
+    (r"feed_forward/wide_", "fc1."),
+    (r"feed_forward/narrow_", "fc2."),
+    (r"(q)uery|(k)ey|(v)alue", r"\1\2\3_proj"),
+    (r"_attn\.output", "_attn.out_proj"),
+    (r"_proj_bias$", "_proj.bias"),
+    (r"_proj$", "_proj.weight"),
+    (r"kernel$|scale$", "weight"),
 )
-from transformer_jax.tools.interop.vocabulary_order import MISSING_LOGIT, VocabularyOrder
+# Parameters with the width of the model on the last axis, and on the first, as matrices [out, in].
+WIDTH_LAST = re.compile(r"(table|attention/(query|key|value)|(wide|gate)_kernel)$")
+WIDTH_FIRST = re.compile(r"(attention/output|narrow_kernel|narrow_bias|output_bias|norm/(scale|bias))$")
 
 SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+NOWHERE = -1
+# So low that the id is never chosen, and no other probability changes.
+MISSING_LOGIT = -1e9
+
+
+def fairseq_name(name: str) -> str:
+    """``encoder_layers_0/self_attention/query`` is ``encoder.layers.0.self_attn.q_proj.weight``; for parameters of layers."""
+    for pattern, replacement in PARTS:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def halves(d_model: int) -> np.ndarray:
+    """The order 0, 2, 4 ... 1, 3, 5 ..., which turns interleaved sines and cosines into sines followed by cosines."""
+    return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
+
+
+def reordered_width(name: str, matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """A parameter with its width axis in another order; the model computes the same when all parameters are reordered."""
+    if WIDTH_LAST.search(name):
+        return np.ascontiguousarray(matrix[..., order])
+    return np.ascontiguousarray(matrix[order]) if WIDTH_FIRST.search(name) else matrix
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyOrder:
+    """A vocabulary of theirs in the order of this package, PAD, BOS, EOS and UNK first.
+
+    ``theirs``: for every id here the id there, ``NOWHERE`` where they have none.
+    """
+
+    theirs: np.ndarray
+
+    @property
+    def size_there(self) -> int:
+        """Number of their ids; each has one here."""
+        return len(np.unique(self.theirs[self.theirs != NOWHERE]))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether ids here and there correspond one to one."""
+        return bool(np.all(self.theirs != NOWHERE)) and not len(self.repeated)
+
+    @cached_property
+    def repeated(self) -> np.ndarray:
+        """Ids here whose id there also has a later one here."""
+        last = {int(there): i for i, there in enumerate(self.theirs)}
+        found = [i for i, there in enumerate(self.theirs) if last[int(there)] != i and there != NOWHERE]
+        return np.array(found, np.int64)
+
+    def pieces(self, theirs: Mapping[int, str]) -> list[str]:
+        """Pieces by id here, from pieces by id there."""
+        return [SPECIAL_PIECES.get(i) or theirs.get(int(there), f"<{there}>") for i, there in enumerate(self.theirs)]
+
+    def rows(self, table: np.ndarray, missing: float = 0.0) -> np.ndarray:
+        """Rows of their table in the order of this package."""
+        missing_row = np.full((1, *table.shape[1:]), missing, table.dtype)
+        return np.concatenate([table, missing_row])[self.theirs]
+
+    def to_theirs(self, ids: Sequence[int]) -> list[int]:
+        """Ids there."""
+        return [int(self.theirs[i]) for i in ids]
+
+    def to_ours(self, ids: Sequence[int]) -> list[int]:
+        """Ids here, UNK for an id that has none."""
+        return [self._ours.get(int(i), UNK_ID) for i in ids]
+
+    def logits(self, theirs: np.ndarray) -> np.ndarray:
+        """Their logits [..., V] in the order of this package; an id that is missing there, or repeated, is never chosen."""
+        filled = np.concatenate([theirs, np.full((*theirs.shape[:-1], 1), MISSING_LOGIT, theirs.dtype)], axis=-1)
+        ours = filled[..., self.theirs]
+        ours[..., self.repeated] = MISSING_LOGIT
+        return ours
+
+    @cached_property
+    def _ours(self) -> dict[int, int]:
+        """Ids here by ids there."""
+        return {int(there): here for here, there in enumerate(self.theirs) if there != NOWHERE}
+
+
+def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> VocabularyOrder:
+    """Their ``pad`` is PAD here and ``start``, with which their decoder begins, BOS; all other ids follow in their order.
+
+    A ``pad`` that is also another special id is missing here; an id that both begins and ends is BOS and EOS here.
+    """
+    special = {BOS_ID: start, EOS_ID: eos, UNK_ID: unk, PAD_ID: NOWHERE if pad in (start, eos, unk) else pad}
+    theirs = [special[i] for i in sorted(special)]
+    return VocabularyOrder(np.array(theirs + [i for i in range(size) if i not in theirs]))
+
+
+Orders = tuple[VocabularyOrder, VocabularyOrder]
+"""Of source and target; the same object where they share a vocabulary."""
 
 
 class Tables(NamedTuple):
-    """Embeddings of source and target, output projection, all [V, D], and the bias of the logits [V], as they number them."""
+    """Embeddings of source and target, output projection, all [V, D], and bias of the logits [V], by their ids."""
 
     source: np.ndarray
     target: np.ndarray
@@ -40,52 +147,53 @@ class Tables(NamedTuple):
 
 
 def imported_translation(
-    config: ExperimentConfig,
+    model: dict[str, Any],
+    languages: Mapping[str, str],
     tokenizers: TokenizerPair,
     state: dict[str, np.ndarray],
     tables: Tables,
-    orders: tuple[VocabularyOrder, VocabularyOrder],
+    orders: Orders,
     width_order: np.ndarray | None = None,
 ) -> ImportedModel:
-    """The model of ``config``, whose attention is biased, from a ``state`` that has its layers and nothing else.
+    """A translation model from its settings ``model``, with biased attention, and a ``state`` of its layers and nothing else.
 
-    ``width_order``: the order in which theirs has the width of this package. Biases of attention, or of the logits, that are
-    all zero are left out of the model. Raises DataError that names tensors that are missing, unexpected or of another shape.
+    ``width_order``: the order in which their width axis is this package's. Biases of attention, or of logits, that are all
+    zero are left out. Raises DataError that names tensors that are missing, unexpected or of another shape.
     """
+    joint, size = orders[0] is orders[1], max(each.vocabulary_size for each in tokenizers)
+    tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}
+    model = model | {"attention": "biased", "tying": tables.tying(joint)}
+    config = from_dict({"tokenizer": tokenizer, "model": model, "data": dict(languages)})
     source_order, target_order = orders
     for name, table, order in zip(Tables._fields, tables, (source_order, *[target_order] * 3), strict=True):
-        _require_size(name, table, order, config.model.d_model)
+        if len(table) != order.size_there:
+            problem = f"{len(table):,} rows for a vocabulary of {order.size_there:,} pieces"
+            raise DataError(f"the {name} table has {problem}")
+        if table.shape[1:] not in ((), (config.model.d_model,)):
+            problem = f"has shape {table.shape}, but the model has width {config.model.d_model}"
+            raise DataError(f"the {name} table {problem}")
     bias = target_order.rows(tables.bias, MISSING_LOGIT)
-    # An id that is BOS and EOS here is written as EOS alone.
+    # An id that is both BOS and EOS here is written as EOS.
     bias[target_order.repeated] = MISSING_LOGIT
     has_bias = not target_order.is_complete or bool(np.any(bias))
     config = _with_model(config, logits_bias=has_bias)
-    model: TransformerConfig = config.model
-    found = ImportedModel(config, tokenizers, {})
-    shapes = {name: shape for name, shape in found.shapes().items() if name.startswith(("encoder_", "decoder_"))}
+    all_shapes = ImportedModel(config, tokenizers, {}).shapes()
+    shapes = {name: shape for name, shape in all_shapes.items() if name.startswith(("encoder_", "decoder_"))}
     expected = {fairseq_name(name): shape for name, shape in matrix_shapes(shapes).items()}
     require_same_shapes(state, expected, "model")
     matrices = {name: state[fairseq_name(name)] for name in shapes}
-    ours = zip(table_names(model), (source_order, target_order, target_order), tables, strict=False)
+    ours = zip(table_names(config.model), (source_order, target_order, target_order), tables, strict=False)
     for name, order, table in reversed(list(ours)):
         matrices[name] = order.rows(table)
     if width_order is not None:
         matrices = {name: reordered_width(name, leaf, width_order) for name, leaf in matrices.items()}
-    named = as_kernels(matrices, HeadSizes(model.num_heads, model.head_key_size, model.head_value_size))
+    named = as_kernels(matrices, all_shapes)
     if has_bias:
         named["projection/logits_bias"] = bias
     kept = without_zero_biases(named)
     if len(kept) < len(named):
         config = _with_model(config, attention="multi_head")
     return ImportedModel(config, tokenizers, kept)
-
-
-def _require_size(name: str, table: np.ndarray, order: VocabularyOrder, width: int) -> None:
-    expected = order.size_there
-    if len(table) != expected:
-        raise DataError(f"the {name} table has {len(table):,} rows for a vocabulary of {expected:,} pieces")
-    if table.shape[1:] not in ((), (width,)):
-        raise DataError(f"the {name} table has shape {table.shape}, but the model has width {width}")
 
 
 def _with_model(config: ExperimentConfig, **settings: object) -> ExperimentConfig:

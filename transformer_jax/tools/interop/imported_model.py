@@ -16,16 +16,16 @@ from transformer_jax.tasks.language_model.objective import LanguageModelObjectiv
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tools.interop.opened_model import OpenedModel, in_float32
-from transformer_jax.training.parameter_names import named_leaves, some_of
+from transformer_jax.training.parameters import named_leaves, some_of
 from transformer_jax.training.sharding import make_mesh, path_of
 
-# Of the only checkpoint of an imported run; 0 would mean untrained.
+# The only checkpoint of an imported run; 0 would mean untrained.
 STEP = 1
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """Settings, tokenizers, and parameters by path in float32, as this package keeps them."""
+    """Settings, tokenizers, and parameters by path in float32, in the layout of this package."""
 
     config: ExperimentConfig
     tokenizers: TokenizerPair
@@ -42,26 +42,15 @@ class ImportedModel:
         }
         write_run_directory(folder, self.config, self.tokenizers, STEP, params, progress, imported_from=origin)
 
-    def with_config(self, config: ExperimentConfig) -> "ImportedModel":
-        """The same model with other settings of data, decoding or training."""
-        return replace(self, config=config)
-
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
-        """The model as commands open it, without its run, by default on one device; raises DataError as ``params`` does."""
-        mesh = make_mesh(MeshConfig(), jax.devices()[:1]) if mesh is None else mesh
-        computing = self.with_config(in_float32(self.config))
-        return OpenedModel(
-            computing.config,
-            self.config,
-            self.tokenizers,
-            computing.objective(mesh).model,
-            self.params(),
-            mesh,
-            (STEP,),
-        )
+        """The model without a run, by default on one device; raises DataError as ``params`` does."""
+        mesh = _one_device() if mesh is None else mesh
+        config = in_float32(self.config)
+        model = replace(self, config=config).objective(mesh).model
+        return OpenedModel(config, self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes that parameters have by the settings, by path."""
+        """The shapes of the parameters by path, as the settings say."""
         return {name: leaf.shape for name, leaf in named_leaves(self._abstract()).items()}
 
     def objective(self, mesh: Mesh) -> TranslationObjective | LanguageModelObjective:
@@ -72,8 +61,7 @@ class ImportedModel:
         return LanguageModelObjective(self.config, target, mesh)
 
     def _abstract(self) -> Any:
-        mesh = make_mesh(MeshConfig(), jax.devices()[:1])
-        return jax.eval_shape(self.objective(mesh).init_params, jax.random.key(0))
+        return jax.eval_shape(self.objective(_one_device()).init_params, jax.random.key(0))
 
     def _fingerprints(self) -> dict[str, str]:
         if self.config.task == "language_model":
@@ -82,16 +70,20 @@ class ImportedModel:
         return {"source tokenizer": source.fingerprint(), "target tokenizer": target.fingerprint()}
 
     def params(self) -> Any:
-        """The parameters as a tree; raises DataError, naming them, when they do not fit the settings."""
+        """The parameters as a tree; raises DataError naming one that does not fit the settings, or is not finite."""
         tree = self._abstract()
         expected = {name: leaf.shape for name, leaf in named_leaves(tree).items()}
         require_same_shapes(self.named, expected, "the model")
         for name in expected:
             if not np.all(np.isfinite(self.named[name])):
                 raise DataError(
-                    f"{name}: has values that are not finite; the model was damaged, or diverged in training"
+                    f"{name}: has values that are not finite; the model is damaged, or diverged in training"
                 )
         return jax.tree_util.tree_map_with_path(lambda path, leaf: self.named[path_of(path)], tree)
+
+
+def _one_device() -> Mesh:
+    return make_mesh(MeshConfig(), jax.devices()[:1])
 
 
 def require_same_names(found: set[str], expected: set[str], where: object) -> None:

@@ -19,7 +19,7 @@ from transformer_jax.config import (
     TransformerLayersConfig,
     load_run_config,
 )
-from transformer_jax.config.widths import padded_width
+from transformer_jax.config.data import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -29,13 +29,13 @@ from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.registry import TASKS
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.translation.translator import Translator
-from transformer_jax.training.parameter_names import named_leaves
+from transformer_jax.training.parameters import named_leaves
 
 ROWS_AT_ONCE = 16
 
 
 class Example(NamedTuple):
-    """Token ids of a source and its target, each with EOS; a language model has no source."""
+    """Token ids of a source and its target, each with EOS; the source of a language model is empty."""
 
     source: list[int]
     target: list[int]
@@ -43,9 +43,9 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """Settings (computing in float32), tokenizers, model and restored parameters of a run, and the checkpoints they are of.
+    """Settings (computing in float32), tokenizers, model and parameters of a run, restored from the checkpoints ``steps``.
 
-    ``saved_config``: the settings of the run as they are saved, but for decoding.
+    ``saved_config``: the settings as they are saved in the run, except for decoding.
     """
 
     config: ExperimentConfig
@@ -58,7 +58,7 @@ class OpenedModel:
 
     @property
     def translates(self) -> bool:
-        """Whether it has a source; a language model has none."""
+        """Whether it is a translation model, which has a source."""
         return self.config.task == "translation"
 
     @cached_property
@@ -67,11 +67,11 @@ class OpenedModel:
         return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
 
     def translator(self, decoding: DecodingConfig) -> Translator:
-        """Decodes as ``decoding`` says."""
+        """A translator with the settings ``decoding``."""
         return Translator(self.model, self.tokenizers, decoding, self.mesh)
 
     def validation_texts(self, count: int) -> list[str]:
-        """The first ``count`` sources, or documents, of the validation split, blank ones left out."""
+        """The first ``count`` sources, or documents, of the validation split that are not blank."""
         config = self.config
         split = config.data.split_name("validation")
         if self.translates:
@@ -82,7 +82,7 @@ class OpenedModel:
         return list(itertools.islice((text for text in texts if text.strip()), count))
 
     def examples(self, texts: Sequence[str]) -> list[Example]:
-        """Each text with its greedy translation as the target; a text alone for a language model, cut to its context."""
+        """Each text with its greedy translation as target; for a language model the text as target, cut to its context."""
         if not self.translates:
             longest = self.config.batching.context_length
             encoded = self.tokenizers.target.encode_batch(texts)
@@ -119,7 +119,7 @@ def until_eos(ids: list[int]) -> list[int]:
 
 
 def padded(rows: Sequence[Sequence[int]], longest: int | None) -> np.ndarray:
-    """Rows [R, L] int32 padded with PAD to one of few shapes, none of them longer than ``longest``."""
+    """Rows [R, L] int32 padded with PAD to one of few widths, at most ``longest``."""
     width = padded_width(max(map(len, rows)))
     ids = np.zeros((ROWS_AT_ONCE, width if longest is None else min(width, longest)), np.int32)
     for row, tokens in enumerate(rows):
@@ -157,7 +157,7 @@ def require_plain_transformer(
 ) -> None:
     """Raises ConfigError, naming task or setting, unless a format can hold the model, a Transformer for translation.
 
-    ``choices``: the values that the format has of some settings; ``problem`` says of another that it has not.
+    ``choices``: the values of settings that the format supports; ``problem``: the message for any other value.
     """
     config = model.config.model
     if not model.translates or config.kind != "transformer":
@@ -167,7 +167,7 @@ def require_plain_transformer(
 
 
 def require_settings(config: TransformerLayersConfig, problem: str, choices: Mapping[str, Collection[str]]) -> None:
-    """Raises ConfigError naming a setting that is none of ``choices``, or that no other toolkit has."""
+    """Raises ConfigError naming a setting that is not among ``choices``, or that no other toolkit has."""
     width = config.d_model // config.num_heads
     both = {"attention": ("multi_head", "biased"), "embedding": ("scaled", "unscaled")}
     fitting = {name: getattr(config, name) in values for name, values in {**both, **choices}.items()}

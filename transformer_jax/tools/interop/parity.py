@@ -1,30 +1,82 @@
 """Comparison of a run with the same model elsewhere: outputs for given tokens, and greedy translations."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import DataError
-from transformer_jax.tools.interop.counterpart import Check, Counterpart, Tolerance
+from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.tools.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
 
-# Of two logits that differ by less, rounding decides which is larger.
+# Rounding decides which of two logits with a smaller difference is larger.
 NEAR_TIE = 1e-3
-# A logit as low as that belongs to an id that one side lacks.
+# A logit as low as this belongs to an id that one side lacks.
 NEVER = -1e8
 DIVERGENCES_SHOWN = 10
 
 
-class Divergence(NamedTuple):
-    """A greedy translation that differs: its sentence and first different token, from 1, and how far apart the choices are.
+class Tolerance(NamedTuple):
+    """Bounds of the largest and the mean difference of an output, and the least share of greedy translations that agree."""
 
-    ``gap``: the difference of the run's logits of both choices.
+    largest: float
+    mean: float
+    greedy: float = 1.0
+
+
+class Check(NamedTuple):
+    """A further comparison that one format makes: in ``agreeing`` of ``total`` cases both sides agree."""
+
+    name: str
+    agreeing: int
+    total: int
+
+
+class Counterpart:
+    """The model elsewhere; token ids are the ids of the run.
+
+    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest_source``, ``longest_target``: the limit
+    of tokens, EOS included; None where there is none.
+    """
+
+    name = ""
+    compares_logits = True
+    longest_source: int | None = None
+    longest_target: int | None = None
+    tolerance = Tolerance(0.0, 0.0)
+
+    def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
+        """For every target its logits [T, V], or the log-probability of each token [T]."""
+        raise NotImplementedError
+
+    def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
+        """The greedy translation of every source, at most ``longest`` tokens, without EOS; not called for language models."""
+        raise NotImplementedError
+
+    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+        """Further comparisons with the run, of texts and the same texts as tokens."""
+        del model, texts, examples
+        return []
+
+
+def require_same_tokenizers(folder: Path, model: OpenedModel) -> None:
+    """Raises DataError unless the tokenizers in ``folder`` equal the tokenizers of the run."""
+    for side, theirs, ours in zip(("source", "target"), load_tokenizers(folder), model.tokenizers, strict=True):
+        if theirs.fingerprint() != ours.fingerprint():
+            sizes = f"{theirs.vocabulary_size:,} pieces there, {ours.vocabulary_size:,} here"
+            raise DataError(f"{folder}: its {side} tokenizer differs from the run ({sizes}): another model")
+
+
+class Divergence(NamedTuple):
+    """A greedy translation that differs: its sentence and its first different token, both from 1.
+
+    ``gap``: the difference of the run's logits of the two choices.
     """
 
     sentence: int
-    place: int
+    token: int
     gap: float
 
     @property
@@ -34,9 +86,9 @@ class Divergence(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How far the outputs of both are apart, over ``sentences`` and their target ``tokens``, and where greedy decoding differs.
+    """The largest and mean difference of outputs over ``tokens`` of ``sentences``, and the greedy translations that differ.
 
-    ``divergences``: None for a language model, of which nothing is decoded. ``left_out``: texts too long for the counterpart.
+    ``divergences``: None for a language model, which decodes nothing. ``left_out``: texts too long for the counterpart.
     """
 
     counterpart: str
@@ -53,7 +105,7 @@ class Comparison(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether outputs and greedy translations agree within the tolerance, and whatever else was checked agrees."""
+        """Whether outputs and greedy translations agree within the tolerance, and all further checks agree."""
         is_near = self.largest <= self.tolerance.largest and self.mean <= self.tolerance.mean
         agrees = self.divergences is None or self.agreeing >= self.tolerance.greedy * self.sentences
         return is_near and agrees and all(each.agreeing == each.total for each in self.checks)
@@ -81,12 +133,12 @@ class Comparison(NamedTuple):
         rows += [(each.name, f"{each.agreeing:,}", f"of {each.total:,}") for each in self.checks]
         for each in (self.divergences or ())[:DIVERGENCES_SHOWN]:
             kind = "near tie" if each.is_near_tie else "different"
-            rows.append((kind, f"{each.gap:.2g}", f"between two logits: sentence {each.sentence}, token {each.place}"))
+            rows.append((kind, f"{each.gap:.2g}", f"between two logits: sentence {each.sentence}, token {each.token}"))
         return rows
 
 
 def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
-    """Compares both on the greedy translations, by ``model``, of ``texts``; of a language model, on the texts themselves."""
+    """Compares both on greedy translations of ``texts`` by ``model``; for a language model on the texts themselves."""
     given = len(texts)
     texts, examples = _short_enough(model, counterpart, texts)
     largest, total, count = 0.0, 0.0, 0
@@ -115,9 +167,9 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
 
 
 def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Absolute differences of outputs, infinite where one is not finite; without logits that both sides never choose.
+    """Absolute differences of outputs, infinite where one is not finite, without logits that neither side ever chooses.
 
-    Raises DataError where there are not as many on both sides.
+    Raises DataError where the shapes differ.
     """
     if mine.shape != theirs.shape:
         raise DataError(f"outputs of shape {theirs.shape}, but {mine.shape} here: another model, or another vocabulary")
@@ -128,31 +180,10 @@ def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return np.abs(apart)[~is_never]
 
 
-def _short_enough(
-    model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
-) -> tuple[list[str], list[Example]]:
-    """The texts that the counterpart can read and whose targets it can score; raises DataError when there is none."""
-    given, longest = len(texts), counterpart.longest_source
-    if longest is not None:
-        encoded = model.tokenizers.source.encode_batch(texts)
-        texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
-    most = counterpart.longest_target or np.inf
-    fitting = [
-        (text, example)
-        for text, example in zip(texts, model.examples(texts), strict=True)
-        if len(example.target) <= most
-    ]
-    if not given:
-        raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
-    if not fitting:
-        raise DataError(f"{counterpart.name}: no text, or translation, of at most {min(longest or most, most)} tokens")
-    return [text for text, _ in fitting], [example for _, example in fitting]
-
-
 def token_log_probabilities(
     logits: Sequence[np.ndarray], examples: Sequence[Example], never: Sequence[int] = (PAD_ID, BOS_ID)
 ) -> list[np.ndarray]:
-    """The log-probability of every target token [T] among all but those of ``never``, from logits [T, V], in float64."""
+    """The log-probability of every target token [T] among all ids but ``never``, from logits [T, V], in float64."""
     results = []
     for each, example in zip(logits, examples, strict=True):
         choosable = each.astype(np.float64)
@@ -163,19 +194,33 @@ def token_log_probabilities(
     return results
 
 
+def _short_enough(
+    model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
+) -> tuple[list[str], list[Example]]:
+    """The texts that the counterpart can read and whose targets it can score; raises DataError when there is none."""
+    if not texts:
+        raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
+    longest, most = counterpart.longest_source or np.inf, counterpart.longest_target or np.inf
+    encoded = model.tokenizers.source.encode_batch(texts) if model.translates else [[]] * len(texts)
+    texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+    examples = zip(texts, model.examples(texts), strict=True)
+    fitting = [(text, example) for text, example in examples if len(example.target) <= most]
+    if not fitting:
+        raise DataError(f"{counterpart.name}: no text, or translation, of at most {min(longest, most)} tokens")
+    return [text for text, _ in fitting], [example for _, example in fitting]
+
+
 def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequence[Example]) -> tuple[Divergence, ...]:
     extra = model.config.decoding.max_extra_tokens + len(model.tokenizers.target.encode(""))
     most = counterpart.longest_target or np.inf
     limits = [int(min(len(example.source) - 1 + extra, most)) for example in examples]
     found = counterpart.greedy([example.source for example in examples], max(limits))
     divergences = []
-    for index, (example, theirs) in enumerate(zip(examples, found, strict=True)):
-        # In its last place a translation has no choice but EOS.
-        room = limits[index] - 1
-        mine = [*example.target[:-1], EOS_ID][:room]
-        theirs = [*theirs, EOS_ID][:room]
+    for number, (example, theirs, limit) in enumerate(zip(examples, found, limits, strict=True), start=1):
+        # The last token of a translation at the limit can only be EOS.
+        mine, theirs = ([*ids, EOS_ID][: limit - 1] for ids in (example.target[:-1], theirs))
         if mine != theirs:
-            place = next(n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
-            logits = model.logits([example])[0][place]
-            divergences.append(Divergence(index + 1, place + 1, float(logits[mine[place]] - logits[theirs[place]])))
+            index = next(n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
+            logits = model.logits([example])[0][index]
+            divergences.append(Divergence(number, index + 1, float(logits[mine[index]] - logits[theirs[index]])))
     return tuple(divergences)

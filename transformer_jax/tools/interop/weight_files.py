@@ -1,35 +1,140 @@
-"""The weights in a folder that ``save_pretrained`` of transformers wrote."""
+"""Files of other toolkits: JSON objects, safetensors, PyTorch; errors name the file, and no code in a file is run."""
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from transformer_jax.config import DataError
-from transformer_jax.tools.interop.json_object import read_object, value_of
-from transformer_jax.tools.interop.safetensors_file import read_tensors
-from transformer_jax.tools.interop.torch_weights import as_arrays, load_tensors_only
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.json_text import parse_json
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
+Value = TypeVar("Value")
+
+
+@contextlib.contextmanager
+def needing(*packages: str) -> Iterator[None]:
+    """Around an import: raises ConfigError that names the first of ``packages``, and how to install them, where it fails."""
+    try:
+        yield
+    except ImportError:
+        raise ConfigError(f"{packages[0]} is not installed; pip install {' '.join(packages)}") from None
+
+
+def torch_library() -> Any:
+    """The package torch; raises ConfigError where it is missing."""
+    with needing("torch"):
+        import torch
+    return torch
+
+
+def read_bytes(path: Path, expected: str = "a folder that save_pretrained wrote") -> bytes:
+    """The content of a file; raises DataError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; expected {expected}") from None
+
+
+def read_object(path: Path, expected: str = "a folder that save_pretrained wrote") -> dict[str, Any]:
+    """The JSON object in a file; raises DataError where the file is missing or no such object."""
+    try:
+        content = parse_json(read_bytes(path, expected))
+    except DataError:
+        raise
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: not a JSON object; copy it again")
+    return content
+
+
+def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: object) -> Value:
+    """``content[key]``; raises DataError naming ``where`` and key unless it is there and a ``kind``."""
+    if key not in content:
+        raise DataError(f"{where}: has no {key}")
+    value = content[key]
+    if type(value) is not kind:
+        raise DataError(f"{where}: {key}={value!r} is not of type {kind.__name__}")
+    return value
+
+
+def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file; raises ConfigError where the library is missing."""
+    with needing("safetensors"):
+        from safetensors.numpy import save_file
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file by name.
+
+    Raises ConfigError where the library is missing, DataError where the file is missing, cut short or damaged.
+    """
+    with needing("safetensors"):
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    try:
+        arrays: dict[str, np.ndarray] = load_file(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ValueError) as error:
+        raise DataError(f"{path}: damaged or cut short ({error}); copy it again") from None
+    return arrays
+
+
+def load_tensors_only(path: Path) -> Any:
+    """The content of a ``.bin`` or ``.pt`` file: tensors, containers, and ``argparse.Namespace``, which holds settings.
+
+    Raises DataError where it is missing, damaged, or holds objects of any other class: building them would run code.
+    """
+    from argparse import Namespace
+
+    torch = torch_library()
+    try:
+        with torch.serialization.safe_globals([Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    # A damaged file can raise anything.
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise DataError(f"{path}: damaged, or more than tensors, which is never run ({reason})") from None
+
+
+def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
+    """Tensors as float32 arrays, integers unchanged; raises DataError unless it is a dictionary of dense tensors."""
+    torch = torch_library()
+    if not isinstance(tensors, dict):
+        raise DataError(f"{where}: expected tensors by name, found a {type(tensors).__name__}")
+    for name, each in tensors.items():
+        if not isinstance(name, str) or not isinstance(each, torch.Tensor) or each.layout != torch.strided:
+            raise DataError(f"{where}: {name!r} is no dense tensor but a {type(each).__name__}")
+    return {
+        name: (each.float() if each.is_floating_point() else each).detach().numpy() for name, each in tensors.items()
+    }
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors of ``model.safetensors``, or else ``pytorch_model.bin``, or of their parts, in float32 by name.
+    """The tensors of ``model.safetensors``, else ``pytorch_model.bin``, or of their parts, in float32 by name.
 
-    The parts are those that ``model.safetensors.index.json`` lists. Raises DataError when there is none of these files, or one
-    cannot be read.
+    ``model.safetensors.index.json`` lists the parts. Raises DataError when there is none of these files, or one cannot be
+    read.
     """
     for name in NAMES:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
-            return _read(folder / name)
+            return _read_part(folder / name)
         if index.is_file():
             parts = sorted(set(value_of(read_object(index), "weight_map", dict, index).values()))
             if any(not isinstance(part, str) or Path(part).name != part for part in parts):
                 raise DataError(f"{index}: weight_map names files of another folder")
-            return {name: leaf for part in parts for name, leaf in _read(folder / part).items()}
+            return {name: leaf for part in parts for name, leaf in _read_part(folder / part).items()}
     raise DataError(f"{folder}: neither {NAMES[0]} nor {NAMES[1]} is there")
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read_part(path: Path) -> dict[str, np.ndarray]:
     named = read_tensors(path) if path.suffix == ".safetensors" else as_arrays(load_tensors_only(path), path)
     return {name: leaf.astype(np.float32) for name, leaf in named.items()}

@@ -12,23 +12,32 @@ A run that is asked to end (a node is drained, a spot machine taken) saves and e
 gets the signal instead, waits for that and fails too; the JobSet starts all pods again, and the run resumes.
 """
 
+import math
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.launching.field_formats import require_memory, require_name, require_word
-from transformer_jax.tools.launching.tpu_slices import parse_slice
-from transformer_jax.tools.launching.workload import STORAGE_VARIABLE, Sweep, Training, is_absolute, storage_path
+from transformer_jax.tools.launching import Sweep, Training, is_absolute, require_memory, require_name, require_words
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 Manifest = dict[str, Any]
 WORKERS = "workers"
 PORT = 8476
 VOLUME = "shared"
+# Topologies and chips a VM: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e}.
+FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+CUBIC = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16")
+# Value of GKE's node selector, and topologies.
+KINDS = {
+    "v4": ("tpu-v4-podslice", CUBIC),
+    "v5e": ("tpu-v5-lite-podslice", FLAT),
+    "v5p": ("tpu-v5p-slice", (*CUBIC, "16x16x16")),
+    "v6e": ("tpu-v6e-slice", FLAT),
+}
 # EX_TEMPFAIL of sysexits.h: try again.
 INTERRUPTED = 75
 STARTED = "/tmp/started"
@@ -66,7 +75,12 @@ class KubernetesSettings:
     minutes_without_progress: int
 
     def __post_init__(self) -> None:
-        require_pod_settings(self, ("namespace", "image", "volume_claim", "gpu_type"))
+        require_name(self.name)
+        for flag in ("image", "volume_claim"):
+            if getattr(self, flag) is None:
+                raise ConfigError(f"--{flag}: is missing; --help shows an example")
+        require_words(self, ("namespace", "image", "volume_claim", "gpu_type"))
+        require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
             raise ConfigError(
                 "--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 is one process a node on its CPU"
@@ -77,22 +91,27 @@ class KubernetesSettings:
             )
 
 
-def require_pod_settings(settings: Any, words: Sequence[str]) -> None:
-    """Checks what every manifest has: name, image, volume and memory; ``words`` are flags that take a word.
+class TpuSlice(NamedTuple):
+    """A slice: GKE's name of its kind, ``4x4``, one JAX device a chip, one process a host."""
 
-    Raises ConfigError that names the flag.
-    """
-    require_name(settings.name)
-    for flag in ("image", "volume_claim"):
-        if getattr(settings, flag) is None:
-            raise ConfigError(f"--{flag}: is missing; --help shows an example")
-    for flag in words:
-        if getattr(settings, flag) is not None:
-            require_word(flag, getattr(settings, flag))
-    if settings.memory is not None:
-        require_memory(settings.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
-    if not settings.mount_path.startswith("/"):
-        raise ConfigError(f"--mount_path: {settings.mount_path} must begin with /")
+    gke: str
+    topology: str
+    num_chips: int
+    num_hosts: int
+
+
+def parse_slice(text: str) -> TpuSlice:
+    """``v5e:4x4`` as a slice; raises ConfigError, with the possible ones, for one that Google does not offer."""
+    kind, _, topology = text.partition(":")
+    if kind not in KINDS:
+        raise ConfigError(f"--tpu: {text!r} is not KIND:TOPOLOGY such as v5e:4x4; kinds: {', '.join(KINDS)}")
+    gke, topologies = KINDS[kind]
+    if topology not in topologies:
+        raise ConfigError(f"--tpu: {kind} has no slice {topology!r}; slices: {', '.join(topologies)}")
+    num_chips = math.prod(map(int, topology.split("x")))
+    # Up to eight chips of v5e and v6e are one host; otherwise each host has four.
+    is_one_host = topologies is FLAT and num_chips <= 8
+    return TpuSlice(gke, topology, num_chips, 1 if is_one_host else num_chips // 4)
 
 
 class Hosts(NamedTuple):
@@ -110,7 +129,7 @@ def hosts_of(settings: KubernetesSettings) -> Hosts:
     if settings.tpu is not None:
         tpu = parse_slice(settings.tpu)
         selector |= {
-            "cloud.google.com/gke-tpu-accelerator": tpu.kind.gke,
+            "cloud.google.com/gke-tpu-accelerator": tpu.gke,
             "cloud.google.com/gke-tpu-topology": tpu.topology,
         }
         chips = tpu.num_chips // tpu.num_hosts
@@ -124,16 +143,13 @@ def hosts_of(settings: KubernetesSettings) -> Hosts:
 def manifest(settings: KubernetesSettings, workload: Training | Sweep) -> Manifest:
     """The manifest; raises ConfigError when the workload does not fit what is asked for."""
     hosts = hosts_of(settings)
-    require_on_volume(settings.mount_path, "--workdir", workload.workdir)
+    require_on_volume(settings.mount_path, workload.workdir)
     if isinstance(workload, Training):
         workload.require_fits(hosts.number * hosts.devices_of_each)
         return _job_set(settings, hosts, workload)
     if hosts.number != 1:
         asked = f"--tpu={settings.tpu}" if settings.tpu else f"--nodes={settings.nodes}"
         raise ConfigError(f"{asked}: each worker of a sweep has one host, and this is {hosts.number}; ask for one")
-    path = storage_path(workload.storage) if workload.storage else None
-    if path is not None:
-        require_on_volume(settings.mount_path, "--storage", path)
     return _sweep_job(settings, hosts, workload)
 
 
@@ -163,11 +179,15 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def require_on_volume(mount_path: str, flag: str, path: str) -> None:
-    """Raises ConfigError, which names ``flag``, unless ``path`` is below ``mount_path``."""
+def require_on_volume(mount_path: str, workdir: str) -> None:
+    """Raises ConfigError unless the volume is at an absolute path, and ``workdir`` below it."""
+    if not mount_path.startswith("/"):
+        raise ConfigError(f"--mount_path: {mount_path} must begin with /")
     folder = mount_path.rstrip("/") + "/"
-    if not is_absolute(path) or not f"{path}/".startswith(folder) or ".." in path.split("/"):
-        raise ConfigError(f"{flag}: {path} is not on the volume, which --mount_path puts at {folder}; use {folder}NAME")
+    if not is_absolute(workdir) or not f"{workdir}/".startswith(folder) or ".." in workdir.split("/"):
+        raise ConfigError(
+            f"--workdir: {workdir} is not on the volume, which --mount_path puts at {folder}; use {folder}NAME"
+        )
 
 
 def _metadata(settings: KubernetesSettings) -> Manifest:
@@ -227,6 +247,9 @@ def _probe(test: str) -> Manifest:
 
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
+    # The URL of the study may hold a password: it comes from the Secret NAME-storage.
+    secret = {"secretKeyRef": {"name": f"{settings.name}-storage", "key": "address"}}
+    environment = [{"name": STORAGE_VARIABLE, "valueFrom": secret}] if sweep.has_database else []
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -237,17 +260,9 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
             "parallelism": sweep.workers,
             # One worker's failures leave the others alone (Kubernetes 1.29).
             "backoffLimitPerIndex": settings.max_restarts,
-            "template": _pod(settings, hosts, sweep.command(), _storage_environment(settings, sweep)),
+            "template": _pod(settings, hosts, sweep.command(), environment),
         },
     }
-
-
-def _storage_environment(settings: KubernetesSettings, sweep: Sweep) -> list[Manifest]:
-    """The address of the study from the Secret ``NAME-storage``: it may hold a password, and manifests are kept and shown."""
-    if not sweep.storage_is_in_environment:
-        return []
-    key = {"name": f"{settings.name}-storage", "key": "address"}
-    return [{"name": STORAGE_VARIABLE, "valueFrom": {"secretKeyRef": key}}]
 
 
 def _process_environment(settings: KubernetesSettings, hosts: Hosts) -> list[Manifest]:

@@ -11,9 +11,9 @@ import shlex
 from dataclasses import dataclass
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.launching.field_formats import require_name, require_word
+from transformer_jax.tools.launching import Sweep, Training, is_absolute, require_name, require_words
 from transformer_jax.tools.launching.kubernetes import PORT, Manifest, as_yaml, require_on_volume
-from transformer_jax.tools.launching.workload import STORAGE_VARIABLE, Sweep, Training, is_absolute
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 GRACE = "clouds give spot machines 30 s to two minutes for that, or none: what counts is training.checkpoint_every."
 PROCESSES = f"""export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n1):{PORT}"
@@ -45,11 +45,7 @@ class SkyPilotSettings:
                 "--volume_claim: is missing; without a volume (sky volumes ls) the run lies on the disk of a machine and ends "
                 "with it; or mount a disk that all nodes see in --setup"
             )
-        if not self.mount_path.startswith("/"):
-            raise ConfigError(f"--mount_path: {self.mount_path} must begin with /")
-        for flag in ("gpu_type", "image", "volume_claim"):
-            if getattr(self, flag) is not None:
-                require_word(flag, getattr(self, flag))
+        require_words(self, ("gpu_type", "image", "volume_claim"))
 
 
 def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
@@ -57,7 +53,7 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
     if not is_absolute(workload.workdir):
         raise ConfigError(f"--workdir: {workload.workdir} is not absolute; name it on a disk that all nodes see")
     if settings.volume_claim:
-        require_on_volume(settings.mount_path, "--workdir", workload.workdir)
+        require_on_volume(settings.mount_path, workload.workdir)
     resources: Manifest = {}
     if settings.gpus_per_node:
         resources["accelerators"] = f"{settings.gpu_type}:{settings.gpus_per_node}"
@@ -74,7 +70,7 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
     else:
         nodes, script = workload.workers, shlex.join(workload.command())
         # Without a value: sky jobs launch --env NAME takes it from where it is run.
-        envs = {STORAGE_VARIABLE: None} if workload.storage_is_in_environment else {}
+        envs = {STORAGE_VARIABLE: None} if workload.has_database else {}
     return {
         "name": settings.name,
         "num_nodes": nodes,

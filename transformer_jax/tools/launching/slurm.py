@@ -6,15 +6,15 @@ with local number n see GPU n, so that every task must be shown all GPUs of its 
 
 Before the time limit SLURM signals only the script (``--signal=B:USR1``), which asks the tasks to save (SIGTERM, by scancel:
 srun would kill them) and puts the job back into the queue: otherwise SLURM does that only after a preemption or the failure of
-a node. SIGTERM to the script stays what it is, ``scancel`` by its owner, after which nothing should start again.
+a node. SIGTERM to the script is ``scancel`` by its owner, after which nothing should start again.
 """
 
+import re
 import shlex
 from dataclasses import dataclass
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.launching.field_formats import require_memory, require_name, require_word, slurm_seconds
-from transformer_jax.tools.launching.workload import Sweep, Training
+from transformer_jax.tools.launching import Sweep, Training, require_memory, require_name, require_words
 
 PASSED_THROUGH = ("partition", "account", "qos", "constraint")
 
@@ -67,11 +67,8 @@ class SlurmSettings:
         require_name(self.name)
         if self.gpus_per_node is None:
             raise ConfigError("--gpus_per_node: is missing; 0 is one process a node on its CPU")
-        if self.memory is not None:
-            require_memory(self.memory, "K|M|G|T")
-        for flag in PASSED_THROUGH:
-            if getattr(self, flag) is not None:
-                require_word(flag, getattr(self, flag))
+        require_memory(self.memory, "K|M|G|T")
+        require_words(self, PASSED_THROUGH)
         if self.time is not None and slurm_seconds(self.time) <= self.seconds_to_save:
             raise ConfigError(
                 f"--time: {self.time} is no longer than the {self.seconds_to_save} s of --seconds_to_save; "
@@ -98,7 +95,10 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
         log = f"{settings.name}-%A_%a.log"
     lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
     setup = f"\nset -e\n{settings.setup}\nset +e\n" if settings.setup else ""
-    run = RUN.format(srun_flags=shlex.join(_srun_flags(settings)), command=shlex.join(command))
+    gpus = ["--gpu-bind=none"] if settings.gpus_per_node else []
+    # Since version 22.05 srun no longer takes --cpus-per-task from the job.
+    cpus = [f"--cpus-per-task={settings.cpus}"] if settings.cpus is not None else []
+    run = RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, *cpus]), command=shlex.join(command))
     if settings.time is not None:
         run = REQUEUED.format(run=run)
     asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
@@ -123,8 +123,17 @@ def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:
     return [f"--{flag}={value}" for flag, value in asked.items() if value is not None] + ["--requeue"]
 
 
-def _srun_flags(settings: SlurmSettings) -> list[str]:
-    # Since version 22.05 srun no longer takes --cpus-per-task from the job.
-    cpus = [f"--cpus-per-task={settings.cpus}"] if settings.cpus is not None else []
-    gpus = ["--gpu-bind=none"] if settings.gpus_per_node else []
-    return ["--kill-on-bad-exit=1", *gpus, *cpus]
+def slurm_seconds(text: str) -> int:
+    """The seconds of a time limit as sbatch's ``--time`` takes it (sbatch manual).
+
+    ``90`` are minutes; ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` and ``D-HH:MM:SS``. Raises ConfigError for anything else.
+    """
+    matched = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not matched:
+        raise ConfigError(f"--time: {text!r} is not a time limit; write HH:MM:SS or D-HH:MM:SS, for example 24:00:00")
+    days, *parts = matched.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    # Without days one number is minutes, two are minutes and seconds.
+    starts_with_hours = days is not None or len(numbers) == 3
+    hours, minutes, seconds = [*numbers, 0, 0][:3] if starts_with_hours else [0, *numbers, 0][:3]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.models.module_calls import ModuleCall, module_calls
+from transformer_jax.models.inspection import ModuleCall, module_calls
 from transformer_jax.runtime.hardware import resolve_compute_dtype
 from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.tools.pictures.block_diagram import Block, draw_block_diagram
@@ -103,7 +104,7 @@ def _leaves(params: PyTree) -> dict[tuple[str, ...], int]:
 def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) -> list[Node]:
     """The modules among ``calls``, each once, where it was called last; calls of a module by itself are part of it."""
     merged: dict[tuple[tuple[str, ...], str, object], list[ModuleCall]] = {}
-    for call in calls:
+    for call in _in_residuals(calls):
         if call.kind not in WITHOUT_A_BLOCK and call.shape is not None:
             role = ROLES.get(call.method, "")
             key = call.path, role, call.shape if role else None
@@ -119,6 +120,19 @@ def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) 
             own |= each.leaves
         nodes.append(Node(path, same[-1].kind, role, same[-1].shape, own, tuple(inner)))
     return nodes
+
+
+def _in_residuals(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
+    """``calls`` with those between ``before`` and ``after`` of a residual connection inside it."""
+    nested: list[ModuleCall] = []
+    for call in calls:
+        starts = [index for index, each in enumerate(nested) if (each.path, each.method) == (call.path, "before")]
+        if call.method == "after" and starts:
+            before, *inside = nested[starts[-1] :]
+            nested[starts[-1] :] = [replace(call, inner=[*before.inner, *inside, *call.inner])]
+        else:
+            nested.append(call)
+    return nested
 
 
 def _inner(calls: Sequence[ModuleCall], path: tuple[str, ...]) -> Iterator[ModuleCall]:

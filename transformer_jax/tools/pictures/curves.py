@@ -1,7 +1,8 @@
 """Metrics of one or several runs against the update, from their ``metrics.jsonl``."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -10,8 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from transformer_jax.config.errors import DataError
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import read_records
+from transformer_jax.runtime.distributed import is_first
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, font
 
@@ -68,6 +71,29 @@ def draw_curves(
     if title:
         canvas.add_title(figure, title)
     return canvas.write_png(figure, path)
+
+
+@contextmanager
+def curves_at_end(run: RunDirectory, config: ExperimentConfig) -> Iterator[None]:
+    """Draws the curves of a run when the block, which trains it, ends, unless the run was refused."""
+
+    def draw() -> None:
+        # The error that ended the run is the one to report: a full disk, a folder that is gone.
+        with suppress(OSError, DataError):
+            optional = [metric.key for metric in config.metrics if metric.needs]
+            shown = dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key, *optional))
+            keys = present_keys(run.metrics, tuple(shown))
+            if keys and is_first():
+                draw_curves(run.metrics, keys, run.curves)
+
+    try:
+        yield
+    except ConfigError:
+        raise
+    except BaseException:
+        draw()
+        raise
+    draw()
 
 
 def present_keys(metrics: Path, keys: Sequence[str]) -> list[str]:

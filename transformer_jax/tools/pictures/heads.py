@@ -11,7 +11,7 @@ import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.config.names import natural_order
+from transformer_jax.config.errors import natural_order
 from transformer_jax.tools.pictures.panels import MatrixPanel, Panel, draw_panels
 from transformer_jax.tools.pictures.subject import Subject
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.data.batch_arrays import token_rows
-from transformer_jax.data.tokenizers.pair_encoding import joined
+from transformer_jax.data.batches import token_rows
+from transformer_jax.data.pair_encoding import joined
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.pictures.subject import Subject
-from transformer_jax.tools.reports.differing_settings import differing_settings
+from transformer_jax.tools.reports.run_report import differing_settings
 
 SPLIT, ROWS, FEWEST = "validation", 32, 3
 

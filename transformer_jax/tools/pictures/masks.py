@@ -9,10 +9,10 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data.batch_arrays import token_rows
+from transformer_jax.data.batches import token_rows
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.pair_encoding import joined
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.registry import new_tokenizers

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import nearest
 from transformer_jax.tools.pictures.subject import Subject
 
 

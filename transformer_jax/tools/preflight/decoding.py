@@ -19,8 +19,13 @@ from transformer_jax.tools.preflight.compiled import Compiled, compile_for
 from transformer_jax.tools.preflight.flops import product_flops
 from transformer_jax.tools.preflight.interconnect import sent_along
 from transformer_jax.tools.preflight.program import Program, bytes_on_a_device
-from transformer_jax.training.gathered_parameters import decoding_shardings, operands_rounded
-from transformer_jax.training.sharding import batch_sharding, everywhere, make_mesh
+from transformer_jax.training.sharding import (
+    batch_sharding,
+    decoding_shardings,
+    everywhere,
+    make_mesh,
+    operands_rounded,
+)
 from transformer_jax.training.state import count_parameters
 
 

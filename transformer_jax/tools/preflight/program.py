@@ -9,8 +9,8 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
-from transformer_jax.config.mesh_sizes import require_rows_divide
-from transformer_jax.data.buckets import most_rows, rows_of
+from transformer_jax.config.optimization import require_rows_divide
+from transformer_jax.data.buckets import max_rows, rows_of
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
 from transformer_jax.tasks.registry import TASKS, objective_of
 from transformer_jax.tools.preflight.chips import Topology
@@ -115,7 +115,7 @@ def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
     """Rows of a batch of the recipe, over all devices, and positions of a row: ``length``, or as many as there can be."""
     batching = config.batching
     width = length or TASKS[config.task].longest_row(config)
-    rows = most_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
+    rows = max_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
     return rows(width, batching.tokens_per_update, batching.row_multiple), width
 
 

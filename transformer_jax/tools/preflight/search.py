@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
-from transformer_jax.config.mesh_sizes import mesh_sizes
+from transformer_jax.config.optimization import mesh_sizes
 from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.program import Program, batch_size, compile_program
 

@@ -12,11 +12,10 @@ OTHER = "other"
 # name of the last operation in it.
 KINDS: tuple[tuple[str, str], ...] = (
     ("scores of pairs", r"row_loss"),
-    ("embeddings", r"_embed/|embed/|sum_dropout"),
-    ("attention", r"attention_residual/dynamic_update_slice$"),
-    ("norms, residuals, dropout", r"/norm/|_dropout/|_residual/[a-z_]+$"),
-    ("products of layers", r"(_in_heads|_merged|feed_forward)/.*dot_general"),
-    ("casts, biases, activations", r"_in_heads|_merged|feed_forward/"),
+    ("embeddings", r"embed/|sum_dropout"),
+    ("norms, residuals, dropout", r"/norm/|_dropout/|_residual\.[a-z]+/[a-z_]+$"),
+    ("products of layers", r"(project_heads|merge_heads|feed_forward)/.*dot_general"),
+    ("casts, biases, activations", r"project_heads|merge_heads|feed_forward/"),
     ("attention", r"attention"),
     ("logits and loss", r"jvp\(\)|jvp\(jit|logits"),
     ("norms, residuals, dropout", r"jvp\("),

@@ -1,14 +1,25 @@
 """Two translations of the same text: both scores, whether chance explains the difference, and every sentence."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import NamedTuple
 
-from transformer_jax.evaluation.significance import SystemComparison, compare_systems, sentence_chrf
+from transformer_jax.evaluation.significance import Estimate, SystemComparison, compare_systems, sentence_chrf
+from transformer_jax.tools.reports.document import Document, Section, Table, to_csv
+from transformer_jax.tools.reports.run_report import differing_settings, settings_table
 from transformer_jax.tools.reports.translated_split import TranslatedSplit, require_saved_score
+
+MEANING = (
+    "The difference is the second less the first. In brackets: the bounds of 95 % of the resamples (paired bootstrap, Koehn "
+    "2004: as many sentences, drawn with replacement, the same for both). p: how likely a difference at least as large, in "
+    "either direction, is between two systems that are equally good; below 0.05 chance is a poor explanation. It speaks of "
+    "these sentences and these two runs: the same training with another seed may well score differently."
+)
+UNLIKELY = 0.05
 
 
 class SentenceComparison(NamedTuple):
-    """A sentence, counted from 1, its two translations and the chrF of each."""
+    """A sentence, its two translations and the chrF of each; ``number`` counts from 1."""
 
     number: int
     source: str
@@ -20,7 +31,7 @@ class SentenceComparison(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Difference of the second and the first."""
+        """chrF of the second less that of the first."""
         return self.second_chrf - self.first_chrf
 
 
@@ -31,6 +42,11 @@ class Comparison(NamedTuple):
     sides: tuple[TranslatedSplit, TranslatedSplit]
     scores: list[SystemComparison]
     sentences: list[SentenceComparison]
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether all translations of both sides are equal."""
+        return all(sentence.first == sentence.second for sentence in self.sentences)
 
 
 def compare_sides(
@@ -61,3 +77,84 @@ def most_different(sentences: Sequence[SentenceComparison], count: int, sign: in
     """The ``count`` sentences most in favor of the second (``sign`` 1) or the first (-1), without ties."""
     favorable = [sentence for sentence in sentences if sign * sentence.gain > 0]
     return sorted(favorable, key=lambda sentence: (-sign * sentence.gain, sentence.number))[:count]
+
+
+def comparison_report(comparison: Comparison, examples: int) -> Document:
+    """The whole report, with at most ``examples`` sentences in favor of each."""
+    names, sides = comparison.names, comparison.sides
+    described = tuple((name, side.description()) for name, side in zip(names, sides, strict=True))
+    settings = differing_settings([side.trained for side in sides])
+    sections = (
+        scores_section(comparison),
+        *examples_sections(comparison, examples),
+        Section("Settings that differ", (settings_table(names, settings) if settings else "None.",)),
+        Section("Translations", (Table(("run", "made by"), described, of_text=frozenset({0, 1})),)),
+    )
+    return Document(f"{names[0]} and {names[1]} on {sides[0].chosen.split}", sections)
+
+
+def scores_section(comparison: Comparison) -> Section:
+    """The table of both metrics, their signatures, the verdict."""
+    rows = tuple(
+        (each.metric, _text(each.first), _text(each.second), _text(each.difference, "+"), f"{each.p_value:.3f}")
+        for each in comparison.scores
+    )
+    table = Table(("", *comparison.names, "difference", "p"), rows)
+    signatures = "; ".join(f"{each.metric} {each.signature}" for each in comparison.scores)
+    if comparison.is_identical:
+        return Section("Scores", (table, signatures, "The translations are identical."))
+    verdicts = (
+        f"{each.metric}: {comparison.names[each.difference.value > 0]} is better, and chance is a poor explanation."
+        if each.p_value < UNLIKELY
+        else f"{each.metric}: chance may explain the difference."
+        for each in comparison.scores
+    )
+    return Section("Scores", (table, signatures, " ".join(verdicts), MEANING))
+
+
+def examples_sections(comparison: Comparison, count: int) -> tuple[Section, ...]:
+    """The ``count`` sentences most in favor of the second, and of the first; nothing where all translations are equal."""
+    sections = []
+    for sign in (1, -1) if not comparison.is_identical else ():
+        name = comparison.names[sign > 0]
+        favorable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)
+        intro = f"{name} has the higher chrF on {favorable:,} of {len(comparison.sentences):,} sentences."
+        chosen = most_different(comparison.sentences, count, sign)
+        sections.append(Section(f"Where {name} is better", (intro, *(_example(comparison.names, s) for s in chosen))))
+    return tuple(sections)
+
+
+def scores_csv(comparison: Comparison) -> str:
+    """A line for each metric, numbers in full."""
+    columns = [f"{name} {field}" for name in (*comparison.names, "difference") for field in ("value", "lower", "upper")]
+    rows = [
+        [
+            *(each.metric, *astuple(each.first), *astuple(each.second), *astuple(each.difference)),
+            *(each.p_value, each.signature),
+        ]
+        for each in comparison.scores
+    ]
+    return to_csv(["metric", *columns, "p_value", "signature"], rows)
+
+
+def sentences_csv(comparison: Comparison) -> str:
+    """A line for each sentence of the split."""
+    first, second = comparison.names
+    headings = ["line", "source", "reference", first, second, f"{first} chrF", f"{second} chrF", "difference"]
+    return to_csv(headings, [[*sentence, sentence.gain] for sentence in comparison.sentences])
+
+
+def _example(names: tuple[str, str], sentence: SentenceComparison) -> Table:
+    rows = (
+        ("source", "", sentence.source),
+        ("reference", "", sentence.reference),
+        (names[0], f"{sentence.first_chrf:.1f}", sentence.first),
+        (names[1], f"{sentence.second_chrf:.1f}", sentence.second),
+    )
+    headings = (f"line {sentence.number:,}", "chrF", f"difference {sentence.gain:+.1f}")
+    return Table(headings, rows, of_text=frozenset({0, 2}))
+
+
+def _text(estimate: Estimate, sign: str = "") -> str:
+    """``36.14 [34.42, 37.69]``."""
+    return f"{estimate.value:{sign}.2f} [{estimate.lower:{sign}.2f}, {estimate.upper:{sign}.2f}]"

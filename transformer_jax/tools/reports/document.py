@@ -1,13 +1,55 @@
-"""A report as data: sections of paragraphs, tables and pictures, that each writer puts into its own format."""
+"""A report as data (sections of paragraphs, tables and pictures), and its writers: HTML, Markdown, plain text, CSV."""
 
+import base64
+import csv
+import io
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.runtime.atomic_files import write_whole
+
+WIDTH = 100
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Characters that Markdown or HTML would interpret; an underscore only outside words. A dollar sign opens a formula on GitHub.
+MEANINGFUL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9]))")
+META = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
+STYLE = """
+body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; background: #fff; max-width: 1300px;
+  margin: 2.5rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.5rem; margin: 0 0 1.5rem; }
+h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
+p { margin: .5rem 0; color: #3d4b58; max-width: 50rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .88rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .65rem; text-align: right; vertical-align: top; white-space: nowrap;
+  border-bottom: 1px solid #dfe4e9; }
+th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; white-space: normal; }
+th.text, td.text { text-align: left; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
+h1, h2, p { overflow-wrap: anywhere; }
+td:first-child { font-weight: 600; min-width: 0; overflow-wrap: break-word; }
+tbody tr:nth-child(even) { background: #f7f9fa; }
+a { color: #1b5a8a; }
+img { max-width: 100%; height: auto; }
+@media (max-width: 600px) {
+  body { margin: 1rem auto; padding: 0 .6rem; }
+  table { font-size: .72rem; }
+  th, td { padding: .25rem .3rem; white-space: normal; }
+  td.text { min-width: 4rem; }
+}
+"""
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows of text under headings; the columns ``of_text``, counted from 0, are aligned left, the others right.
 
-    The texts of ``linked`` columns are paths of files and folders.
+    Cells of ``linked`` columns are paths of files and folders.
     """
 
     headings: tuple[str, ...]
@@ -15,14 +57,10 @@ class Table:
     of_text: frozenset[int] = frozenset({0})
     linked: frozenset[int] = frozenset()
 
-    def is_text(self, column: int) -> bool:
-        """Whether a column is aligned left."""
-        return column in self.of_text
-
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG: the name of its file, which lies beside the report, its bytes, what it shows in words, and a text below it."""
+    """A PNG: name of its file beside the report, its bytes, a description (``words``), and a text below it."""
 
     name: str
     png: bytes
@@ -32,7 +70,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it; a text is a paragraph."""
+    """A heading and its blocks; a text is a paragraph."""
 
     title: str
     blocks: tuple[str | Table | Picture, ...]
@@ -44,3 +82,109 @@ class Document:
 
     title: str
     sections: tuple[Section, ...]
+
+
+def write_report(folder: Path, name: str, document: Document, tables: Mapping[str, str]) -> list[Path]:
+    """Writes ``name.md``, ``name.html`` and each of ``tables`` (CSV by the name of its file), and returns their paths."""
+    contents = {f"{name}.md": to_markdown(document), f"{name}.html": to_html(document), **tables}
+    for file, content in contents.items():
+        write_whole(folder / file, content)
+    return [folder / file for file in contents]
+
+
+def to_html(document: Document) -> str:
+    """The whole report; every text is escaped."""
+    parts = [f"<h1>{escape(document.title)}</h1>"]
+    for section in document.sections:
+        parts.append(f"<h2>{escape(section.title)}</h2>")
+        parts += [_html_block(block) for block in section.blocks]
+    body = "\n".join(parts)
+    head = f"{META}\n<title>{escape(document.title)}</title>\n<style>{STYLE}</style>"
+    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _html_block(block: str | Table | Picture) -> str:
+    if isinstance(block, Picture):
+        content = base64.b64encode(block.png).decode("ascii")
+        caption = f"\n<p>{escape(block.caption)}</p>" if block.caption else ""
+        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">{caption}'
+    if isinstance(block, Table):
+        rows = "\n".join(_html_row(block, row, "td") for row in block.rows)
+        head = _html_row(block, block.headings, "th")
+        return f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+    return f'<p dir="auto">{escape(block)}</p>'
+
+
+def _html_row(table: Table, cells: tuple[str, ...], tag: str) -> str:
+    parts = []
+    for column, cell in enumerate(cells):
+        kind = ' class="text" dir="auto"' if column in table.of_text else ""
+        parts.append(f"<{tag}{kind}>{_html_cell(table, cell, column, tag)}</{tag}>")
+    return f"<tr>{''.join(parts)}</tr>"
+
+
+def _html_cell(table: Table, cell: str, column: int, tag: str) -> str:
+    """Escaped; a path is a link if it exists, and a name such as ``beam_width=1.txt`` may break between its words."""
+    text = escape(cell)
+    if tag == "td" and column in table.linked:
+        path = Path(cell)
+        return f'<a href="{escape(path.as_uri())}">{text}</a>' if path.is_absolute() and path.exists() else text
+    return re.sub(r"(?<=[^\W\d])([_=./])(?=\w)", r"\1<wbr>", text) if tag == "th" or column == 0 else text
+
+
+def to_markdown(document: Document) -> str:
+    """The whole report; pictures are referred to by the names of their files."""
+    parts = [f"# {escaped(document.title)}"]
+    for section in document.sections:
+        parts.append(f"## {escaped(section.title)}")
+        parts += [_markdown_block(block) for block in section.blocks]
+    return "\n\n".join(parts) + "\n"
+
+
+def escaped(text: str) -> str:
+    """With a backslash before each character that has a meaning in Markdown; line ends are spaces."""
+    return MEANINGFUL.sub(r"\\\1", " ".join(text.splitlines()))
+
+
+def _markdown_block(block: str | Table | Picture) -> str:
+    if isinstance(block, Picture):
+        return f"![{escaped(block.words)}]({block.name})"
+    if isinstance(block, Table):
+        marks = ["---" if column in block.of_text else "---:" for column in range(len(block.headings))]
+        rows = [[escaped(cell) for cell in row] for row in (block.headings, *block.rows)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], marks, *rows[1:]))
+    return escaped(block)
+
+
+def section_text(section: Section) -> str:
+    """The heading, and below it paragraphs and tables; a picture is left out."""
+    blocks = [
+        to_text(block) if isinstance(block, Table) else textwrap.fill(block, WIDTH)
+        for block in section.blocks
+        if isinstance(block, str | Table)
+    ]
+    return "\n\n".join([section.title, *blocks])
+
+
+def to_text(table: Table) -> str:
+    """Aligned columns, two spaces apart, headings first."""
+    alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
+    return aligned_table([table.headings, *table.rows], alignment)
+
+
+def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """CSV (RFC 4180): a line for the headings and for each row, numbers in full, ``None`` an empty cell.
+
+    Text that a spreadsheet would compute as a formula, since it begins with ``= + - @``, a tab or a carriage return, gets an
+    apostrophe before it: it may come from somebody else's run.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerows([_inert(cell) for cell in row] for row in (headings, *rows))
+    return text.getvalue()
+
+
+def _inert(cell: object) -> object:
+    if cell is None or isinstance(cell, int | float):
+        return cell
+    return f"'{cell}" if str(cell).startswith(FORMULA) else cell

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.names import natural_order
+from transformer_jax.config.errors import natural_order
 from transformer_jax.runs.run_directory import RunDirectory
 
 

@@ -1,18 +1,21 @@
 """The report of several runs: results, curves, differing settings, best checkpoints."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from transformer_jax.config import Metric
+from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
 from transformer_jax.config.evaluation import TOKENIZER_KEY
 from transformer_jax.config.tasks import TASKS
-from transformer_jax.tools.reports.differing_settings import differing_settings, settings_table
-from transformer_jax.tools.reports.document import Document, Picture, Section, Table
-from transformer_jax.tools.reports.report_files import to_csv
+from transformer_jax.data.sentence_pairs import did_you_mean
+from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tools.pictures.curves import draw_curves
+from transformer_jax.tools.reports.document import Document, Picture, Section, Table, to_csv
 from transformer_jax.tools.reports.run_summary import RunSummary
 
 Value = float | int | None
 
-# Heading in the tables, name in the CSV, how it is written, and where it comes from.
+# Heading in the tables, name in the CSV, format, and value.
 COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
     ("at update", "best_update", "{:,}", lambda run: run.best_update),
     ("updates", "updates", "{:,}", lambda run: run.updates),
@@ -23,14 +26,12 @@ COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
 )
 MEANING = (
     "The metrics are those of the best validation, made after that update; perplexities compare only where the tokenizer is "
-    "the same. Target tokens are all that were trained on; tokens/s, of the target, is the median "
-    "of what was logged. Time is what goodput.json accounts for. The last columns, if any, are of whole splits, scored "
-    "with the best checkpoint. An empty cell is not known, or not yet."
+    "the same. Target tokens are the total over training; tokens/s, of the target, is the median of the logged values. Time "
+    "is the total of goodput.json. The last columns, if any, are of whole splits, scored with the best checkpoint. An empty "
+    "cell is not known, or not yet."
 )
 
-# Where pairs are held out for validation, drawn from the training text.
-HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split"})
-# What decides which text a validation scores; the text of a generated validation split depends on no seed.
+# Settings that decide which text a validation scores; the text of a generated validation split depends on no seed.
 SCORED_TEXT = frozenset(
     {
         "data.source",
@@ -48,34 +49,17 @@ SCORED_TEXT = frozenset(
         TOKENIZER_KEY,
     }
 )
-
-
-def results_table(runs: Sequence[RunSummary]) -> Table:
-    """A row for each run: its metrics, the columns above, the scores of the best checkpoint on every evaluated split."""
-    metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
-    headings = (
-        "run",
-        *(metric.label for metric in metrics),
-        *(column[0] for column in COLUMNS),
-        *(f"{split} {metric.label}" for split, metric in split_metrics),
-    )
-    rows = []
-    for run in runs:
-        scores = (_text(metric, run.metrics.get(metric.name)) for metric in metrics)
-        values = (_written(form, read(run)) for _, _, form, read in COLUMNS)
-        of_splits = (_text(metric, _split_score(run, split, metric)) for split, metric in split_metrics)
-        rows.append((run.name, *scores, *values, *of_splits))
-    return Table(headings, tuple(rows))
+# The same where pairs of the training text are held out for validation.
+HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split"})
 
 
 def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
     """The whole report."""
     settings = differing_settings([run.config for run in runs])
     equal = "All settings are the same." if len(runs) > 1 else "There is one run, and nothing to differ from."
-    shown = settings_table([run.name for run in runs], settings) if settings else equal
     paths = Table(
         ("run", "best checkpoint", "folder"),
-        tuple((run.name, _written("{:,}", run.best_step), str(run.best_checkpoint or "none yet")) for run in runs),
+        tuple((run.name, _text("{:,}", run.best_step), str(run.best_checkpoint or "none yet")) for run in runs),
         of_text=frozenset({0, 2}),
         linked=frozenset({2}),
     )
@@ -83,31 +67,49 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
     sections = [
         Section("Results", (results_table(runs), *not_learning(runs), *different_text(runs), *scoring, MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
-        Section("Settings that differ", (shown,)),
+        Section("Settings that differ", (settings_table([run.name for run in runs], settings) if settings else equal,)),
         Section("Best checkpoints", (paths, *damage(runs))),
     ]
-    evaluations = _evaluations_table(runs)
-    if evaluations.rows:
-        sections.append(Section("Evaluations", (evaluations,)))
-    title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    return Document(title, tuple(sections))
+    if any(run.evaluations for run in runs):
+        sections.append(Section("Evaluations", (_evaluations_table(runs),)))
+    return Document("1 run" if len(runs) == 1 else f"{len(runs)} runs", tuple(sections))
 
 
-def different_text(runs: Sequence[RunSummary]) -> list[str]:
-    """A warning, unless all runs were scored on the same text according to their settings."""
-    if len({run.config.task for run in runs}) > 1:
-        return ["The runs are of different tasks: their scores do not compare; each task is listed for itself."]
-    configs = [run.config for run in runs]
-    deciding = SCORED_TEXT
-    if any(getattr(config.data, "held_out", 0) and config.data.source == "text" for config in configs):
-        same_draw = len({config.data_seed for config in configs}) == 1
-        deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_draw else set())
-    differ = [key for key in differing_settings(configs) if key in deciding]
-    if not differ:
-        return []
-    return [
-        f"The runs differ in {', '.join(differ)}: scores of different text do not compare, nor does their order here."
+def results_table(runs: Sequence[RunSummary]) -> Table:
+    """A row for each run: its metrics, the columns above, the scores of the best checkpoint on every evaluated split."""
+    metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
+    labels, split_labels = [each.label for each in metrics], [f"{split} {each.label}" for split, each in split_metrics]
+    rows = [
+        (
+            run.name,
+            *(_score(each, run.metrics.get(each.name)) for each in metrics),
+            *(_text(form, read(run)) for _, _, form, read in COLUMNS),
+            *(_score(each, run.score_of_best(split, each.name)) for split, each in split_metrics),
+        )
+        for run in runs
     ]
+    return Table(("run", *labels, *(column[0] for column in COLUMNS), *split_labels), tuple(rows))
+
+
+def report_csv(runs: Sequence[RunSummary]) -> str:
+    """A line for each run: its results in full, the scores of splits, the settings that differ, its folders."""
+    metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
+    settings = differing_settings([run.config for run in runs])
+    names = [f"validation_{each.name}" for each in metrics]
+    split_names = [f"{split} {each.name}" for split, each in split_metrics]
+    rows = [
+        [
+            run.name,
+            *(run.metrics.get(each.name) for each in metrics),
+            *(read(run) for _, _, _, read in COLUMNS),
+            *(run.score_of_best(split, each.name) for split, each in split_metrics),
+            *(values[number] for values in settings.values()),
+            *(run.best_checkpoint, run.folder),
+        ]
+        for number, run in enumerate(runs)
+    ]
+    columns = [column[1] for column in COLUMNS]
+    return to_csv(["run", *names, *columns, *split_names, *settings, "best_checkpoint", "folder"], rows)
 
 
 def not_learning(runs: Sequence[RunSummary]) -> list[str]:
@@ -120,55 +122,102 @@ def damage(runs: Sequence[RunSummary]) -> list[str]:
     return [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
 
 
-def report_csv(runs: Sequence[RunSummary]) -> str:
-    """A line for each run: its results in full, the settings that differ, the scores of splits, its folders."""
-    settings = differing_settings([run.config for run in runs])
-    metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
-    headings = [
-        "run",
-        *(f"validation_{metric.name}" for metric in metrics),
-        *(column[1] for column in COLUMNS),
-        *(f"{split} {metric.name}" for split, metric in split_metrics),
-        *settings,
+def different_text(runs: Sequence[RunSummary]) -> list[str]:
+    """A warning, unless all runs were scored on the same text according to their settings."""
+    configs = [run.config for run in runs]
+    if len({config.task for config in configs}) > 1:
+        return ["The runs are of different tasks: their scores do not compare; each task is listed for itself."]
+    deciding = SCORED_TEXT
+    if any(getattr(config.data, "held_out", 0) and config.data.source == "text" for config in configs):
+        same_seed = len({config.data_seed for config in configs}) == 1
+        deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
+    differ = [key for key in differing_settings(configs) if key in deciding]
+    words = "scores of different text do not compare, nor does their order here."
+    return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
+
+
+def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:
+    """Each setting that is not the same in all runs, sorted by key, with its value in every run.
+
+    Values are texts as after ``--config.KEY=``; the empty text is ``''``, and a setting that a run's kind of model lacks is
+    nothing: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1", "0.3"]}``.
+    """
+    settings = [{key: str(value) or "''" for key, value in flatten(config).items()} for config in configs]
+    keys = sorted({key for each in settings for key in each})
+    values = {key: [each.get(key, "") for each in settings] for key in keys}
+    return {key: shown for key, shown in values.items() if len(set(shown)) > 1}
+
+
+def settings_table(names: Sequence[str], settings: dict[str, list[str]]) -> Table:
+    """A row for each setting and a column for each run, or the other way round where there are more runs than settings."""
+    columns = tuple(zip(*settings.values(), strict=True))
+    if len(names) > len(settings):
+        rows = tuple((name, *values) for name, values in zip(names, columns, strict=True))
+        headings = ("run", *settings)
+    else:
+        rows = tuple((key, *values) for key, values in settings.items())
+        headings = ("setting", *names)
+    return Table(headings, rows, of_text=frozenset(range(len(headings))))
+
+
+def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
+    """Draws the metrics ``chosen``, or those of the tasks of the runs and the training loss.
+
+    None, and no picture, where nothing was measured yet. Raises ConfigError when no run has one that was chosen.
+    """
+    records = {run.name: read_metrics(RunDirectory(run.folder).metrics) for run in runs}
+    found = {run: {key for each in read for key in each if each[key] is not None} for run, read in records.items()}
+    known = sorted(set().union(*found.values()))
+    for metric in chosen:
+        if metric.strip() not in known:
+            hint = did_you_mean(metric.strip(), known) or f"; there are {', '.join(known) or 'none yet'}"
+            raise ConfigError(f"--metrics: no run has measured {metric.strip()!r}{hint}")
+    # Not the loss, which the perplexity repeats.
+    metrics = [metric.strip() for metric in chosen] or [
+        each.key for each in _tasks_metrics(runs) if each.name != "loss"
     ]
-    rows = []
-    for number, run in enumerate(runs):
-        values = [*(run.metrics.get(metric.name) for metric in metrics), *(read(run) for _, _, _, read in COLUMNS)]
-        scores = [_split_score(run, split, metric) for split, metric in split_metrics]
-        where = [run.best_checkpoint, run.folder]
-        rows.append([run.name, *values, *scores, *(each[number] for each in settings.values()), *where])
-    return to_csv([*headings, "best_checkpoint", "folder"], rows)
+    keys = [key for key in dict.fromkeys(metrics if chosen else [*metrics, "train/loss"]) if key in known]
+    drawn = [run for run in runs if found[run.name] & set(keys)]
+    if not drawn:
+        return None
+    files = [RunDirectory(run.folder).metrics for run in drawn]
+    draw_curves(files, keys, path, names=[run.name for run in drawn], columns=2)
+
+    seen: dict[tuple[object, ...], str] = {}
+    hidden = []
+    for run in drawn:
+        curves = tuple((each["step"], *map(each.get, keys)) for each in records[run.name] if set(keys) & each.keys())
+        other = seen.setdefault(curves, run.name)
+        hidden += [f"{run.name} has the curves of {other} and hides them."] if other != run.name else []
+    caption = " ".join(hidden)
+    words = f"{', '.join(keys)} of {', '.join(run.name for run in drawn)} against the updates. {caption}".strip()
+    return Picture(path.name, path.read_bytes(), words, caption)
 
 
 def duration(seconds: float) -> str:
     """``3:25:45``: hours, minutes and seconds."""
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, left = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{left:02}"
+    minutes, left = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{left:02}"
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
-    """Every saved evaluation, whatever it was of."""
-    saved_metrics = [saved.metrics for run in runs for saved in run.evaluations]
-    measured = {name for metrics in saved_metrics for name, value in metrics.items() if value is not None}
+    """Every saved evaluation."""
+    saved = [(run.name, each) for run in runs for each in run.evaluations]
+    measured = {name for _, each in saved for name, value in each.metrics.items() if value is not None}
     metrics = [each for each in _tasks_metrics(runs) if each.is_independent_of_tokenizer and each.name in measured]
-    has_signature = any(saved.signature for run in runs for saved in run.evaluations)
+    signature = ["signature"] if any(each.signature for _, each in saved) else []
     rows = [
         (
-            run.name,
-            saved.split,
-            saved.parameters,
-            *(_text(metric, saved.metrics.get(metric.name)) for metric in metrics),
-            *([saved.signature] if has_signature else []),
-            saved.file,
+            *(name, each.split, each.parameters),
+            *(_score(metric, each.metrics.get(metric.name)) for metric in metrics),
+            *([each.signature] if signature else []),
+            each.file,
         )
-        for run in runs
-        for saved in run.evaluations
+        for name, each in saved
     ]
-    labels = (metric.label for metric in metrics)
-    headings = ("run", "split", "checkpoint", *labels, *(["signature"] if has_signature else []), "file")
-    of_text = {0, 1, len(headings) - 1} | ({len(headings) - 2} if has_signature else set())
-    return Table(headings, tuple(rows), of_text=frozenset(of_text))
+    headings = ("run", "split", "checkpoint", *(metric.label for metric in metrics), *signature, "file")
+    of_text = frozenset({0, 1, *range(3 + len(metrics), len(headings))})
+    return Table(headings, tuple(rows), of_text)
 
 
 def _tasks_metrics(runs: Sequence[RunSummary]) -> list[Metric]:
@@ -184,24 +233,19 @@ def _metrics_of(runs: Sequence[RunSummary]) -> list[Metric]:
 
 
 def _split_metrics(runs: Sequence[RunSummary]) -> list[tuple[str, Metric]]:
-    """The splits on which a best checkpoint was evaluated, with the metrics of that."""
-    splits = sorted({saved.split for run in runs for saved in run.evaluations if run.scores_of_best(saved.split)})
+    """The splits on which a best checkpoint was evaluated, with their metrics."""
+    splits = sorted({saved.split for run in runs for saved in run.evaluations})
     metrics = [metric for metric in _tasks_metrics(runs) if metric.is_independent_of_tokenizer]
     pairs = [(split, metric) for split in splits for metric in metrics]
-    return [pair for pair in pairs if any(_split_score(run, *pair) is not None for run in runs)]
+    return [pair for pair in pairs if any(run.score_of_best(pair[0], pair[1].name) is not None for run in runs)]
 
 
-def _split_score(run: RunSummary, split: str, metric: Metric) -> float | None:
-    saved = run.scores_of_best(split)
-    return None if saved is None else saved.metrics.get(metric.name)
-
-
-def _text(metric: Metric, value: float | None) -> str:
+def _score(metric: Metric, value: float | None) -> str:
     return "" if value is None else metric.text(value)
 
 
-def _written(form: str, value: Value) -> str:
-    """Nothing where there is no value; without a form it is a time in seconds."""
+def _text(form: str, value: Value) -> str:
+    """Empty where there is no value; without a form it is a time in seconds."""
     if value is None:
         return ""
     return form.format(value) if form else duration(value)

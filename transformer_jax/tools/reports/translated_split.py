@@ -21,16 +21,16 @@ from transformer_jax.tasks.saved_evaluations import (
 )
 from transformer_jax.tasks.translation.trained_run import open_trained_run
 
-# Two scores of the same translations and references agree far closer, whatever the version of sacreBLEU.
+# Versions of sacreBLEU differ by less on the same translations and references.
 SAME_SCORE = 0.01
 
 
 @dataclass(frozen=True)
 class ChosenSplit:
-    """One side of a comparison: the raw pairs of a split of a run's data, and the evaluation of it that is wanted.
+    """One side of a comparison: a split of a run's data (raw pairs), and which evaluation of it to compare.
 
-    That is ``stem``, of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded as ``config`` says;
-    without a step it is a file as it stands.
+    The evaluation has the path ``stem``: of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded with
+    ``config``; without a step, of the file as it is.
     """
 
     stem: Path
@@ -43,30 +43,30 @@ class ChosenSplit:
 
 @dataclass(frozen=True)
 class TranslatedSplit:
-    """The same with its translations, and what the run was trained with."""
+    """A chosen split with its translations and the settings of the training."""
 
     chosen: ChosenSplit
     saved: SavedEvaluation
     trained: ExperimentConfig
 
     def description(self) -> str:
-        """Parameters, decoding and file of these translations, for the reader of a report."""
+        """Checkpoint, decoding and file of these translations."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
 
 
 def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
-    """An ``evaluation-*.json`` or ``.txt`` in the directory of its run; ``config`` says where the run's data lie.
+    """An ``evaluation-*.json`` or ``.txt`` in the directory of its run; ``config`` names the data.
 
-    Text that is no split of them has its references in the file.
-
-    Raises DataError when one of the two is missing or damaged.
+    The file holds the references of text that is no split of the data. Raises DataError when a file is missing or damaged.
     """
     saved = read_evaluation(stem_of(file))
     split = str(saved.report["split"])
     if "references" not in saved.report:
-        return ChosenSplit(saved.stem, config, split, _pairs(config, split), step=None)
+        return ChosenSplit(
+            saved.stem, config, split, list(open_corpus(config.data, config.data_seed).pairs(split)), step=None
+        )
     references = saved.report["references"]
     if len(references) > 1:
         raise DataError(f"{file}: was scored against {len(references)} references; compare takes text with one")
@@ -75,8 +75,8 @@ def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
 
 
 def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> ChosenSplit:
-    """A split by ``checkpoint`` (``best``, ``last`` or a step) of a run, or by the mean of the last ``average`` up to it,
-    decoded as in ``config``; how that scores translations does not matter here.
+    """A split, decoded with ``config`` by ``checkpoint`` (``best``, ``last`` or a step) of a run, or by the mean of the last
+    ``average`` checkpoints up to it. The metrics of ``config`` do not matter.
 
     Raises CheckpointError when there is no such checkpoint or too few to average, DataError when the data has no such split.
     """
@@ -85,7 +85,7 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
     trained = load_run_config(workdir)
     config = replace(config, evaluation=trained.evaluation)
     stem = workdir / evaluation_stem(name, step, average, trained, config)
-    return ChosenSplit(stem, config, name, _pairs(config, name), step, average)
+    return ChosenSplit(stem, config, name, list(open_corpus(config.data, config.data_seed).pairs(name)), step, average)
 
 
 def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
@@ -105,9 +105,9 @@ def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
 
 
 def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
-    """The translations that are wanted, where evaluate has saved them.
+    """The translations of the split, if evaluate has saved them.
 
-    Raises DataError when there are not as many as sentences.
+    Raises DataError when their number is not that of the sentences.
     """
     is_file = chosen.step is None
     saved = read_evaluation(chosen.stem) if is_file else find_evaluation(chosen.stem, chosen.config)
@@ -128,7 +128,7 @@ def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
 
 
 def require_saved_score(side: TranslatedSplit, bleu: float, tokenizer: str = "13a") -> None:
-    """Raises DataError unless the translations still have the BLEU of their evaluation, if that was of this ``tokenizer``."""
+    """Raises DataError unless the translations still have their saved BLEU, where that was computed with ``tokenizer``."""
     scores = side.saved.report["scores"]
     if f"|tok:{tokenizer}" not in scores.get("bleu_signature", ""):
         return
@@ -136,8 +136,3 @@ def require_saved_score(side: TranslatedSplit, bleu: float, tokenizer: str = "13
     if abs(before - bleu) > SAME_SCORE:
         problem = f"had BLEU {before:.2f} when it was written and has {bleu:.2f} now: it or the data were changed"
         raise DataError(f"{side.saved.stem}.txt {problem}; run evaluate again")
-
-
-def _pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
-    """The raw text of a split from where the run's data lie."""
-    return list(open_corpus(config.data, config.data_seed).pairs(split))

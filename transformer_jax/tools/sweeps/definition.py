@@ -1,38 +1,106 @@
-"""A sweep as its file states it: one recipe, what is varied in it, what counts as better, and how much may be tried."""
+"""A sweep as its file states it: one recipe, the settings that vary, the metric, and the number of trials."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from transformer_jax.config import ConfigError, ExperimentConfig, resolve, structure_of
-from transformer_jax.config.keys import type_of
-from transformer_jax.config.mesh_sizes import mesh_sizes
-from transformer_jax.config.names import nearest
-from transformer_jax.config.overrides import read_value
-from transformer_jax.config.python_files import call_in_file
+from transformer_jax.config import ConfigError, ExperimentConfig, resolve
+from transformer_jax.config.conversion import read_value, type_of
+from transformer_jax.config.errors import nearest
+from transformer_jax.config.plugins import call_in_file
 from transformer_jax.config.tasks import TASKS
-from transformer_jax.tools.sweeps.ranges import Choice, Range, Value
 
-Direction = Literal["maximize", "minimize"]
+STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"
+"""Environment variable with the SQLAlchemy URL of the database that holds the study."""
+
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
 PRUNERS = ("none", "median", "successive_halving", "hyperband")
 ROW, SEED = "row", "seed"
 
+Value = str | int | float | bool
+Direction = Literal["maximize", "minimize"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values, in no order."""
+
+    values: tuple[Value, ...]
+
+    def __init__(self, *values: Value) -> None:
+        object.__setattr__(self, "values", values)
+        if len(set(values)) < len(values) or not values:
+            raise ConfigError(f"Choice{values}: needs values, each once")
+
+    def ends(self) -> tuple[Value, ...]:
+        """The values that ``check`` tries."""
+        return self.values
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A number from ``low`` to ``high``, uniformly distributed."""
+
+    low: float | int
+    high: float | int
+
+    def __post_init__(self) -> None:
+        _require_interval(self, -math.inf)
+
+    def ends(self) -> tuple[Value, ...]:
+        """Both bounds."""
+        return float(self.low), float(self.high)
+
+
+@dataclass(frozen=True)
+class LogUniform(Uniform):
+    """A positive number from ``low`` to ``high`` whose logarithm is uniformly distributed: for learning rates."""
+
+    def __post_init__(self) -> None:
+        _require_interval(self, math.ulp(0.0))
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A whole number from ``low`` to ``high``, both included, in steps of ``step``."""
+
+    low: int
+    high: int
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        _require_interval(self, -math.inf)
+        if self.step < 1 or (self.high - self.low) % self.step:
+            raise ConfigError(f"{self}: steps of {self.step} do not lead from {self.low} to {self.high}")
+
+    def ends(self) -> tuple[Value, ...]:
+        """Both bounds."""
+        return self.low, self.high
+
+
+Range = Choice | Uniform | LogUniform | Integers
+
+
+def _require_interval(owner: Uniform | Integers, least: float) -> None:
+    if not least <= owner.low < owner.high < math.inf:
+        raise ConfigError(f"{owner}: needs {'' if least < 0 else '0 < '}low < high, both finite")
+
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep, as returned by a sweep file's ``get_sweep()``.
+    """A sweep, as returned by ``get_sweep()`` of a sweep file.
 
-    Every trial is ``config`` with ``overrides``, and then: each of the named ``rows`` of overrides, with each of the
-    ``seeds``, with each point of ``space`` (``sampler="grid"``), or ``trials`` points of ``space`` that the sampler chooses
-    given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the one
-    that selects checkpoints). The ``pruner`` stops a trial early whose metric is worse than others' at the same update.
+    A trial is ``config`` with ``overrides`` and a point. With ``sampler="grid"`` the points are all combinations of the named
+    ``rows`` of overrides, the ``seeds`` and the Choices of ``space``. Any other sampler chooses ``trials`` points of
+    ``space``, given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the
+    metric that selects checkpoints). The ``pruner`` stops a trial whose metric is worse than others' at the same update.
 
-    Keys are those of ``--config.KEY``. Raises ConfigError when an option is not one of those there are, or two exclude each
-    other; see also ``check``.
+    Keys are those of ``--config.KEY``. Raises ConfigError for an unknown option and for options that exclude each other; see
+    also ``check``.
     """
 
     config: str
@@ -55,18 +123,15 @@ class Sweep:
         ):
             if value not in choices:
                 raise ConfigError(f"{name}: {value!r} is not one of {', '.join(choices)}")
-        if self.is_listed and self.trials:
+        if self.is_grid and self.trials:
             raise ConfigError("trials: a grid has as many as it has points; leave trials out, or name another sampler")
-        if not self.is_listed and (self.trials < 1 or not self.space):
+        if not self.is_grid and (self.trials < 1 or not self.space):
             raise ConfigError(f"sampler={self.sampler}: needs a space to choose from, and trials=N, how often")
-        if not self.is_listed and (self.rows or self.seeds):
+        if not self.is_grid and (self.rows or self.seeds):
             raise ConfigError("rows, seeds: only a grid goes through them; put a Choice into space instead")
-
-        commas = [name for name in self.rows if "," in name]
-        if commas:
-            raise ConfigError(
-                f"rows: {commas[0]!r} has a comma in its name, which separates names in --rows; rename it"
-            )
+        for name in self.rows:
+            if "," in name:
+                raise ConfigError(f"rows: {name!r} has a comma in its name, which separates names in --rows; rename it")
         if self.seeds and SEED in self.space:
             raise ConfigError("seeds, space: both state the seed; leave one out")
         if self.sampler == "cma-es" and (
@@ -75,8 +140,8 @@ class Sweep:
             raise ConfigError("sampler=cma-es: needs two or more ranges of numbers and no Choice; use tpe")
 
     @property
-    def is_listed(self) -> bool:
-        """Whether all trials are listed: those of a grid."""
+    def is_grid(self) -> bool:
+        """Whether the points of all trials are known before the first begins."""
         return self.sampler == "grid"
 
     @property
@@ -85,18 +150,17 @@ class Sweep:
         return _directions()[self.metric]
 
     def points(self) -> list[dict[str, Value]]:
-        """The point of each trial: complete where trials are listed, else empty, which leaves it to the sampler.
+        """The point of each trial of a grid, ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``.
 
-        ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``; the row and the seed stand for their overrides.
+        Empty points for another sampler, which chooses them later.
         """
-        if not self.is_listed:
+        if not self.is_grid:
             return [{} for _ in range(self.trials)]
-        axes = [(name, choice.values) for name, choice in self.axes().items() if isinstance(choice, Choice)]
-        names = [name for name, _ in axes]
-        return [dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))]
+        axes = {name: choice.values for name, choice in self.axes().items() if isinstance(choice, Choice)}
+        return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
     def axes(self) -> dict[str, Range]:
-        """The varied settings, by name."""
+        """The varied settings, by name; ``row`` and ``seed`` among them."""
         lists: dict[str, Range] = {ROW: Choice(*self.rows)} if self.rows else {}
         if self.seeds:
             lists[SEED] = Choice(*self.seeds)
@@ -112,10 +176,15 @@ class Sweep:
         return resolve(self.config, [(key, str(value)) for key, value in stated.items()])
 
 
+def folder_of(workdir: Path, number: int) -> Path:
+    """The run directory of a trial in the folder of its sweep."""
+    return workdir / "trials" / f"{number:04d}"
+
+
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
     """Reads a sweep from ``path.py[:argument]``, with more ``overrides`` of all trials, and only the named ``rows``.
 
-    Raises ConfigError when there is no such file, it fails, or what it states is not possible.
+    Raises ConfigError when there is no such file, the file fails, or the sweep is not possible.
     """
     name, _, argument = spec.partition(":")
     path = Path(name).expanduser()
@@ -127,30 +196,53 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
             f"{path}: get_sweep() must return a transformer_jax.tools.sweeps.definition.Sweep, not {sweep!r}"
         )
     try:
-        sweep = replace(sweep, rows=_chosen(sweep.rows, rows)) if rows else sweep
+        for row in rows:
+            if row not in sweep.rows:
+                near = nearest(row, sweep.rows)
+                hint = f"did you mean {near}?" if near else ", ".join(sweep.rows)
+                raise ConfigError(f"--rows: no row {row!r}; {hint}")
+        sweep = replace(sweep, rows={row: sweep.rows[row] for row in rows}) if rows else sweep
+        for key, _ in overrides:
+            if key in sweep.axes() or (sweep.rows and all(key in row for row in sweep.rows.values())):
+                raise ConfigError(f"--config.{key}: the sweep sets it in every trial; change the file")
         stated = {key: read_value(key, text) for key, text in overrides}
-        for key in stated:
-            _require_effect(sweep, key)
-        sweep = replace(sweep, overrides=dict(sweep.overrides) | stated)
+        sweep = replace(sweep, overrides={**sweep.overrides, **stated})
         check(sweep)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return sweep
 
 
-def _chosen(rows: Mapping[str, Mapping[str, Value]], names: Sequence[str]) -> dict[str, Mapping[str, Value]]:
-    unknown = [name for name in names if name not in rows]
-    if unknown:
-        near = nearest(unknown[0], rows)
-        raise ConfigError(f"--rows: no row {unknown[0]!r}; {f'did you mean {near}?' if near else ', '.join(rows)}")
-    return {name: rows[name] for name in names}
+def check(sweep: Sweep) -> None:
+    """Raises ConfigError unless every point of a grid, or every bound of every range, is possible."""
+    for key, values in sweep.space.items():
+        if sweep.is_grid and not isinstance(values, Choice):
+            raise ConfigError(f"space, {key}: a grid goes through a Choice; {values} needs another sampler")
+        for value in values.ends():
+            expected = type_of(key)
+            if type(read_value(key, str(value))) is not type(value) and not (expected is float and type(value) is int):
+                raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {expected.__name__}")
+    bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends())]
+    for point in sweep.points() if sweep.is_grid else bounds:
+        try:
+            _require_measured(sweep.metric, sweep.settings(point))
+        except ConfigError as error:
+            raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
 
 
-def _require_effect(sweep: Sweep, key: str) -> None:
-    """Raises ConfigError for an override that the sweep replaces in every trial."""
-    is_varied = key in sweep.axes() or (sweep.rows and all(key in row for row in sweep.rows.values()))
-    if is_varied:
-        raise ConfigError(f"--config.{key}: the sweep sets it in every trial; change the file")
+def _require_measured(key: str, settings: ExperimentConfig) -> None:
+    """Raises ConfigError unless a run with these settings measures the metric."""
+    metrics = {metric.key: metric for metric in TASKS[settings.task].metrics}
+    if key not in metrics:
+        raise ConfigError(f"metric: {key} is not measured by task={settings.task}; one of {', '.join(metrics)}")
+    if key not in [metric.key for metric in settings.metrics]:
+        named = f"training.validation_metrics={settings.training.validation_metrics}"
+        raise ConfigError(f"{named}: leaves {key} out, so it is never measured; name it there")
+    needed = metrics[key].needs
+    if needed and not attrgetter(needed)(settings):
+        raise ConfigError(f"{needed}: is not set, so {key} is never measured; set it")
+    if not settings.training.evaluate_every:
+        raise ConfigError(f"training.evaluate_every: 0, so {key} is never reported; set it")
 
 
 def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
@@ -162,52 +254,5 @@ def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
 
 
 def _directions() -> dict[str, Direction]:
-    """The metrics that runs of any task report at every validation, and which direction is better."""
+    """Whether higher or lower is better, for the metrics of all tasks."""
     return {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}
-
-
-def _metrics_of(task: str) -> list[str]:
-    return [metric.key for metric in TASKS[task].metrics]
-
-
-def check(sweep: Sweep) -> None:
-    """Raises ConfigError unless every listed trial, or every end of every range, is possible."""
-    for key, values in sweep.space.items():
-        if sweep.is_listed and not isinstance(values, Choice):
-            raise ConfigError(f"space, {key}: a grid goes through a Choice; {values} needs another sampler")
-        for value in values.ends():
-            _require_type(key, value)
-    # Where trials are not listed: the recipe with one end of one range at a time.
-    ends = [{key: value} for key, values in sweep.space.items() for value in values.ends()]
-    for point in sweep.points() if sweep.is_listed else [{}, *ends]:
-        try:
-            settings = sweep.settings(point)
-            if sweep.metric not in _metrics_of(settings.task):
-                choices = ", ".join(_metrics_of(settings.task))
-                raise ConfigError(f"metric: {sweep.metric} is not measured by task={settings.task}; one of {choices}")
-            if sweep.metric not in [metric.key for metric in settings.metrics]:
-                named = f"training.validation_metrics={settings.training.validation_metrics}"
-                raise ConfigError(f"{named}: leaves {sweep.metric} out, so it is never measured; name it there")
-            needed = next(metric.needs for metric in TASKS[settings.task].metrics if metric.key == sweep.metric)
-            if needed and not attrgetter(needed)(settings):
-                raise ConfigError(f"{needed}: is not set, so {sweep.metric} is never measured; set it")
-            if not settings.training.evaluate_every:
-                raise ConfigError(f"training.evaluate_every: 0, so {sweep.metric} is never reported; set it")
-        except ConfigError as error:
-            raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
-
-
-def require_vectorizable(sweep: Sweep) -> None:
-    """Raises ConfigError when no two of the listed trials could train as one program, each on one device."""
-    configs = [sweep.settings(point) for point in sweep.points()]
-    mesh_sizes(configs[0].mesh, 1, "that each model has with --vectorize")
-    structures = [structure_of(config) for config in configs]
-    if len(structures) > 1 and len(set(structures)) == len(structures):
-        hint = "; with data.seed=0 all seeds read the data in one order" if configs[0].data.seed < 0 else ""
-        raise ConfigError(f"--vectorize: no two trials differ in hyperparameters alone{hint}")
-
-
-def _require_type(key: str, value: Any) -> None:
-    """Raises ConfigError unless the setting exists and ``value`` has its type."""
-    if type(read_value(key, str(value))) is not type(value) and not (type_of(key) is float and type(value) is int):
-        raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {type_of(key).__name__}")

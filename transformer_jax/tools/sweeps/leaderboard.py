@@ -4,14 +4,11 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.tools.reports.document import Document, Picture, Section, Table
-from transformer_jax.tools.reports.report_files import to_csv, write_report
-from transformer_jax.tools.sweeps.definition import SEED, Sweep
-from transformer_jax.tools.sweeps.overview import TrialRow, ranked
-from transformer_jax.tools.sweeps.ranges import Value
+from transformer_jax.tools.reports.document import Document, Picture, Section, Table, to_csv, write_report
+from transformer_jax.tools.sweeps.definition import SEED, Sweep, Value
+from transformer_jax.tools.sweeps.study import TrialRow
 
-# Captions of the plots.
-WORDS = {
+CAPTIONS = {
     "history": "Metric of the trials, by number",
     "parallel_coordinates": "Values and metric: a line for each trial",
     "importance": "Importance of the settings: how far they set the better trials apart (PED-ANOVA, Watanabe et al. 2023)",
@@ -20,22 +17,18 @@ WORDS = {
 
 def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequence[Path], folder: Path) -> list[Path]:
     """Writes leaderboard.md and .html, and leaderboard.csv with all metrics of every trial; returns their paths."""
-    drawn = [Picture(file.name, file.read_bytes(), WORDS[file.stem]) for file in pictures]
-    sections = tables(sweep, trials)
-    if drawn:
-        sections += (Section("Pictures", tuple(drawn)),)
+    drawn = tuple(Picture(file.name, file.read_bytes(), CAPTIONS[file.stem]) for file in pictures)
+    sections = tables(sweep, trials) + ((Section("Pictures", drawn),) if drawn else ())
     document = Document(f"Trials of {sweep.config}", sections)
     return write_report(folder, "leaderboard", document, {"leaderboard.csv": _csv(sweep, trials)})
 
 
 def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
-    """Counts of trials by state, the table of trials, and that of the means over seeds."""
-    counts = {state: sum(trial.state == state for trial in trials) for state in dict.fromkeys(t.state for t in trials)}
+    """The table of trials, the best first, with their number by state, and the table of means over seeds."""
+    states = [trial.state for trial in trials]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     better = "higher is better" if sweep.direction == "maximize" else "lower is better"
-    text = (
-        f"{', '.join(f'{count} {state}' for state, count in counts.items())}. Ordered by {sweep.metric}, {better}; of each "
-        "trial the best of its validations."
-    )
+    text = f"{counts or 'none'} of {len(sweep.points())}. Ordered by the best {sweep.metric} of each trial, {better}."
     sections: tuple[Section, ...] = (Section("Trials", (text, trial_table(sweep, _ordered(sweep, trials)))),)
     if len(sweep.seeds) > 1:
         sections += (Section("Over seeds", (seed_table(sweep, trials),)),)
@@ -67,16 +60,16 @@ def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     """A row for each point without its seed: mean, minimum and maximum over the seeds that ended, the best mean first."""
     names = [name for name in sweep.axes() if name != SEED]
     groups: dict[tuple[Value | None, ...], list[float]] = {}
-    for trial in ranked(list(trials), sweep.direction):
-        if trial.value is not None:
-            groups.setdefault(tuple(trial.point.get(name) for name in names), []).append(trial.value)
+    for trial in _ordered(sweep, trials):
+        if trial.has_value:
+            groups.setdefault(tuple(trial.point.get(name) for name in names), []).append(trial.value or 0.0)
     order = sorted(groups, key=lambda point: statistics.mean(groups[point]), reverse=sweep.direction == "maximize")
     rows = []
     for point in order:
         found = groups[point]
         numbers = statistics.mean(found), min(found), max(found), len(found)
         rows.append((*map(shown, point), *map(shown, numbers)))
-    headings = (*names, f"mean {sweep.metric}", "least", "most", "seeds")
+    headings = (*names, f"mean {sweep.metric}", "minimum", "maximum", "seeds")
     return Table(headings, tuple(rows), frozenset(range(len(names))))
 
 
@@ -89,8 +82,10 @@ def shown(value: Value | None) -> str:
 
 def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
     """Trials that ended by their metric, then the others by number."""
-    best_first = ranked(list(trials), sweep.direction)
-    return [*best_first, *(trial for trial in trials if trial not in best_first)]
+    sign = -1 if sweep.direction == "maximize" else 1
+    return sorted(
+        trials, key=lambda trial: (not trial.has_value, sign * (trial.value or 0.0) if trial.has_value else 0.0)
+    )
 
 
 def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:

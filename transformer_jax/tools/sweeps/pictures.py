@@ -6,69 +6,88 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.sweeps.study import SharedStudy, given_point, is_done
+from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep
+from transformer_jax.tools.sweeps.study import TrialRow
 
 
-def draw_study(shared: SharedStudy, folder: Path) -> list[Path]:
+def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[Path]:
     """Draws history.png, parallel_coordinates.png and importance.png where there are enough trials; returns their paths.
 
     Importance is PED-ANOVA's (Watanabe et al. 2023): how much the better trials differ from the others in a setting.
     """
-    study, metric = _by_number(shared), shared.sweep.metric
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    varied = {name for trial in done for name in trial.params if trial.params[name] != done[0].params.get(name)}
+    study = _drawable_study(sweep, trials)
+    done = [trial for trial in trials if trial.state == "complete"]
     if not done:
         return []
+    varied = sorted({name for trial in done for name, value in trial.point.items() if value != done[0].point.get(name)})
     # Only drawing needs it, and its pyplot must not look for a screen.
     import matplotlib
 
     matplotlib.use("agg")
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.collections import LineCollection
     from optuna.visualization import matplotlib as drawing
 
-    def history(study: optuna.Study, **options: Any) -> Any:
-        axes = drawing.plot_optimization_history(study, **options)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    def parallel_coordinates(study: optuna.Study, params: list[str], target_name: str) -> Any:
+        axes = drawing.plot_parallel_coordinate(study, params=params, target_name=target_name)
+        # Optuna cuts long names, draws the worst trial white, and cuts lines at the frame.
+        axes.set_xticklabels([target_name, *params], rotation=330, ha="left")
+        for lines in (each for each in axes.collections if isinstance(each, LineCollection)):
+            lines.set_cmap("viridis" if sweep.direction == "minimize" else "viridis_r")
+            lines.set_clip_on(False)
         return axes
 
     # Optuna chooses a style for whatever this process draws from then on.
     with matplotlib.rc_context():
-        drawn = [_write(folder / "history.png", history, study, target_name=metric)]
+        drawn = [_write(folder / "history.png", drawing.plot_optimization_history, study, target_name=sweep.metric)]
         if varied and len(done) > 1:
-            options = {"params": sorted(varied), "target_name": metric}
             plots: dict[str, Callable[..., Any]] = {
-                "parallel_coordinates.png": drawing.plot_parallel_coordinate,
+                "parallel_coordinates.png": parallel_coordinates,
                 "importance.png": drawing.plot_param_importances,
             }
-            equal = _equal_values(done, metric)
-            drawn += [
-                _words(folder / name, equal) if equal else _write(folder / name, plot, study, **options)
-                for name, plot in plots.items()
-            ]
+            for name, plot in plots.items():
+                if len({trial.value for trial in done}) > 1:
+                    drawn.append(_write(folder / name, plot, study, params=varied, target_name=sweep.metric))
+                else:
+                    words = f"all values equal: {len(done)} trials have {sweep.metric} = {done[0].value:g}"
+                    figure = canvas.blank_figure(8, 1.2)
+                    canvas.add_title(figure, words, 11)
+                    drawn.append(canvas.write_png(figure, folder / name))
     return [file for file in drawn if file is not None]
 
 
-def _by_number(shared: SharedStudy) -> optuna.Study:
-    """A copy of the study for the plots: each trial once, at its number, with listed settings as parameters too."""
-    trials = shared.trials()
-    points = [given_point(trial) for trial in trials]
-    seen = {name: list(dict.fromkeys(point[name] for point in points if name in point)) for name in shared.sweep.axes()}
-    study = optuna.create_study(direction=shared.sweep.direction)
-    for trial, point in zip(trials, points, strict=True):
-        if not is_done(trial):
+def _drawable_study(sweep: Sweep, trials: Sequence[TrialRow]) -> optuna.Study:
+    """A study in memory with each trial once, at its number, the points of a grid as parameters."""
+    seen = {name: list(dict.fromkeys(t.point[name] for t in trials if name in t.point)) for name in sweep.axes()}
+    study = optuna.create_study(direction=sweep.direction)
+    for trial in trials:
+        if not trial.has_value:
             # A placeholder, so that later trials keep their numbers.
             study.add_trial(optuna.create_trial(state=TrialState.FAIL))
             continue
-        listed: dict[str, BaseDistribution] = {name: CategoricalDistribution(seen[name]) for name in point}
-        distributions = listed if shared.sweep.is_listed else trial.distributions
         study.add_trial(
-            optuna.create_trial(state=trial.state, value=trial.value, params=point, distributions=distributions)
+            optuna.create_trial(
+                state=TrialState.COMPLETE if trial.state == "complete" else TrialState.PRUNED,
+                value=trial.value,
+                params=dict(trial.point),
+                distributions={
+                    name: CategoricalDistribution(seen[name]) if sweep.is_grid else _distribution(sweep.space[name])
+                    for name in trial.point
+                },
+            )
         )
     return study
+
+
+def _distribution(values: Range) -> BaseDistribution:
+    if isinstance(values, Choice):
+        return CategoricalDistribution(values.values)
+    if isinstance(values, Integers):
+        return IntDistribution(values.low, values.high, step=values.step)
+    return FloatDistribution(values.low, values.high, log=isinstance(values, LogUniform))
 
 
 def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options: Any) -> Path | None:
@@ -91,6 +110,8 @@ def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options:
 
 def _in_house_style(figure: Any) -> None:
     """The fonts, colors and frame of the other plots, for one that Optuna drew."""
+    from matplotlib.ticker import MaxNLocator
+
     figure.set_facecolor("white")
     is_alone = len(figure.axes) == 1
     for axes in figure.axes:
@@ -101,21 +122,10 @@ def _in_house_style(figure: Any) -> None:
         shown = {side: spine.get_visible() for side, spine in axes.spines.items()}
         canvas.style_axes(axes, axes.get_xlabel(), axes.get_ylabel())
         axes.grid(visible=is_alone)
+        if axes.get_xlabel() == "Trial":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for side, spine in axes.spines.items():
             # Of several axes each has its scale on a side of its own.
             spine.set_visible(spine.get_visible() if is_alone else shown[side])
         if axes.get_legend():
             axes.legend(prop=canvas.font(8), frameon=False, labelcolor=canvas.INK, loc="best")
-
-
-def _equal_values(done: Sequence[FrozenTrial], metric: str) -> str:
-    """A sentence where all trials have one value, of which nothing can be said; else empty."""
-    values = {trial.value for trial in done}
-    return f"all values equal: {len(done)} trials have {metric} = {done[0].value:g}" if len(values) == 1 else ""
-
-
-def _words(path: Path, text: str) -> Path:
-    """A picture that says why there is nothing to draw."""
-    figure = canvas.blank_figure(8, 1.2)
-    canvas.add_title(figure, text, 11)
-    return canvas.write_png(figure, path)

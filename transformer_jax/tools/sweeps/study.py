@@ -1,185 +1,263 @@
-"""The study that the workers of a sweep share: its trials, the worker that trains each, and their results.
+"""The Optuna study of a sweep: its storage, its trials and their attempts, and a row for each trial.
 
-All trials are enqueued before the first begins, those of a sampler empty. A worker claims a trial, which the storage lets only
-one worker do, and sends heartbeats. A trial whose heartbeats stopped is marked as failed, which again the storage lets only one
-worker do, and enqueued again with the same settings and the same folder, which holds its checkpoints.
+A worker asks Optuna for a trial. The trial of a worker that died, whose heartbeats stopped, is marked as failed and enqueued
+again by Optuna's retry callback. A trial of the sweep therefore has one attempt or several: Optuna's trials. All of them have
+the point and the run directory of the first.
 """
 
+import logging
+import os
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import optuna
-from optuna.exceptions import DuplicatedStudyError, UpdateFinishedTrialError
-from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
-from transformer_jax.tools.sweeps.definition import Sweep
-from transformer_jax.tools.sweeps.planning import NUMBER, await_plan, plan, require_same
-from transformer_jax.tools.sweeps.ranges import Choice, Integers, LogUniform, Range, Value
-from transformer_jax.tools.sweeps.samplers import make_pruner, make_sampler
+from transformer_jax.config import ConfigError, flatten
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Value
 
-# User attributes of a trial: the time of its last heartbeat, why it failed, and that there was an attempt before this one.
-HEARTBEAT, ERROR, IS_RETRY = "alive", "error", "offered_again"
+UNREACHABLE = StorageInternalError, SQLAlchemyError
+"""Errors of a database that does not answer."""
 
+HEARTBEATS_PER_GRACE = 6
+# Seconds between attempts to open a database: when several workers create its tables at once, one succeeds.
+PAUSES = 0.5, 1.5, 0.0
+# Seconds to wait for the write lock; no connection is kept.
+SQLITE_OPTIONS = {"connect_args": {"timeout": 60.0}, "poolclass": NullPool}
 
-def number_of(trial: Trial | FrozenTrial) -> int:
-    """Number of the trial: all attempts at one have the same."""
-    return trial.user_attrs.get(NUMBER, trial.number)
+# User attributes of the study and of its trials.
+DEFINITION = "definition"
+POINT, ERROR, SURPLUS = "point", "error", "surplus"
 
-
-def given_point(trial: FrozenTrial) -> dict[str, Value]:
-    """Settings of the trial, as far as they were chosen."""
-    return dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {}))
-
-
-def was_begun(trial: FrozenTrial) -> bool:
-    """Whether a worker claimed it before, and put it back or died."""
-    return HEARTBEAT in trial.user_attrs or IS_RETRY in trial.user_attrs
-
-
-def is_done(trial: FrozenTrial) -> bool:
-    """Whether it has ended; FAIL without an error means that the worker died before re-enqueueing it."""
-    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-
-
-def is_over(trial: FrozenTrial) -> bool:
-    """Whether it needs no more training."""
-    return is_done(trial) or (trial.state == TrialState.FAIL and ERROR in trial.user_attrs)
+MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
+    # The points of a grid are known.
+    "grid": RandomSampler,
+    "random": RandomSampler,
+    # Trials that are still running count as poor, so that workers who choose at the same time try different points.
+    "tpe": lambda: TPESampler(constant_liar=True),
+    "cma-es": CmaEsSampler,
+}
 
 
-class SharedStudy:
-    """The study of a sweep; after ``grace_seconds`` without a heartbeat a worker counts as dead.
+def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> optuna.Study:
+    """The study of this name in the database of the environment, else in ``workdir``; created if it is not there.
 
-    Raises ConfigError when the study of this name belongs to another sweep.
+    After ``grace_seconds`` without a heartbeat a worker counts as dead.
+
+    Raises ConfigError when the database cannot be opened, or the study of this name belongs to another sweep.
     """
+    optuna.logging.set_verbosity(logging.ERROR)
+    # Heartbeats and retries.
+    warnings.simplefilter("ignore", ExperimentalWarning)
+    if sweep.sampler == "cma-es" and find_spec("cmaes") is None:
+        raise ConfigError("sampler=cma-es: needs pip install cmaes")
+    study = optuna.create_study(
+        storage=_open_storage(
+            os.environ.get(STORAGE_VARIABLE) or f"sqlite:///{workdir / 'study.sqlite3'}", grace_seconds
+        ),
+        study_name=name,
+        direction=sweep.direction,
+        sampler=MAKE_SAMPLER[sweep.sampler](),
+        pruner=_make_pruner(sweep),
+        load_if_exists=True,
+    )
+    _require_same(study, sweep)
+    return study
 
-    def __init__(self, sweep: Sweep, storage: BaseStorage, name: str, grace_seconds: float = 120.0) -> None:
-        self.sweep, self.storage, self.name = sweep, storage, name
-        self.grace_seconds = grace_seconds
-        self._sampler, self._pruner = make_sampler(sweep), make_pruner(sweep)
-        self.study = self._join()
-        self._study_id = storage.get_study_id_from_name(name)
-        # The last heartbeat of each running trial, and when this worker first saw it, by its own clock.
-        self._heartbeats: dict[int, tuple[object, float]] = {}
 
-    def trials(self) -> list[FrozenTrial]:
-        """For every trial, by number, the attempt that ended, else the newest."""
-        attempts = sorted(self.study.get_trials(deepcopy=False), key=lambda trial: (is_done(trial), trial.number))
-        last = {number_of(trial): trial for trial in attempts}
-        return [last[number] for number in sorted(last)]
+class _Storage(RDBStorage):
+    """A database that may be away for a while: the next heartbeat may arrive."""
 
-    def claim(self, rank: Callable[[FrozenTrial], int] = number_of, but: Collection[int] = frozenset()) -> Trial | None:
-        """Claims the first waiting trial by ``rank``, except the numbers in ``but``; returns None when there is none."""
-        newest = [trial for trial in self.trials() if trial.state == TrialState.WAITING and number_of(trial) not in but]
-        for waiting in sorted(newest, key=lambda trial: (rank(trial), number_of(trial))):
-            # A claimed trial must never look stale.
-            if self._send_heartbeat(waiting) and self._set_state(waiting, TrialState.RUNNING):
-                # A sampler looks at the study as it was when it was opened.
-                self.study = self._opened()
-                return Trial(self.study, self._id(waiting))
-        return None
+    def record_heartbeat(self, trial_id: int) -> None:
+        with suppress(*UNREACHABLE):
+            super().record_heartbeat(trial_id)
 
-    def point(self, trial: Trial) -> dict[str, Value]:
-        """Settings of the trial: those enqueued with it, as for a later attempt, or those chosen now.
 
-        Listed values are not parameters for Optuna, which would reject a list that has grown.
-        """
-        if self.sweep.is_listed:
-            return given_point(self.storage.get_trial(self._id(trial)))
-        return {name: suggest(trial, name, values) for name, values in self.sweep.axes().items()}
-
-    def finish(self, trial: Trial, state: TrialState, value: float | None = None, **remarks: Any) -> None:
-        """Records how the trial ended, unless another worker has marked it as failed meanwhile."""
+def _open_storage(url: str, grace_seconds: float) -> RDBStorage:
+    is_sqlite = url.startswith("sqlite")
+    for pause in PAUSES:
         try:
-            for name, remark in remarks.items():
-                trial.set_user_attr(name, remark)
-            self._set_state(trial, state, value)
-        except UpdateFinishedTrialError:
-            pass
-
-    def put_back(self, trial: Trial) -> None:
-        """Returns a claimed trial to the queue."""
-        self.finish(trial, TrialState.WAITING)
-
-    def enqueue_stale_again(self) -> list[int]:
-        """Enqueues again the trials whose worker stopped sending heartbeats; returns their numbers."""
-        taken = []
-        for trial in self.trials():
-            is_lost = trial.state == TrialState.FAIL and not is_over(trial)
-            if trial.state != TrialState.RUNNING and not is_lost:
-                self._heartbeats.pop(trial.number, None)
-            elif self._is_stale(trial) and (is_lost or self._set_state(trial, TrialState.FAIL)):
-                self._enqueue_again(trial)
-                taken.append(number_of(trial))
-        return taken
-
-    def retry_failed(self) -> None:
-        """Enqueues failed trials again, to resume from their last checkpoints."""
-        for trial in self.trials():
-            if trial.state == TrialState.FAIL:
-                self._enqueue_again(trial)
-
-    def _is_stale(self, trial: FrozenTrial) -> bool:
-        """Whether there was no heartbeat for ``grace_seconds``; clocks of different machines are never compared."""
-        beat = trial.state, trial.user_attrs.get(HEARTBEAT)
-        before, since = self._heartbeats.get(trial.number, (None, 0.0))
-        if beat != before:
-            self._heartbeats[trial.number] = beat, time.monotonic()
-            return False
-        return time.monotonic() - since > self.grace_seconds
-
-    def _send_heartbeat(self, trial: Trial | FrozenTrial) -> bool:
-        try:
-            self.storage.set_trial_user_attr(self._id(trial), HEARTBEAT, time.time())
-        except UpdateFinishedTrialError:
-            return False
-        return True
-
-    def _id(self, trial: Trial | FrozenTrial) -> int:
-        return self.storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
-
-    def _set_state(self, trial: Trial | FrozenTrial, state: TrialState, value: float | None = None) -> bool:
-        """Whether this call set the state: only one of several workers can claim or fail a trial."""
-        try:
-            return self.storage.set_trial_state_values(self._id(trial), state, None if value is None else [value])
-        except UpdateFinishedTrialError:
-            return False
-
-    def _enqueue_again(self, trial: FrozenTrial) -> None:
-        """Enqueues another attempt at the trial; the values that it reported are in its folder."""
-        again = optuna.create_trial(
-            state=TrialState.WAITING,
-            params=trial.params,
-            distributions=trial.distributions,
-            user_attrs={NUMBER: number_of(trial), IS_RETRY: True},
-            system_attrs=trial.system_attrs,
+            storage = _Storage(
+                url,
+                engine_kwargs=SQLITE_OPTIONS if is_sqlite else {"pool_pre_ping": True},
+                heartbeat_interval=max(1, round(grace_seconds / HEARTBEATS_PER_GRACE)),
+                grace_period=max(1, round(grace_seconds)),
+                heartbeat_stale_trial_callback=retry,
+            )
+            break
+        except ImportError as error:
+            driver = getattr(error.__cause__, "name", None) or "the driver of this database"
+            raise ConfigError(f"{STORAGE_VARIABLE}: needs a Python package: pip install {driver}") from None
+        # Each driver has errors of its own, and Optuna wraps some of them.
+        except Exception as error:
+            problem = first_line(error)
+            time.sleep(pause)
+    else:
+        raise ConfigError(
+            f"{STORAGE_VARIABLE}: the database cannot be opened ({problem}); give "
+            "postgresql+psycopg://USER:PASSWORD@HOST/NAME, mysql+pymysql://... or sqlite:////FILE"
         )
-        self.study.add_trial(again)
-
-    def _join(self) -> optuna.Study:
-        """The study, created by the first worker; trials that the sweep has gained since are added."""
-        try:
-            optuna.create_study(storage=self.storage, study_name=self.name, direction=self.sweep.direction)
-        except DuplicatedStudyError:
-            await_plan(self._opened())
-        study = self._opened()
-        require_same(study, self.sweep)
-        plan(study, self.sweep)
-        return study
-
-    def _opened(self) -> optuna.Study:
-        return optuna.load_study(storage=self.storage, study_name=self.name, sampler=self._sampler, pruner=self._pruner)
+    if is_sqlite:
+        # SQLite cannot lock a row, so two workers could claim one trial: every transaction begins with the write lock.
+        event.listen(storage.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return storage
 
 
-def suggest(trial: Trial, name: str, values: Range) -> Value:
-    """A value of the range, as Optuna chooses it."""
-    if isinstance(values, Choice):
-        chosen = trial.suggest_categorical(name, values.values)
-        return next(value for value in values.values if value == chosen)
-    if isinstance(values, Integers):
-        return trial.suggest_int(name, values.low, values.high, step=values.step)
-    return trial.suggest_float(name, values.low, values.high, log=isinstance(values, LogUniform))
+def first_line(error: BaseException) -> str:
+    """Class and first line of an error; of the error of the database where Optuna wrapped it."""
+    if isinstance(error, StorageInternalError):
+        error = error.__cause__ or error
+    return f"{type(error).__name__}: {error}".strip().split("\n")[0][:200]
+
+
+def _make_pruner(sweep: Sweep) -> BasePruner:
+    training = sweep.settings(sweep.points()[0]).training
+    match sweep.pruner:
+        case "median":
+            return MedianPruner(n_startup_trials=4)
+        case "successive_halving":
+            return SuccessiveHalvingPruner(min_resource=training.evaluate_every)
+        case "hyperband":
+            return HyperbandPruner(min_resource=training.evaluate_every, max_resource=training.num_updates)
+    return NopPruner()
+
+
+def _require_same(study: optuna.Study, sweep: Sweep) -> None:
+    """Raises ConfigError when the study is of another sweep; more rows, seeds, values or trials are allowed."""
+    now = {"metric": sweep.metric, "sampler": sweep.sampler, "pruner": sweep.pruner}
+    now |= {f"space, {name}": repr(values) for name, values in sweep.space.items() if not sweep.is_grid}
+    now |= {f"row {name}": str(dict(row)) for name, row in sweep.rows.items()}
+    try:
+        settings = flatten(sweep.settings({}))
+    except ConfigError:
+        # Possible only with a row or a point.
+        settings = dict(sweep.overrides)
+    # Each machine has its own data and cache directories.
+    now |= {f"setting {key}": str(value) for key, value in settings.items() if not key.endswith("directory")}
+    before = study.user_attrs.get(DEFINITION, {})
+    for key in now:
+        if before.get(key, now[key]) != now[key]:
+            raise ConfigError(
+                f"--sweep: the study {study.study_name!r} was begun with another {key}: {before[key]}, and now it is "
+                f"{now[key]}; use another --workdir, or another --study, for another sweep"
+            )
+    study.set_user_attr(DEFINITION, before | now)
+
+
+def retry(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Enqueues another attempt at a trial."""
+    RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, trial)
+
+
+def retry_failed(study: optuna.Study) -> None:
+    """Enqueues the failed trials again, to resume from their last checkpoints."""
+    for attempts in trials_of(study):
+        if attempts[-1].state == TrialState.FAIL:
+            retry(study, attempts[-1])
+
+
+def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
+    """The attempts at each trial of the sweep; its number is its index, in the order in which trials were first begun."""
+    attempts: dict[int, list[FrozenTrial]] = {}
+    for each in study.get_trials(deepcopy=False):
+        if SURPLUS not in each.user_attrs:
+            first = RetryHeartbeatStaleTrialCallback.retried_trial_number(each)
+            attempts.setdefault(each.number if first is None else first, []).append(each)
+    return list(attempts.values())
+
+
+def points_of(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> list[dict[str, Value] | None]:
+    """The point of each trial, empty where a sampler has yet to choose it; None for a trial beyond the last point.
+
+    Every worker finds the same: Optuna numbers trials one after another, and a trial without a recorded point has the first
+    point that is free after the trials before it.
+    """
+    recorded = [
+        next((each.user_attrs[POINT] for each in attempts if POINT in each.user_attrs), None) for attempts in trials
+    ]
+    if sweep.is_grid:
+        free = [point for point in sweep.points() if point not in recorded]
+    else:
+        free = sweep.points()[len(recorded) - recorded.count(None) :]
+    return [(free.pop(0) if free else None) if point is None else point for point in recorded]
+
+
+def has_free_point(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> bool:
+    """Whether a trial of the sweep has yet to begin."""
+    points = points_of(sweep, trials)
+    return any(point not in points for point in sweep.points()) if sweep.is_grid else len(trials) < sweep.trials
+
+
+class TrialRow(NamedTuple):
+    """One trial. ``value`` is the best of its validations so far, after the update ``step``; ``found`` all metrics there."""
+
+    number: int
+    state: str
+    value: float | None
+    step: int | None
+    point: Mapping[str, Value]
+    minutes: float | None
+    folder: str
+    error: str
+    found: Mapping[str, float]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the trial needs no more training."""
+        return self.state not in ("waiting", "running")
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the trial ended with a value."""
+        return self.state in ("complete", "pruned") and self.value is not None
+
+
+STATES = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+
+
+def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
+    """All trials that have begun, by number."""
+    trials = trials_of(study)
+    rows = []
+    for number, (attempts, point) in enumerate(zip(trials, points_of(sweep, trials), strict=True)):
+        last = attempts[-1]
+        remarks: Mapping[str, Any] = last.user_attrs
+        step, value = best_of(last.intermediate_values, sweep.direction) if last.intermediate_values else (None, None)
+        if "found" in remarks:
+            step, value = remarks["step"], remarks["found"][sweep.metric]
+        rows.append(
+            TrialRow(
+                number=number,
+                state=STATES[last.state],
+                value=value,
+                step=step,
+                point=point or last.params,
+                minutes=remarks.get("minutes"),
+                folder=remarks.get("folder", ""),
+                error=remarks.get(ERROR, "") if last.state == TrialState.FAIL else "",
+                found=remarks.get("found", {}),
+            )
+        )
+    return rows
 
 
 def best_of(values: Mapping[int, float], direction: str) -> tuple[int, float]:

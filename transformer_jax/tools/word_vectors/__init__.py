@@ -1,1 +1,1 @@
-"""Words as vectors: tables of them, their file formats, search, standard test sets, and what is counted, not learned."""
+"""Words as vectors: tables, file formats, search, standard test sets, counts of terms, and the task that learns vectors."""

@@ -1,23 +1,121 @@
-"""How good word vectors are: analogies answered, and similarities ranked as people rank them. In training and by command."""
+"""Test sets of word vectors, and scores on them: analogies answered, and similarities ranked as people rank them."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from transformer_jax.config.errors import DataError
+from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import aligned_table
 from transformer_jax.tools.word_vectors.neighbors import analogy_queries, search, unit_rows
-from transformer_jax.tools.word_vectors.test_sets import AnalogySection, AnalogySet, SimilaritySet, WordTestSets
 from transformer_jax.tools.word_vectors.vectors import WordVectors
+
+SECTION_MARK = ":"
+SYNTACTIC_MARK = "gram"
+SEPARATORS = ("\t", ",", ";")
+ENDINGS = (".txt", ".tsv", ".csv")
+NO_TEST_SETS = ("license", "readme", "copying")
+
+Question = tuple[str, str, str, str]
+"""a, b, c and d of "a is to b as c is to d"."""
+Sections = Mapping[str, Sequence[Question]]
+"""Questions by section; sections named ``gram1-...`` are about grammar (Mikolov et al. 2013a, table 1)."""
+JudgedPair = tuple[str, str, float]
+"""Two words and their similarity as judged by people."""
+
+
+@dataclass(frozen=True)
+class WordTestSets:
+    """The test sets of an evaluation, by name."""
+
+    analogies: Mapping[str, Sections] = field(default_factory=dict)
+    similarities: Mapping[str, Sequence[JudgedPair]] = field(default_factory=dict)
+
+
+def read_test_sets(paths: Sequence[str]) -> WordTestSets:
+    """The test sets in files, and in all files below folders that end in .txt, .tsv or .csv.
+
+    A file of analogies has lines ``: section``, and four words on each other line. A file of pairs has two words and a
+    number on each line, separated by tabs, spaces, commas or semicolons; its first line may be a heading. Raises DataError
+    when there is no such file, none in a folder, and, with file and line, at a line of neither form.
+    """
+    files: list[Path] = []
+    for path in (Path(text).expanduser() for text in paths):
+        below = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS) if path.is_dir() else [path]
+        if not below:
+            raise DataError(f"{path}: no test sets in this folder; expected files that end in {', '.join(ENDINGS)}")
+        files += [file for file in below if not path.is_dir() or file.stem.lower() not in NO_TEST_SETS]
+    files = list(dict.fromkeys(file.resolve() for file in files))
+    names = Counter(file.stem for file in files)
+    for file in files:
+        if names[file.stem] > 1:
+            raise DataError(f"{file}: {names[file.stem]} test sets are named {file.stem}; rename all but one")
+    analogies, similarities = {}, {}
+    for file in files:
+        found = _read_test_set(file)
+        if isinstance(found, dict):
+            analogies[file.stem] = found
+        else:
+            similarities[file.stem] = found
+    return WordTestSets(analogies, similarities)
+
+
+def _read_test_set(path: Path) -> dict[str, list[Question]] | list[JudgedPair]:
+    lines = [(number, line.strip()) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
+    if not lines:
+        raise DataError(f"{path}: the file is empty; expected analogies or pairs of words")
+    first = lines[0][1]
+    has_four_words = len(first.split()) == 4 and not any(separator in first for separator in SEPARATORS)
+    if not (first.startswith(SECTION_MARK) or has_four_words):
+        return _pairs(path, lines)
+    sections: dict[str, list[Question]] = {}
+    name = path.stem
+    for number, line in lines:
+        if line.startswith(SECTION_MARK):
+            name = line.removeprefix(SECTION_MARK).strip()
+            continue
+        words = line.split()
+        if len(words) != 4:
+            problem = f"{len(words)} words, expected four, or ': ' and the name of a section"
+            raise DataError(f"{path}, line {number}: {problem}")
+        a, b, c, d = words
+        sections.setdefault(name, []).append((a, b, c, d))
+    return sections
+
+
+def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
+    pairs = []
+    for number, line in lines:
+        pair = _judged_pair(line)
+        if pair is not None:
+            pairs.append(pair)
+        elif number != lines[0][0] or len(lines) == 1:
+            raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number")
+    return pairs
+
+
+def _judged_pair(line: str) -> JudgedPair | None:
+    """The two words and the number of a line; None where it has another form."""
+    for separator in (*SEPARATORS, None):
+        fields = [field.strip() for field in line.split(separator)]
+        if len(fields) == 3 and all(fields):
+            try:
+                judged = float(fields[2])
+            except ValueError:
+                return None
+            return (fields[0], fields[1], judged) if math.isfinite(judged) else None
+    return None
 
 
 @dataclass(frozen=True)
 class AnalogyScore:
-    """Of ``total`` questions those ``covered``, all of whose four words have vectors, and of these the ``correct`` ones."""
+    """``correct`` answers among the ``covered`` of ``total`` questions: those whose four words all have vectors."""
 
     name: str
     correct: int
@@ -32,7 +130,7 @@ class AnalogyScore:
 
 @dataclass(frozen=True)
 class AnalogyScores:
-    """A set of analogies: each section, and sums over them."""
+    """A set of analogies: each section, and sums over sections."""
 
     name: str
     sections: tuple[AnalogyScore, ...]
@@ -53,7 +151,7 @@ class SimilarityScore:
 
 @dataclass(frozen=True)
 class VectorReport:
-    """One evaluation of a table ``[num_words, dimension]``, of which only the first ``limit`` words count, 0 for all."""
+    """One evaluation of a table ``[num_words, dimension]``, limited to the first ``limit`` words, 0 for all."""
 
     num_words: int
     dimension: int
@@ -62,7 +160,7 @@ class VectorReport:
     similarities: tuple[SimilarityScore, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, nested as they are, and accuracies, as what ``json.dumps`` takes."""
+        """The fields, nested, with accuracies, for ``json.dumps``."""
         fields = asdict(self)
         for scores in fields["analogies"]:
             for score in (*scores["sections"], scores["semantic"], scores["syntactic"], scores["overall"]):
@@ -70,8 +168,10 @@ class VectorReport:
         return fields
 
     def headline(self) -> dict[str, float]:
-        """The numbers that belong into a log, those defined: ``analogies`` over all sets, from 0 to 1; ``spearman_NAME``, from
-        -1 to 1, and their mean, ``similarity``; ``coverage``, the share of questions and pairs that is covered.
+        """The numbers to log, where they are defined.
+
+        ``analogies`` over all sets, from 0 to 1; ``spearman_NAME``, from -1 to 1, and their mean, ``similarity``;
+        ``coverage``, the covered share of questions and pairs.
         """
         kinds = {
             "analogies": [each.overall for each in self.analogies],
@@ -80,8 +180,7 @@ class VectorReport:
         }
         numbers = {name: _summed(name, scores).accuracy for name, scores in kinds.items()}
         ranks = [each.spearman for each in self.similarities if each.spearman is not None]
-        scores: list[AnalogyScore | SimilarityScore] = [each.overall for each in self.analogies]
-        scores += self.similarities
+        scores: list[AnalogyScore | SimilarityScore] = [*kinds["analogies"], *self.similarities]
         numbers["similarity"] = sum(ranks) / len(ranks) if ranks else None
         numbers["coverage"] = sum(each.covered for each in scores) / max(sum(each.total for each in scores), 1)
         numbers |= {f"spearman_{each.name}": each.spearman for each in self.similarities}
@@ -94,15 +193,22 @@ class VectorReport:
         if self.analogies:
             rows = [("analogies", "accuracy", "correct", "covered", "coverage")]
             for scores in self.analogies:
-                rows += [_analogy_row(f"{scores.name}: {each.name}", each) for each in scores.sections]
+                named = [(f"{scores.name}: {each.name}", each) for each in scores.sections]
                 sums = (scores.semantic, scores.syntactic, scores.overall)
-                rows += [_analogy_row(f"{scores.name}, {each.name}", each) for each in sums if each.total]
+                for name, each in named + [(f"{scores.name}, {each.name}", each) for each in sums if each.total]:
+                    accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.2f} %"
+                    rows.append((name, accuracy, f"{each.correct:,}", *_coverage(each)))
             parts.append(aligned_table(rows, "lrrrr"))
         if self.similarities:
-            heading = ("similarity", "Spearman", "covered", "coverage")
-            parts.append(aligned_table([heading, *map(_similarity_row, self.similarities)], "lrrr"))
+            ranks = [("similarity", "Spearman", "covered", "coverage")]
+            for score in self.similarities:
+                ranks.append(
+                    (score.name, "-" if score.spearman is None else f"{score.spearman:.4f}", *_coverage(score))
+                )
+            parts.append(aligned_table(ranks, "lrrr"))
         parts.append(
-            "accuracy and Spearman are over what is covered: every word of it has a vector, as written or in lower case"
+            "accuracy and Spearman are over covered questions and pairs, whose words all have vectors, as written or in "
+            "lower case"
         )
         return "\n\n".join(parts)
 
@@ -110,66 +216,57 @@ class VectorReport:
 def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets, *, limit: int = 0) -> VectorReport:
     """Answers the analogies by 3CosAdd, question words excluded, and ranks the pairs by cosine.
 
-    ``limit``: only the first so many words of the table have vectors, in questions and as answers; 0 for all. The words of
-    a test set are looked up as written, else in lower case. Raises DataError when there are no test sets.
+    ``limit``: only the first ``limit`` words of the table are known, in questions and as answers; 0 for all. Words of a test
+    set are looked up as written, else in lower case. Raises DataError when there are no test sets.
     """
     if not (test_sets.analogies or test_sets.similarities):
-        raise DataError(
-            "word vectors: there is no test set to evaluate on; give a file of analogies or of judged pairs"
-        )
+        raise DataError("word vectors: no test set to evaluate on; give a file of analogies or of judged pairs")
     table = vectors.first(limit)
-    analogies = tuple(score_analogies(table, each) for each in test_sets.analogies)
-    similarities = tuple(score_similarity(table, each) for each in test_sets.similarities)
+    analogies = tuple(_score_analogies(table, name, each) for name, each in test_sets.analogies.items())
+    similarities = tuple(_score_similarity(table, name, each) for name, each in test_sets.similarities.items())
     return VectorReport(len(vectors), vectors.dimension, limit, analogies, similarities)
 
 
-def score_analogies(vectors: WordVectors, test_set: AnalogySet) -> AnalogyScores:
+def _score_analogies(vectors: WordVectors, name: str, sections: Sections) -> AnalogyScores:
     """One set; all its questions are searched at once."""
-    known = [_known_questions(vectors, section) for section in test_set.sections]
+    found = [[tuple(map(vectors.find, question)) for question in questions] for questions in sections.values()]
+    known = [[rows for rows in section if None not in rows] for section in found]
     rows = np.array(list(chain.from_iterable(known)), np.int64).reshape(-1, 4)
     correct = np.zeros(len(rows), bool)
     if len(rows):
         asked = rows[:, :3]
         answers = search(vectors.matrix, analogy_queries(vectors.matrix, asked), 1, asked).rows[:, 0]
         correct = answers == rows[:, 3]
-    ends = np.cumsum([len(each) for each in known])
-    right = [int(part.sum()) for part in np.split(correct, ends[:-1])]
+    hits = np.split(correct, np.cumsum([len(each) for each in known])[:-1])
     scores = [
-        AnalogyScore(section.name, hits, len(covered), len(section.questions))
-        for section, covered, hits in zip(test_set.sections, known, right, strict=True)
+        AnalogyScore(section, int(right.sum()), len(covered), len(questions))
+        for (section, questions), covered, right in zip(sections.items(), known, hits, strict=True)
     ]
-    of_grammar = [section.is_syntactic for section in test_set.sections]
-    semantic = [score for score, is_syntactic in zip(scores, of_grammar, strict=True) if not is_syntactic]
-    syntactic = [score for score, is_syntactic in zip(scores, of_grammar, strict=True) if is_syntactic]
+    semantic = [each for each in scores if not each.name.startswith(SYNTACTIC_MARK)]
+    syntactic = [each for each in scores if each.name.startswith(SYNTACTIC_MARK)]
     sums = _summed("semantic", semantic), _summed("syntactic", syntactic), _summed("overall", scores)
-    return AnalogyScores(test_set.name, tuple(scores), *sums)
+    return AnalogyScores(name, tuple(scores), *sums)
 
 
-def score_similarity(vectors: WordVectors, test_set: SimilaritySet) -> SimilarityScore:
+def _score_similarity(vectors: WordVectors, name: str, pairs: Sequence[JudgedPair]) -> SimilarityScore:
     """One set: cosines of the pairs against the judgments."""
-    looked_up = [(vectors.find(word), vectors.find(other), judged) for word, other, judged in test_set.pairs]
+    looked_up = [(vectors.find(word), vectors.find(other), judged) for word, other, judged in pairs]
     known = [(row, other, judged) for row, other, judged in looked_up if row is not None and other is not None]
     if not known:
-        return SimilarityScore(test_set.name, None, 0, len(test_set.pairs))
+        return SimilarityScore(name, None, 0, len(pairs))
     first, second, judged = zip(*known, strict=True)
     cosines = np.einsum("ND,ND->N", *(unit_rows(vectors.matrix[list(rows)]) for rows in (first, second)))
-    return SimilarityScore(test_set.name, spearman(cosines, judged), len(known), len(test_set.pairs))
+    return SimilarityScore(name, spearman(cosines, judged), len(known), len(pairs))
 
 
 def spearman(values: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray) -> float | None:
-    """Rank correlation with mean ranks for ties; None for less than two pairs, or where one side has one value only."""
+    """Rank correlation with mean ranks for ties; None for less than two pairs, or where all values of a side are equal."""
     if len(values) < 2 or len(set(map(float, values))) == 1 or len(set(map(float, others))) == 1:
         return None
     from scipy.stats import spearmanr
 
     found = float(spearmanr(values, others).statistic)
     return found if math.isfinite(found) else None
-
-
-def _known_questions(vectors: WordVectors, section: AnalogySection) -> list[tuple[int, ...]]:
-    """The rows of the questions all of whose words have vectors."""
-    found = (tuple(map(vectors.find, question)) for question in section.questions)
-    return [tuple(row for row in rows if row is not None) for rows in found if None not in rows]
 
 
 def _summed(name: str, scores: Sequence[AnalogyScore]) -> AnalogyScore:
@@ -181,21 +278,6 @@ def _summed(name: str, scores: Sequence[AnalogyScore]) -> AnalogyScore:
     )
 
 
-def _analogy_row(name: str, score: AnalogyScore) -> tuple[str, str, str, str, str]:
-    accuracy = "-" if score.accuracy is None else f"{100 * score.accuracy:.2f} %"
-    return (
-        name,
-        accuracy,
-        f"{score.correct:,}",
-        f"{score.covered:,} of {score.total:,}",
-        _coverage(score.covered, score.total),
-    )
-
-
-def _similarity_row(score: SimilarityScore) -> tuple[str, ...]:
-    rank = "-" if score.spearman is None else f"{score.spearman:.4f}"
-    return score.name, rank, f"{score.covered:,} of {score.total:,}", _coverage(score.covered, score.total)
-
-
-def _coverage(covered: int, total: int) -> str:
-    return f"{100 * covered / total:.1f} %" if total else "-"
+def _coverage(score: AnalogyScore | SimilarityScore) -> tuple[str, str]:
+    share = f"{100 * score.covered / score.total:.1f} %" if score.total else "-"
+    return f"{score.covered:,} of {score.total:,}", share

@@ -1,59 +1,33 @@
-"""Files of word vectors, by the name of their format or by that of the file."""
+"""Files of word vectors: the text and binary files of word2vec, the text of GloVe, NumPy, TensorBoard's projector."""
 
-from collections.abc import Callable
+import gzip
+import zlib
+from array import array
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config.errors import ConfigError, DataError
+from transformer_jax.data.text_files import check_sentence, raw_lines
 from transformer_jax.runtime.atomic_files import appearing_file, write_whole
-from transformer_jax.tools.word_vectors.binary_format import read_binary, write_binary
-from transformer_jax.tools.word_vectors.text_formats import looks_like_word2vec, numbers_text, read_text, write_text
-from transformer_jax.tools.word_vectors.vectors import WordVectors
+from transformer_jax.tools.word_vectors.vectors import WordVectors, first_bad_row
 
-
-class Format(NamedTuple):
-    """How files of a format are read and written."""
-
-    read: Callable[[Path], WordVectors]
-    write: Callable[[BinaryIO, WordVectors], None]
-
-
-def read_numpy(path: Path) -> WordVectors:
-    """Reads ``words`` (text) and ``matrix`` (numbers ``[V, D]``) of an .npz; raises DataError where it has no such arrays."""
-    try:
-        with np.load(path) as arrays:
-            words, matrix = arrays["words"], arrays["matrix"]
-    # A damaged file can raise anything: zipfile, zlib and NumPy have different errors, and a header may claim any size.
-    except Exception as error:
-        raise DataError(f"{path}: not an .npz of the arrays 'words' and 'matrix' ({error})") from None
-    if words.ndim != 1 or words.dtype.kind != "U" or matrix.dtype.kind != "f":
-        raise DataError(f"{path}: words are {words.dtype} and the matrix is {matrix.dtype}; expected text and floats")
-    return _named(path, words.tolist(), matrix.astype(np.float32, copy=False))
-
-
-def write_numpy(file: BinaryIO, vectors: WordVectors) -> None:
-    """Writes ``words`` and ``matrix``."""
-    np.savez(file, words=np.array(vectors.words, np.str_), matrix=vectors.matrix)
-
-
-FORMATS = {
-    "word2vec": Format(lambda path: read_text(path, True), lambda file, vectors: write_text(file, vectors, True)),
-    "word2vec_binary": Format(read_binary, write_binary),
-    "glove": Format(lambda path: read_text(path, False), lambda file, vectors: write_text(file, vectors, False)),
-    "numpy": Format(read_numpy, write_numpy),
-}
+LONGEST_HEADER = 64
+LONGEST_WORD = 4_096
+LARGEST_DIMENSION = 1 << 20
+AT_ONCE = 1 << 22
 PROJECTOR = "projector"
 """Written only, as a folder."""
 SUFFIXES = {".npz": "numpy", ".bin": "word2vec_binary", ".txt": "word2vec", ".vec": "word2vec"}
 
 
 def read_vectors(path: str | Path, format_name: str = "") -> WordVectors:
-    """Reads a file; the format is that of its name: .npz, .bin, else text, whose first line tells word2vec from GloVe.
+    """Reads a file; the format follows from its name: .npz, .bin, else text, whose first line tells word2vec from GloVe.
 
-    A ``.gz`` may follow, but not on .npz. Raises ConfigError for an unknown format, DataError for a file that is not there and
-    where it is broken.
+    A ``.gz`` may follow, except for .npz. Raises ConfigError for an unknown format, DataError where the file is missing or
+    damaged.
     """
     path = Path(path).expanduser()
     if format_name and format_name not in FORMATS:
@@ -61,14 +35,15 @@ def read_vectors(path: str | Path, format_name: str = "") -> WordVectors:
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected word vectors ({', '.join(FORMATS)})")
     if not format_name:
-        format_name = SUFFIXES.get(_suffix(path), "glove")
+        suffix = Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
+        format_name = SUFFIXES.get(suffix, "glove")
         if format_name in ("word2vec", "glove"):
-            format_name = "word2vec" if looks_like_word2vec(path) else "glove"
+            format_name = "glove" if _sizes(next(raw_lines(path), b"")) is None else "word2vec"
     return FORMATS[format_name].read(path)
 
 
 def write_vectors(path: str | Path, vectors: WordVectors, format_name: str = "") -> list[Path]:
-    """Writes a file, which appears when it is whole, or the folder of the projector; the files written.
+    """Writes a file, which appears whole, or the folder of the projector; returns the files written.
 
     Raises ConfigError as ``require_format`` does, DataError for a word that the format cannot hold.
     """
@@ -82,9 +57,9 @@ def write_vectors(path: str | Path, vectors: WordVectors, format_name: str = "")
 
 
 def require_format(path: str | Path, format_name: str) -> str:
-    """The format to write: ``format_name``, or that of the file's name: .npz, .bin, .txt or .vec (word2vec).
+    """The format to write: ``format_name``, or by the file's name: .npz, .bin, .txt or .vec (word2vec).
 
-    Raises ConfigError where there is none such, for a file where there is a folder, and for a folder where there is a file.
+    Raises ConfigError for any other name, for a file where there is a folder, and for a folder where there is a file.
     """
     path = Path(path).expanduser()
     chosen = format_name or SUFFIXES.get(path.suffix, "")
@@ -100,30 +75,206 @@ def require_format(path: str | Path, format_name: str) -> str:
     return chosen
 
 
+def read_numpy(path: Path) -> WordVectors:
+    """Reads ``words`` (text) and ``matrix`` (numbers ``[V, D]``) of an .npz; raises DataError where it has no such arrays."""
+    try:
+        with np.load(path) as arrays:
+            words, matrix = arrays["words"], arrays["matrix"]
+    # zipfile, zlib and NumPy raise different errors for a damaged file, and its header may claim any size.
+    except Exception as error:
+        raise DataError(f"{path}: not an .npz of the arrays 'words' and 'matrix' ({error})") from None
+    if words.ndim != 1 or words.dtype.kind != "U" or matrix.dtype.kind != "f":
+        raise DataError(f"{path}: words are {words.dtype} and the matrix is {matrix.dtype}; expected text and floats")
+    try:
+        return WordVectors(tuple(words.tolist()), matrix.astype(np.float32, copy=False))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def write_numpy(file: BinaryIO, vectors: WordVectors) -> None:
+    """Writes ``words`` and ``matrix``."""
+    np.savez(file, words=np.array(vectors.words, np.str_), matrix=vectors.matrix)
+
+
+def read_text(path: Path, has_header: bool) -> WordVectors:
+    """Reads ``word x1 ... xD`` a line, separated by spaces or tabs, plain, ``.gz`` or ``.xz``; a header is a line ``V D``.
+
+    A word may contain spaces, as some in GloVe's files do, if no part of it after the first looks like a number. Raises
+    DataError, with file and line, for a line of another dimension, a number that is not finite, a repeated word, text that
+    is not UTF-8, and where the number of lines is not as in the header.
+    """
+    lines = enumerate(raw_lines(path), start=1)
+    num_words, dimension = _header(path, lines) if has_header else (None, None)
+    values = array("f")
+    index: dict[str, int] = {}
+    for number, raw in lines:
+        fields = raw.split()
+        if not fields:
+            raise DataError(f"{path}, line {number}: the line is empty; expected a word and its vector")
+        dimension = len(fields) - 1 if dimension is None else dimension
+        if dimension < 1:
+            raise DataError(f"{path}, line {number}: {_shown(raw)} has no numbers; expected a word and its vector")
+        word = _append(values, fields, dimension, f"{path}, line {number}")
+        earlier = index.setdefault(word, number)
+        if earlier != number:
+            raise DataError(f"{path}, line {number}: {word!r} was on line {earlier:,} already; a word has one vector")
+    if num_words is not None and len(index) != num_words:
+        cause = "the file may be cut short" if len(index) < num_words else "correct line 1"
+        raise DataError(f"{path}: {len(index):,} words, but line 1 says {num_words:,}; {cause}")
+    if dimension is None or not index:
+        raise DataError(f"{path}: no vectors; expected a word and its numbers on each line")
+    matrix = np.frombuffer(values, np.float32).reshape(-1, dimension)
+    if (row := first_bad_row(matrix)) is not None:
+        raise DataError(f"{path}, line {row + (2 if has_header else 1)}: a number is not finite in float32")
+    return WordVectors(tuple(index), matrix)
+
+
+def write_text(file: BinaryIO, vectors: WordVectors, has_header: bool) -> None:
+    """Writes the shortest decimals that float32 reads back unchanged; raises DataError for a word with a white space."""
+    _require_no_space(vectors, "text")
+    if has_header:
+        file.write(f"{len(vectors)} {vectors.dimension}\n".encode())
+    for word, row in zip(vectors.words, vectors.matrix, strict=True):
+        file.write(f"{word} {' '.join(map(str, row))}\n".encode())
+
+
+def read_binary(path: Path) -> WordVectors:
+    """Reads word2vec's binary file, plain or ``.gz``: ``V D``, then for each word its bytes, a space and D float32.
+
+    The line end behind each vector, which the C program writes, is optional. Raises DataError, with the number of the word,
+    where the file ends too early or continues after the last vector, for a repeated word and a value that is not finite.
+    """
+    opened: IO[bytes]
+    try:
+        opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[assignment]  # noqa: SIM115
+        with opened as file:
+            return _read_binary(path, file)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error}); copy it again") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _read_binary(path: Path, file: IO[bytes]) -> WordVectors:
+    sizes = _sizes(file.readline(LONGEST_HEADER))
+    if sizes is None or not all(sizes):
+        problem = "does not begin with the number of words and the dimension; not a binary file of word2vec"
+        raise DataError(f"{path}: {problem}")
+    num_words, dimension = sizes
+    if dimension > LARGEST_DIMENSION:
+        problem = f"its first line says {dimension:,} dimensions, at most {LARGEST_DIMENSION:,} are read"
+        raise DataError(f"{path}: {problem}; it is damaged")
+    index: dict[str, int] = {}
+    values = bytearray()
+    left, start, size = b"", 0, 4 * dimension
+    for number in range(1, num_words + 1):
+        if len(left) - start < LONGEST_WORD + size:
+            left, start = left[start:] + file.read(AT_ONCE + size), 0
+        end = left.find(b" ", start, start + LONGEST_WORD)
+        if end < 0 or end + 1 + size > len(left):
+            raise DataError(f"{path}: ends or is damaged in word {number:,} of {num_words:,}; copy it again")
+        word = check_sentence(left[start:end].lstrip(b"\n"), f"{path}, word {number:,}")
+        earlier = index.setdefault(word, number)
+        if earlier != number:
+            raise DataError(f"{path}, word {number:,}: {word!r} was word {earlier:,} already; a word has one vector")
+        values += memoryview(left)[end + 1 : end + 1 + size]
+        start = end + 1 + size
+    if left[start:].strip() or file.read(AT_ONCE).strip():
+        raise DataError(f"{path}: continues after the {num_words:,} words that its first line announces")
+    matrix = np.frombuffer(values, "<f4").reshape(num_words, dimension).astype(np.float32, copy=False)
+    if (row := first_bad_row(matrix)) is not None:
+        raise DataError(f"{path}, word {row + 1:,}: a value is not finite; the file is damaged, or is not word2vec's")
+    return WordVectors(tuple(index), matrix)
+
+
+def write_binary(file: BinaryIO, vectors: WordVectors) -> None:
+    """Writes word2vec's binary file as the C program does; raises DataError for a word with a white space."""
+    _require_no_space(vectors, "word2vec binary")
+    file.write(f"{len(vectors)} {vectors.dimension}\n".encode())
+    for word, row in zip(vectors.words, vectors.matrix.astype("<f4", copy=False), strict=True):
+        file.write(word.encode() + b" " + row.tobytes() + b"\n")
+
+
 def write_projector(folder: Path, vectors: WordVectors) -> list[Path]:
     """Writes what TensorBoard's projector reads: vectors.tsv, metadata.tsv (the words), and the file that names both.
 
-    ``tensorboard --logdir FOLDER`` shows them, and so does projector.tensorflow.org, to which the two tables can be given.
-    A tab or line end in a word becomes a space.
+    ``tensorboard --logdir FOLDER`` shows them; projector.tensorflow.org takes the two tables. A tab or line end in a word
+    becomes a space.
     """
     table, names, config = folder / "vectors.tsv", folder / "metadata.tsv", folder / "projector_config.pbtxt"
     with appearing_file(table) as file:
-        for row in vectors.matrix:
-            file.write(f"{numbers_text(row, chr(9))}\n".encode())
+        file.writelines("\t".join(map(str, row)).encode() + b"\n" for row in vectors.matrix)
     with appearing_file(names) as file:
-        for word in vectors.words:
-            file.write(f"{' '.join(word.split()) or '(space)'}\n".encode())
+        file.writelines(f"{' '.join(word.split()) or '(space)'}\n".encode() for word in vectors.words)
     files = f'  tensor_path: "{table.name}"\n  metadata_path: "{names.name}"\n'
     write_whole(config, f'embeddings {{\n  tensor_name: "word vectors"\n{files}}}\n')
     return [table, names, config]
 
 
-def _suffix(path: Path) -> str:
-    return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
+class Format(NamedTuple):
+    """How files of a format are read and written."""
+
+    read: Callable[[Path], WordVectors]
+    write: Callable[[BinaryIO, WordVectors], None]
 
 
-def _named(path: Path, words: list[str], matrix: np.ndarray) -> WordVectors:
+FORMATS = {
+    "word2vec": Format(lambda path: read_text(path, True), lambda file, vectors: write_text(file, vectors, True)),
+    "word2vec_binary": Format(read_binary, write_binary),
+    "glove": Format(lambda path: read_text(path, False), lambda file, vectors: write_text(file, vectors, False)),
+    "numpy": Format(read_numpy, write_numpy),
+}
+
+
+def _require_no_space(vectors: WordVectors, kind: str) -> None:
+    """Raises DataError for the first word that is empty or has a white space."""
+    for row, word in enumerate(vectors.words):
+        if word.encode().split() != [word.encode()]:
+            problem = f"is {word!r}, and a word with a white space cannot be written as {kind}"
+            raise DataError(f"word {row + 1:,} {problem}; write .npz instead")
+
+
+def _append(values: "array[float]", fields: list[bytes], dimension: int, where: str) -> str:
+    """Adds the numbers of a line to ``values``; returns the word."""
+    begin = len(fields) - dimension
+    if begin < 1 or any(field.lstrip(b"+-.")[:1].isdigit() or _is_number(field) for field in fields[1:begin]):
+        raise DataError(f"{where}: {len(fields) - 1} numbers, expected {dimension}")
     try:
-        return WordVectors(tuple(words), matrix)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        # Python reads 1_000 as a number; no format of vectors does.
+        if any(b"_" in field for field in fields[begin:]):
+            raise ValueError
+        values.extend(map(float, fields[begin:]))
+    except ValueError:
+        wrong = next(field for field in fields[begin:] if b"_" in field or not _is_number(field))
+        raise DataError(f"{where}: {_shown(wrong)} is not a number") from None
+    return check_sentence(b" ".join(fields[:begin]), where)
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[int, int]:
+    _, line = next(lines, (1, b""))
+    sizes = _sizes(line)
+    if sizes is None:
+        problem = f"{_shown(line)} is not the number of words and the dimension; --format=glove has no such line"
+        raise DataError(f"{path}, line 1: {problem}")
+    if not all(sizes):
+        raise DataError(f"{path}, line 1: {sizes[0]} words of dimension {sizes[1]}; both must be above 0")
+    return sizes
+
+
+def _sizes(line: bytes) -> tuple[int, int] | None:
+    """The number of words and the dimension; None unless the line is two whole numbers."""
+    fields = line.split()
+    return (int(fields[0]), int(fields[1])) if len(fields) == 2 and all(field.isdigit() for field in fields) else None
+
+
+def _shown(raw: bytes) -> str:
+    """The start of ``raw`` as text in quotes."""
+    return repr(raw[:40].decode("utf-8", "replace").strip())

@@ -1,6 +1,5 @@
 """Exact search for the nearest words by cosine, by blocks: memory beyond the table does not grow with it."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ NOT_A_ROW = -1
 
 
 class Neighbor(NamedTuple):
-    """A word, and the cosine of its vector with that of the query."""
+    """A word, and the cosine of its vector with the query."""
 
     word: str
     cosine: float
@@ -34,8 +33,8 @@ def search(
 ) -> Nearest:
     """The ``count`` rows of ``matrix [V, D]`` with the largest cosine to each of ``queries [Q, D]``.
 
-    Row i of ``excluded [Q, E]`` has the rows that query i may not find, -1 for none. Of equal cosines the lower row is first.
-    A vector of zeros has the cosine 0 with every other. Where less than ``count`` rows remain, cosines end in ``-inf``.
+    Row i of ``excluded [Q, E]`` has the rows that query i must not find, -1 for none. Of equal cosines the lower row is first.
+    A vector of zeros has cosine 0 with all others. Where fewer than ``count`` rows remain, cosines end in ``-inf``.
     """
     queries = unit_rows(queries)
     excluded = np.full((len(queries), 1), NOT_A_ROW) if excluded is None else excluded
@@ -51,7 +50,7 @@ def search(
             best = _largest(scores, count)
             both_rows = np.concatenate([rows[some], best + first_row], axis=1)
             both = np.concatenate([cosines[some], np.take_along_axis(scores, best, axis=1)], axis=1)
-            # Rows found before are lower than those of this block, and a stable order keeps them first.
+            # Rows found before are lower than the rows of this block, and a stable order keeps them first.
             order = np.argsort(-both, axis=1, kind="stable")[:, :count]
             rows[some] = np.take_along_axis(both_rows, order, axis=1)
             cosines[some] = np.take_along_axis(both, order, axis=1)
@@ -65,9 +64,14 @@ def unit_rows(matrix: np.ndarray) -> np.ndarray:
 
 
 def nearest_words(vectors: WordVectors, word: str, count: int) -> list[Neighbor]:
-    """The words nearest to ``word``, itself left out; raises DataError where it is not there."""
-    row = vectors.row(word)
-    return _named(vectors, search(vectors.matrix, vectors.matrix[[row]], count, np.array([[row]])))
+    """The words nearest to ``word``, itself left out; raises DataError where it has no vector."""
+    return neighbors_of_rows(vectors, [vectors.row(word)], count)[0]
+
+
+def neighbors_of_rows(vectors: WordVectors, rows: list[int], count: int) -> list[list[Neighbor]]:
+    """Up to ``count`` words nearest to the word of each row, itself left out."""
+    own = np.array(rows, np.int64)
+    return _named(vectors, search(vectors.matrix, vectors.matrix[own], count, own[:, None]))
 
 
 def analogy_queries(matrix: np.ndarray, questions: np.ndarray) -> np.ndarray:
@@ -75,22 +79,21 @@ def analogy_queries(matrix: np.ndarray, questions: np.ndarray) -> np.ndarray:
 
     ``questions [Q, 3]`` has the rows of a, b and c in "a is to b as c is to ..."; returns ``[Q, D]``.
     """
-    known, place = np.unique(questions, return_inverse=True)
-    unit = unit_rows(matrix[known])
-    place = place.reshape(questions.shape)
-    return unit[place[:, 1]] - unit[place[:, 0]] + unit[place[:, 2]]
+    known, index = np.unique(questions, return_inverse=True)
+    a, b, c = np.moveaxis(unit_rows(matrix[known])[index.reshape(questions.shape)], 1, 0)
+    return b - a + c
 
 
 def analogy(vectors: WordVectors, a: str, b: str, c: str, count: int) -> list[Neighbor]:
-    """The best answers to "a is to b as c is to ...", a, b and c left out; raises DataError for a word that is not there."""
+    """The best answers to "a is to b as c is to ...", a, b and c left out; raises DataError for a word without a vector."""
     question = np.array([[vectors.row(word) for word in (a, b, c)]])
-    return _named(vectors, search(vectors.matrix, analogy_queries(vectors.matrix, question), count, question))
+    return _named(vectors, search(vectors.matrix, analogy_queries(vectors.matrix, question), count, question))[0]
 
 
 def _exclude(scores: np.ndarray, columns: np.ndarray) -> None:
-    """Sets to -inf, in each row of ``scores [Q, R]``, those of its ``columns [Q, E]`` that lie in it."""
-    query, place = np.nonzero((columns >= 0) & (columns < scores.shape[1]))
-    scores[query, columns[query, place]] = -np.inf
+    """Sets ``columns [Q, E]`` of each row of ``scores [Q, R]`` to -inf, except columns out of bounds."""
+    query, number = np.nonzero((columns >= 0) & (columns < scores.shape[1]))
+    scores[query, columns[query, number]] = -np.inf
 
 
 def _largest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -107,16 +110,9 @@ def _largest(scores: np.ndarray, count: int) -> np.ndarray:
     return chosen
 
 
-def _named(vectors: WordVectors, found: Nearest) -> list[Neighbor]:
-    pairs = zip(found.rows[0].tolist(), found.cosines[0].tolist(), strict=True)
-    return [Neighbor(vectors.words[row], cosine) for row, cosine in pairs if cosine > -np.inf]
-
-
-def neighbors_of_rows(vectors: WordVectors, rows: Sequence[int], count: int) -> list[list[str]]:
-    """Up to ``count`` words nearest to each of some words, themselves left out."""
-    own = np.array(rows, np.int64)
-    found = search(vectors.matrix, vectors.matrix[own], count, own[:, None])
+def _named(vectors: WordVectors, found: Nearest) -> list[list[Neighbor]]:
+    """For each query the words and cosines that were found."""
     return [
-        [vectors.words[row] for row, cosine in zip(*each, strict=True) if cosine > -np.inf]
+        [Neighbor(vectors.words[row], cosine) for row, cosine in zip(*each, strict=True) if cosine > -np.inf]
         for each in zip(found.rows.tolist(), found.cosines.tolist(), strict=True)
     ]

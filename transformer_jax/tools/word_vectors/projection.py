@@ -1,6 +1,4 @@
-"""Vectors in two dimensions, by scikit-learn: principal components, or t-SNE."""
-
-from collections.abc import Callable
+"""Vectors in two dimensions, by scikit-learn: principal components or t-SNE."""
 
 import numpy as np
 
@@ -8,38 +6,14 @@ from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.tools.word_vectors.neighbors import unit_rows
 
 PERPLEXITY = 30.0
-MISSING = "scikit-learn is not installed; pip install scikit-learn scipy"
-
-
-def pca(matrix: np.ndarray, seed: int) -> np.ndarray:
-    """The two directions of most variance; ``seed`` does not matter."""
-    from sklearn.decomposition import PCA
-
-    del seed
-    return np.asarray(PCA(n_components=2, svd_solver="full").fit_transform(matrix))
-
-
-def tsne(matrix: np.ndarray, seed: int) -> np.ndarray:
-    """t-SNE (van der Maaten and Hinton 2008) of cosine distances, started at the principal components.
-
-    On one thread: the same points whatever the number of cores, and OpenMP's threads wait for each other by spinning.
-    """
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
-    perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)
-    options = {"perplexity": perplexity, "metric": "cosine", "init": "pca", "random_state": seed, "n_jobs": 1}
-    with threadpool_limits(1, user_api="openmp"):
-        return np.asarray(TSNE(n_components=2, **options).fit_transform(matrix))
-
-
-METHODS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"pca": pca, "tsne": tsne}
+METHODS = ("pca", "tsne")
 
 
 def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
     """The rows of ``[N, D]``, divided by their norms, as points float64 ``[N, 2]``.
 
-    Raises ConfigError for an unknown method, DataError for less than three rows or two dimensions.
+    ``pca``: the two principal components. ``tsne``: t-SNE (van der Maaten and Hinton 2008) of cosine distances, started at
+    the principal components. Raises ConfigError for an unknown method, DataError for fewer than three rows or two dimensions.
     """
     if method not in METHODS:
         raise ConfigError(f"--method: {method!r} is not one of {', '.join(METHODS)}")
@@ -48,15 +22,25 @@ def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
     if not matrix.any():
         raise DataError("a map takes vectors that are not all zeros")
     try:
-        return METHODS[method](unit_rows(matrix), seed).astype(np.float64)
+        from sklearn.decomposition import PCA
+        from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
     except ImportError:
-        raise ConfigError(MISSING) from None
+        raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
+    unit = unit_rows(matrix)
+    if method == "pca":
+        return np.asarray(PCA(n_components=2, svd_solver="full").fit_transform(unit), np.float64)
+    perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)
+    options = {"perplexity": perplexity, "metric": "cosine", "init": "pca", "random_state": seed, "n_jobs": 1}
+    # With one thread points do not depend on the number of cores, and OpenMP's threads do not spin.
+    with threadpool_limits(1, user_api="openmp"):
+        return np.asarray(TSNE(n_components=2, **options).fit_transform(unit), np.float64)
 
 
 def analogy_plane(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The plane of most variance of four words a, b, c, d ``[4, D]``, divided by their norms, and of b - a + c.
+    """The points of four words a, b, c, d ``[4, D]``, divided by their norms, and of b - a + c in the plane of most variance.
 
-    Returns the points of the words ``[4, 2]`` and that of b - a + c ``[2]``.
+    Returns ``[4, 2]`` and ``[2]``.
     """
     unit = unit_rows(vectors).astype(np.float64)
     five = np.concatenate([unit, [unit[1] - unit[0] + unit[2]]])

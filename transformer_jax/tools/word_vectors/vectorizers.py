@@ -1,14 +1,17 @@
 """Documents as rows of counts: one-hot, bag of words, n-grams and TF-IDF, by scikit-learn's vectorizers."""
 
-from collections import Counter
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.errors import ConfigError, DataError
+from transformer_jax.data.text_files import raw_lines, read_lines, sentence_of_line
+from transformer_jax.runtime.atomic_files import appearing_file
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -18,19 +21,19 @@ TOKEN_PATTERN = r"(?u)\b\w+\b"
 """Words of one letter or more; scikit-learn's own default would drop "I" and "a"."""
 MOST_COLUMNS = 1 << 28
 """Of hashed terms; weights of TF-IDF take eight bytes for each."""
-DOCUMENTS_AT_ONCE = 2_000
-CHARACTERS_AT_ONCE = 4_000_000
+MOST_WORDS = 2_000
+"""Of a table of co-occurrences."""
 
 
 @dataclass(frozen=True)
 class CountingConfig:
     """How documents become rows.
 
-    ``kind``: one_hot (1 where the term occurs), bag_of_words (how often), ngrams (how often, sequences of 1 to ``n``
-    terms) or tfidf (counts x (ln((1 + documents) / (1 + documents with the term)) + 1), each row divided by its Euclidean
-    norm). ``n`` also holds for tfidf. ``characters``: terms are characters, not words. ``min_documents`` leaves out terms
-    of fewer documents, ``max_terms`` all but the most frequent, 0 for none; ``hashing_columns`` above 0 takes the column
-    of a term from its hash, which needs no vocabulary.
+    ``kind``: one_hot (1 where the term occurs), bag_of_words (counts), ngrams (counts of sequences of 1 to ``n`` terms) or
+    tfidf (counts x (ln((1 + documents) / (1 + documents with the term)) + 1), each row divided by its Euclidean norm);
+    ``n`` also holds for tfidf. ``characters``: terms are characters, not words. ``min_documents``: terms of fewer documents
+    are left out. ``max_terms``: the most frequent terms that are kept, 0 for all. ``hashing_columns``: above 0, the column
+    of a term is its hash, which needs no vocabulary.
     """
 
     kind: str
@@ -53,146 +56,159 @@ class CountingConfig:
         require(self.hashing_columns <= MOST_COLUMNS, "--hashing_columns", problem)
 
 
-@dataclass(frozen=True)
-class Counted:
-    """What the first pass over a corpus found; ``terms`` in the order of their columns, empty where they are hashed.
+class Counted(NamedTuple):
+    """``matrix [documents, columns]``: int32 counts, float32 for tfidf; a document without a known term is a row of zeros.
 
-    ``document_counts [columns]``: in how many documents each term is.
+    ``terms``: in the order of the columns, empty where they are hashed. ``vectorize``: from other texts to such rows.
     """
 
-    config: CountingConfig
+    matrix: "csr_array"
     terms: tuple[str, ...]
-    document_counts: np.ndarray
-    num_documents: int
-
-    @property
-    def num_columns(self) -> int:
-        """Terms, or columns of the hash."""
-        return len(self.document_counts)
+    vectorize: Callable[[Iterable[str]], "csr_array"]
 
 
-def count_terms(documents: Iterable[str], config: CountingConfig, name: str = "corpus") -> Counted:
-    """The first pass: terms in alphabetical order, and in how many documents they are; memory holds the terms.
+def count_documents(documents: Iterable[str], config: CountingConfig, name: str = "corpus") -> Counted:
+    """Counts the terms of documents, in alphabetical order of the terms; memory holds the terms and the matrix.
 
-    Raises DataError, which begins with ``name``, when there is no document, no term, or none that is frequent enough.
+    Raises DataError, which begins with ``name``, when there is no document, no term, or no term that is frequent enough;
+    ConfigError where scikit-learn is not installed.
     """
-    if config.hashing_columns:
-        return _count_hashed(documents, config, name)
-    analyze = analyzer(config)
-    totals: Counter[str] = Counter()
-    in_documents: Counter[str] = Counter()
-    num_documents = 0
-    for text in documents:
-        found = analyze(text)
-        totals.update(found)
-        in_documents.update(set(found))
-        num_documents += 1
-    _require_documents(num_documents, name)
-    if not totals:
-        raise DataError(f"{name}: the {num_documents:,} documents have no word; expected text")
-    kept = [term for term, count in in_documents.items() if count >= config.min_documents]
-    if not kept:
-        most = max(in_documents.values())
-        raise DataError(
-            f"{name}: no term is in {config.min_documents:,} documents, at most in {most:,}; lower --min_documents"
-        )
-    if 0 < config.max_terms < len(kept):
-        kept = sorted(kept, key=lambda term: (-totals[term], term))[: config.max_terms]
-    kept.sort()
-    counts = np.fromiter((in_documents[term] for term in kept), np.int64, len(kept))
-    return Counted(config, tuple(kept), counts, num_documents)
-
-
-def make_vectorizer(counted: Counted) -> Callable[[list[str]], "csr_array"]:
-    """The second pass: from documents to the rows of a sparse matrix ``[documents, columns]``.
-
-    int32 counts, float32 for tfidf; a document without any known term is a row of zeros.
-    """
+    vectorizer = _vectorizer(config)
     from scipy.sparse import csr_array
+    from sklearn.feature_extraction.text import TfidfTransformer
 
-    config = counted.config
-    if config.hashing_columns:
-        counting = _hashing_vectorizer(config)
-    else:
-        counting = _count_vectorizer(config, {term: column for column, term in enumerate(counted.terms)})
-    if config.kind != "tfidf":
-        return lambda texts: csr_array(counting.transform(texts), dtype=np.int32)
-    weighting = _sklearn().TfidfTransformer()
-    weighting.idf_ = np.log((1 + counted.num_documents) / (1 + counted.document_counts)) + 1
-    return lambda texts: csr_array(weighting.transform(counting.transform(texts)), dtype=np.float32)
+    documents = iter(documents)
+    first = next(documents, None)
+    if first is None:
+        raise DataError(f"{name}: there are no documents; expected one on each line")
+    try:
+        counts = csr_array(vectorizer.fit_transform(itertools.chain([first], documents)))
+    except (ConfigError, DataError):
+        raise
+    except ValueError:
+        raise DataError(f"{name}: no document has a word; expected text") from None
+    terms = np.array([]) if config.hashing_columns else vectorizer.get_feature_names_out()
+    kept: np.ndarray | None = None
+    if config.min_documents > 1 or 0 < config.max_terms < len(terms):
+        in_documents = np.bincount(counts.indices, minlength=len(terms))
+        kept = np.flatnonzero(in_documents >= config.min_documents)
+        if not len(kept):
+            problem = f"no term is in {config.min_documents:,} documents, at most in {in_documents.max():,}"
+            raise DataError(f"{name}: {problem}; lower --min_documents")
+        if 0 < config.max_terms < len(kept):
+            totals = counts.sum(axis=0)[kept]
+            kept = np.sort(kept[np.argsort(-totals, kind="stable")[: config.max_terms]])
+        counts, terms = counts[:, kept], terms[kept]
+    weighting = TfidfTransformer().fit(counts) if config.kind == "tfidf" else None
 
+    def rows(counts: "csr_array") -> "csr_array":
+        counts.sort_indices()
+        if config.kind == "one_hot":
+            counts.data[:] = 1
+        if weighting is not None:
+            return csr_array(weighting.transform(counts), dtype=np.float32)
+        return counts.astype(np.int32)
 
-def in_blocks(documents: Iterable[str]) -> Iterator[list[str]]:
-    """Lists of documents that are bounded in number and in characters, but for a document longer than that."""
-    block: list[str] = []
-    characters = 0
-    for text in documents:
-        block.append(text)
-        characters += len(text)
-        if len(block) >= DOCUMENTS_AT_ONCE or characters >= CHARACTERS_AT_ONCE:
-            yield block
-            block, characters = [], 0
-    if block:
-        yield block
+    def vectorize(texts: Iterable[str]) -> "csr_array":
+        found = csr_array(vectorizer.transform(texts))
+        return rows(found if kept is None else found[:, kept])
 
-
-def analyzer(config: CountingConfig) -> Callable[[str], list[str]]:
-    """The terms of a document, in their order, as often as they occur."""
-    return _count_vectorizer(config).build_analyzer()
+    return Counted(rows(counts), tuple(terms), vectorize)
 
 
 def top_terms(row: "csr_array", terms: tuple[str, ...], count: int) -> list[tuple[str, float]]:
-    """The terms of a document ``[1, columns]`` with the largest weights, equals by name; of hashed ones the columns."""
+    """The terms of a document ``[1, columns]`` with the largest weights, equals by name; hashed terms by their column."""
     weights = zip(row.indices.tolist(), row.data.tolist(), strict=True)
     named = [(terms[column] if terms else f"column {column}", weight) for column, weight in weights]
     return sorted(named, key=lambda pair: (-pair[1], pair[0]))[:count]
 
 
-def cosines(block: "csr_array", query: "csr_array") -> np.ndarray:
+def cosines(rows: "csr_array", query: "csr_array") -> np.ndarray:
     """The cosine of each document of ``[documents, columns]`` with ``query [1, columns]``; 0 where one is all zeros."""
-    products = (block @ query.T.tocsr()).toarray()[:, 0].astype(np.float64)
-    squares = np.sqrt(block.multiply(block).sum(axis=1)) * np.sqrt(query.multiply(query).sum())
+    products = (rows @ query.T.tocsr()).toarray()[:, 0].astype(np.float64)
+    squares = np.sqrt(rows.multiply(rows).sum(axis=1)) * np.sqrt(query.multiply(query).sum())
     return np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
 
 
-def _options(config: CountingConfig) -> dict[str, Any]:
-    words = {"analyzer": "char"} if config.characters else {"token_pattern": TOKEN_PATTERN}
-    return {"ngram_range": (1, config.n), "lowercase": config.lowercase, "binary": config.kind == "one_hot", **words}
+class CountedCorpus(NamedTuple):
+    """The counts, the top terms of a document, and the documents nearest to a query: (cosine, number, text)."""
+
+    counted: Counted
+    document: str
+    top_terms: list[tuple[str, float]]
+    nearest: list[tuple[float, int, str]]
 
 
-def _count_vectorizer(config: CountingConfig, columns: dict[str, int] | None = None) -> Any:
-    """Reads and cuts the text as every kind does; binary where only occurrence counts."""
-    return _sklearn().CountVectorizer(vocabulary=columns, dtype=np.int32, **_options(config))
+def count_corpus(
+    path: Path, config: CountingConfig, stem: Path, *, document: int = 0, query: str | None = None, count: int = 10
+) -> CountedCorpus:
+    """Writes STEM.npz, which ``scipy.sparse.load_npz`` reads, and STEM.vocabulary.txt; documents are lines, numbered from 1.
+
+    Raises DataError for a file that cannot be read and as ``count_documents`` does, ConfigError for a ``document`` beyond
+    the last.
+    """
+    counted = count_documents(_documents(path), config, str(path))
+    matrix, terms, vectorize = counted
+    if document > matrix.shape[0]:
+        raise ConfigError(f"--document: {document:,} of {matrix.shape[0]:,}; number them from 1")
+    from scipy.sparse import save_npz
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    with appearing_file(Path(f"{stem}.npz")) as file:
+        save_npz(file, matrix)
+    if not config.hashing_columns:
+        with appearing_file(Path(f"{stem}.vocabulary.txt")) as file:
+            file.writelines(f"{term}\n".encode() for term in terms)
+    top = top_terms(matrix[[document - 1]], terms, count) if document else []
+    scores = cosines(matrix, vectorize([query])) if query is not None else np.zeros(0)
+    best = [row for row in np.argsort(-scores, kind="stable")[:count].tolist() if scores[row] > 0]
+    last = max([document, *(row + 1 for row in best)])
+    texts = {
+        row: text for row, text in enumerate(itertools.islice(read_lines(path), last)) if row in (document - 1, *best)
+    }
+    nearest = [(float(scores[row]), row + 1, texts[row]) for row in best]
+    return CountedCorpus(counted, texts.get(document - 1, ""), top, nearest)
 
 
-def _hashing_vectorizer(config: CountingConfig) -> Any:
-    """Every term counts upwards, so that counts stay counts: terms that meet in a column are added."""
-    options = _options(config) | {"n_features": config.hashing_columns, "alternate_sign": False, "norm": None}
-    return _sklearn().HashingVectorizer(**options)
+def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window: int) -> tuple[list[str], np.ndarray]:
+    """The words in alphabetical order, and the symmetric counts ``[V, V]`` of pairs at most ``window`` words apart.
+
+    Pairs do not cross the end of a document. Raises DataError for more than 2,000 words, and for none.
+    """
+    texts = list(map(_vectorizer(config).build_analyzer(), documents))
+    words = sorted({word for text in texts for word in text})
+    if not 0 < len(words) <= MOST_WORDS:
+        raise DataError(f"co-occurrences: {len(words):,} different words; a table takes 1 to {MOST_WORDS:,}")
+    row = {word: number for number, word in enumerate(words)}
+    table = np.zeros((len(words), len(words)), np.int64)
+    for text in texts:
+        ids = np.array([row[word] for word in text], np.int64)
+        for distance in range(1, window + 1):
+            np.add.at(table, (ids[:-distance], ids[distance:]), 1)
+    return words, table + table.T
 
 
-def _count_hashed(documents: Iterable[str], config: CountingConfig, name: str) -> Counted:
-    """Documents only where weights do not need more; for tfidf also how many have something in each column."""
-    counting = _hashing_vectorizer(config) if config.kind == "tfidf" else None
-    counts = np.zeros(config.hashing_columns, np.int64)
-    num_documents = 0
-    for block in in_blocks(documents):
-        num_documents += len(block)
-        if counting is not None:
-            counts += np.bincount(counting.transform(block).indices, minlength=config.hashing_columns)
-    _require_documents(num_documents, name)
-    return Counted(config, (), counts, num_documents)
+def _documents(path: Path) -> Iterator[str]:
+    """The lines of a file, with a progress bar; the size of a compressed text is not known before."""
+    # Imported here because it imports JAX, which help and the checks of flags do without.
+    from transformer_jax.data.cached_stores import BuildProgress
+
+    total = path.stat().st_size if path.is_file() and path.suffix not in (".gz", ".xz") else 0
+    progress = BuildProgress(path.name, total, unit="bytes", doing="counting")
+    for number, raw in enumerate(raw_lines(path), start=1):
+        progress.advance(len(raw))
+        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
 
 
-def _require_documents(num_documents: int, name: str) -> None:
-    if not num_documents:
-        raise DataError(f"{name}: there are no documents; expected one on each line")
-
-
-def _sklearn() -> Any:
-    """scikit-learn's vectorizers; raises ConfigError that says how to install them."""
+def _vectorizer(config: CountingConfig) -> Any:
+    """scikit-learn's vectorizer; raises ConfigError, with how to install it, where it is missing."""
     try:
-        from sklearn.feature_extraction import text
+        from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
     except ImportError:
         raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
-    return text
+    words = {"analyzer": "char"} if config.characters else {"token_pattern": TOKEN_PATTERN}
+    options = {"ngram_range": (1, config.n), "lowercase": config.lowercase, "dtype": np.int32, **words}
+    if config.hashing_columns:
+        # Terms that meet in a column are added: counts stay counts.
+        return HashingVectorizer(n_features=config.hashing_columns, alternate_sign=False, norm=None, **options)
+    return CountVectorizer(**options)

@@ -1,27 +1,18 @@
-"""A table of word vectors: the words, their rows, and which words it does not have."""
+"""A table of word vectors: words and their rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.config.errors import DataError
-from transformer_jax.config.names import nearest
+from transformer_jax.config.errors import DataError, nearest
 
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 """How the pieces of a subword tokenizer begin where a word does."""
 
 SUGGESTED_FROM = 50_000
-"""So many of the first words are compared with a word that is not there."""
-
-
-class Lookup(NamedTuple):
-    """The rows of the words that are in a table, in their order, and the words that are not."""
-
-    rows: np.ndarray
-    unknown: list[str]
+"""Number of first words among which a similar one is suggested for an unknown word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,19 +48,19 @@ class WordVectors:
 
     @property
     def dimension(self) -> int:
-        """Numbers a word has: D."""
+        """Size of a vector: D."""
         return int(self.matrix.shape[1])
 
     def __len__(self) -> int:
         return len(self.words)
 
     def find(self, word: str) -> int | None:
-        """The row of a word as it is written, or as a piece that begins a word; else of it in lower case; None without any."""
+        """The row of a word, or piece that begins a word, as written, else in lower case; None where there is none."""
         forms = (word, WORD_START + word, word.lower(), WORD_START + word.lower())
         return next((row for form in forms if (row := self.index.get(form)) is not None), None)
 
     def row(self, word: str) -> int:
-        """The row of a word, found as ``find`` does; raises DataError, with a similar word, where it is not there."""
+        """The row that ``find`` finds; raises DataError, with a similar word, where there is none."""
         row = self.find(word)
         if row is None:
             near = nearest(word, (known for known in self.words[:SUGGESTED_FROM] if abs(len(known) - len(word)) <= 2))
@@ -77,21 +68,20 @@ class WordVectors:
             raise DataError(f"{word!r} is not one of the {len(self):,} words{hint}")
         return row
 
-    def lookup(self, words: Iterable[str]) -> Lookup:
-        """The rows of those words that are there, and the others, each in their order."""
+    def lookup(self, words: Iterable[str]) -> tuple[list[int], list[str]]:
+        """The rows of the words that have vectors, and the words that have none, each in their order."""
         found = [(word, self.find(word)) for word in words]
-        rows = [row for _, row in found if row is not None]
-        return Lookup(np.array(rows, np.int64), [word for word, row in found if row is None])
+        return [row for _, row in found if row is not None], [word for word, row in found if row is None]
 
     def first(self, count: int) -> "WordVectors":
-        """The table of the first ``count`` words, the whole one for 0; shares its memory."""
+        """The table of the first ``count`` words, all for 0; shares memory."""
         if not 0 < count < len(self):
             return self
         return WordVectors(self.words[:count], self.matrix[:count])
 
 
 def first_bad_row(matrix: np.ndarray) -> int | None:
-    """The first row of ``[V, D]`` with a value that is not finite; None where all are. Takes memory for some rows only."""
+    """The first row of ``[V, D]`` with a value that is not finite, or None; takes memory for some rows at a time."""
     for start in range(0, len(matrix), 65_536):
         bad = ~np.isfinite(matrix[start : start + 65_536]).all(axis=1)
         if bad.any():

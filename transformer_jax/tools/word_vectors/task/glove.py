@@ -1,22 +1,39 @@
-"""GloVe on blocks of counted pairs of words (Pennington et al. 2014)."""
+"""GloVe (Pennington et al. 2014): co-occurrences counted with bounded memory, blocks of counted pairs, and their loss."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import GloveConfig
+from transformer_jax.array_types import EOS_ID, AnyArray, Array, PyTree
+from transformer_jax.config import BlockConfig, DataError, GloveConfig
+from transformer_jax.data.cached_stores import BuildProgress, open_or_build
+from transformer_jax.data.token_store import DocumentStore
+from transformer_jax.runtime.file_digests import changed_files
+from transformer_jax.tools.word_vectors.task.row_updates import Lookup
+from transformer_jax.tools.word_vectors.task.text_blocks import random_bits
 from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import Lookup
 
 WORD_BIAS, CONTEXT_BIAS = ("embedding", "bias"), ("projection", "bias")
 
+FORMAT_VERSION = 1
+PAIRS_FILE = "pairs"
+PAIR = np.dtype([("key", np.int64), ("count", np.float32)])
+"""A pair of words, word * V + context, and the sum of 1 / distance."""
+IDS_AT_ONCE = 1 << 18
+MERGED_AT_ONCE = 1 << 18
+
 
 class PairBlock(NamedTuple):
-    """Counted pairs [R, P]: ``words``, ``contexts``, and ``counts``, the sum of 1 / distance; 0 where there is no pair."""
+    """Counted pairs [R, P]: ``words``, ``contexts``, and ``counts``, the sum of 1 / distance, 0 for padding."""
 
     words: AnyArray
     contexts: AnyArray
@@ -24,7 +41,7 @@ class PairBlock(NamedTuple):
 
 
 class Glove:
-    """Weighted least squares of log counts (equation 8): f(X) (w v + b + c - log X)^2 / 2, as the authors' program has it."""
+    """Weighted least squares of log counts (equation 8), halved as in their program: f(X) (w v + b + c - log X)^2 / 2."""
 
     def __init__(self, config: GloveConfig) -> None:
         self._x_max, self._alpha = config.x_max, config.alpha
@@ -39,7 +56,7 @@ class Glove:
         }
 
     def loss(self, rows: Mapping[str, Array], block: PairBlock) -> LossSums:
-        """Sums over the pairs of a block; ``correct`` counts pairs whose count is met within a factor of 2."""
+        """Sums over the pairs of a block; ``correct`` counts pairs whose count is predicted within a factor of 2."""
         is_pair = block.counts > 0
         counts = jnp.where(is_pair, block.counts, 1.0)
         weights = jnp.where(is_pair, jnp.minimum((counts / self._x_max) ** self._alpha, 1.0), 0.0)
@@ -51,7 +68,7 @@ class Glove:
 
 
 def init_glove(key: Array, words: int, width: int) -> PyTree:
-    """Uniform in +-1 / (2 (width + 1)), biases too, as the authors' program has them."""
+    """Tables and biases uniform in +-1 / (2 (width + 1)), as in the authors' program."""
     limit = 0.5 / (width + 1)
 
     def table(number: int, columns: int) -> Array:
@@ -61,3 +78,155 @@ def init_glove(key: Array, words: int, width: int) -> PyTree:
         "embedding": {"table": table(0, width), "bias": table(1, 1)},
         "projection": {"table": table(2, width), "bias": table(3, 1)},
     }
+
+
+class PairBlocks:
+    """The blocks of all updates. Every epoch has every pair once, in an order of its own; its last update is padded.
+
+    The order is i * m + offset modulo the number of pairs, where m is coprime to it, and takes no memory.
+    """
+
+    def __init__(self, pairs: np.ndarray, vocabulary: int, batching: BlockConfig, seed: int) -> None:
+        self._pairs, self._vocabulary, self._seed = pairs, vocabulary, seed
+        self._shape = batching.blocks_per_update * batching.rows, batching.row_length
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Updates in which every pair is seen once."""
+        return -(-len(self._pairs) // math.prod(self._shape))
+
+    def block(self, update: int) -> PairBlock:
+        """The blocks of an update, counted from 0, row after row."""
+        size, number = math.prod(self._shape), len(self._pairs)
+        epoch, index = divmod(update, self.updates_per_epoch)
+        multiplier, offset = self._order(epoch)
+        indices = np.arange(index * size, min((index + 1) * size, number), dtype=np.int64)
+        # Products overflow 64 bits from 3 billion pairs on.
+        found = self._pairs[(indices * multiplier + offset) % number]
+        keys, counts = np.zeros(size, np.int64), np.zeros(size, np.float32)
+        keys[: len(found)], counts[: len(found)] = found["key"], found["count"]
+        words, contexts = np.divmod(keys, self._vocabulary)
+        leaves = words.astype(np.int32), contexts.astype(np.int32), counts
+        return PairBlock(*(leaf.reshape(self._shape) for leaf in leaves))
+
+    def report(self) -> tuple[dict[str, object], str]:
+        """Counts of pairs and updates: as JSON, and as a line."""
+        counts: dict[str, object] = {"pairs": len(self._pairs), "updates_per_epoch": self.updates_per_epoch}
+        return counts, f"batches: {self.updates_per_epoch:,} an epoch of {len(self._pairs):,} counted pairs"
+
+    def _order(self, epoch: int) -> tuple[int, int]:
+        number = len(self._pairs)
+        multiplier, offset = (int(bits % number) for bits in random_bits(self._seed, epoch, 0)(2))
+        multiplier = max(multiplier, 1)
+        while math.gcd(multiplier, number) > 1:
+            multiplier += 1
+        return multiplier, offset
+
+
+def open_cooccurrences(
+    store: DocumentStore, identity: dict[str, str], counts: np.ndarray, window: int, memory_pairs: int, cache: str
+) -> np.ndarray:
+    """The counted pairs of a text, from the cache where the same text was counted in the same way before.
+
+    Raises DataError where no two words are near each other.
+    """
+    key = json.dumps([FORMAT_VERSION, identity, window, int(np.count_nonzero(counts)), int(counts.sum())])
+    name = hashlib.sha256(key.encode()).hexdigest()[:32]
+    file = open_or_build(
+        cache, f"cooccurrences/{name}", _whole_pairs, partial(count_cooccurrences, store, counts, window, memory_pairs)
+    )
+    if not file.stat().st_size:
+        raise DataError("data: no two words are near each other; give more text")
+    return np.memmap(file, PAIR, "r")
+
+
+def _whole_pairs(folder: Path) -> Path:
+    """Raises FileNotFoundError or ValueError where they are missing or damaged."""
+    file = folder / PAIRS_FILE
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    if changed := changed_files(folder):
+        raise ValueError(f"{folder}: {', '.join(changed)} changed since written")
+    return file
+
+
+def count_cooccurrences(
+    store: DocumentStore, counts: np.ndarray, window: int, memory_pairs: int, directory: Path
+) -> None:
+    """Writes the pairs of words at most ``window`` apart in a document, in both orders, sorted by word and context.
+
+    Each weighs 1 / distance (section 4.2 of Pennington et al. 2014), where words without a count do not take up distance.
+    About ``memory_pairs`` pairs are kept in memory; then they are sorted, summed and written to ``directory``, and all such
+    runs are merged at the end. Weights and counts are float32, added in float64.
+    """
+    runs: list[Path] = []
+    held: list[np.ndarray] = []
+    size = 0
+    for pairs in _pairs_of_text(store, counts, window):
+        held.append(pairs)
+        size += len(pairs)
+        if size >= memory_pairs:
+            held = [_summed(np.concatenate(held))]
+            size = len(held[0])
+            # Summing frees little memory once most pairs are different.
+            if size >= memory_pairs // 2:
+                runs.append(_written(held.pop(), directory / f"run-{len(runs)}"))
+                size = 0
+    if held:
+        runs.append(_written(_summed(np.concatenate(held)), directory / f"run-{len(runs)}"))
+    with open(directory / PAIRS_FILE, "wb") as file:
+        for pairs in _merged([np.memmap(run, PAIR, "r") for run in runs if run.stat().st_size]):
+            pairs.tofile(file)
+    for run in runs:
+        run.unlink()
+
+
+def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Iterator[np.ndarray]:
+    """The pairs of each piece of the text, not summed; a piece begins with the last words of the piece before it."""
+    is_word = counts > 0
+    is_word[EOS_ID] = True
+    vocabulary = len(counts)
+    before = np.zeros(0, np.int64)
+    progress = BuildProgress("pairs of words", store.num_tokens, unit="tokens", doing="counting")
+    for start in range(0, store.num_tokens, IDS_AT_ONCE):
+        ids = np.asarray(store.ids[start : start + IDS_AT_ONCE], np.int64)
+        text = np.concatenate([before, ids[is_word[ids]]])
+        document = np.cumsum(text == EOS_ID)
+        for distance in range(1, window + 1):
+            first, second = text[:-distance], text[distance:]
+            counted = (document[:-distance] == document[distance:]) & (first != EOS_ID)
+            # Pairs within the words of the piece before are counted already.
+            counted[: max(len(before) - distance, 0)] = False
+            left, right = first[counted], second[counted]
+            pairs = np.empty(2 * len(left), PAIR)
+            pairs["key"] = np.concatenate([left * vocabulary + right, right * vocabulary + left])
+            pairs["count"] = 1 / distance
+            yield pairs
+        before = text[-window:]
+        progress.advance(len(ids))
+
+
+def _summed(pairs: np.ndarray) -> np.ndarray:
+    """Sorted by key, each key once."""
+    order = np.argsort(pairs["key"], kind="stable")
+    keys = pairs["key"][order]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+    summed = np.empty(len(starts), PAIR)
+    summed["key"] = keys[starts]
+    summed["count"] = np.add.reduceat(pairs["count"][order].astype(np.float64), starts)
+    return summed
+
+
+def _written(pairs: np.ndarray, path: Path) -> Path:
+    pairs.tofile(path)
+    return path
+
+
+def _merged(runs: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """The sorted runs as one sorted stream; a piece ends at the least last key of the next parts of all runs."""
+    while runs := [run for run in runs if len(run)]:
+        share = max(MERGED_AT_ONCE // len(runs), 1)
+        limit = min(int(run["key"][:share][-1]) for run in runs)
+        taken = [int(np.searchsorted(run["key"][:share], limit, side="right")) for run in runs]
+        yield _summed(np.concatenate([run[:count] for run, count in zip(runs, taken, strict=True)]))
+        runs = [run[count:] for run, count in zip(runs, taken, strict=True)]

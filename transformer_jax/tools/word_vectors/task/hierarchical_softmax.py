@@ -1,47 +1,142 @@
-"""word2vec with hierarchical softmax on blocks of text: words of a row meet the nodes on its paths in matrix products."""
+"""word2vec with hierarchical softmax on blocks of text (Morin and Bengio 2005): words and inner nodes of a Huffman tree."""
 
+import heapq
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
+from transformer_jax.array_types import AnyArray, Array, Bool, Float
 from transformer_jax.config import Word2vecConfig
-from transformer_jax.tools.word_vectors.task.windows import pair_mask, window_limits, window_means
-from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS, nll_of_sign
+from transformer_jax.tools.word_vectors.task.row_updates import Lookup
+from transformer_jax.tools.word_vectors.task.word2vec import (
+    OUTPUTS,
+    WORDS,
+    nll_of_sign,
+    pair_mask,
+    window_limits,
+    window_means,
+)
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import Lookup
+
+LEFT, RIGHT = 1, -1
+TOP_NODES = 32
+PIECE = 32
+"""Nodes of a piece: short pieces meet few words in vain, long pieces make fast products."""
+DEVIATIONS = 3.0
+MOST_STEPS = 256
+"""Limit of the steps of a tree node that add up in a block, where all gradients are taken at the start of the block."""
+
+
+class HuffmanTree(NamedTuple):
+    """The path from the root to each word (Mikolov et al. 2013b, section 2.1); L is the longest path.
+
+    ``nodes`` int32 [V, L]: inner nodes, numbered from the root, 0, by descending weight. ``turns`` int8 [V, L]: 1 for left,
+    -1 for right, 0 after the end of the path. Rows of words without a count are empty.
+    """
+
+    nodes: np.ndarray
+    turns: np.ndarray
+
+
+def huffman_tree(counts: np.ndarray) -> HuffmanTree:
+    """The tree with the least mean path length for words with these counts [V]; of equal weights the earlier joins first."""
+    words = np.flatnonzero(counts)
+    size = len(words)
+    heap = [(int(weight), leaf) for leaf, weight in enumerate(counts[words])]
+    heapq.heapify(heap)
+    parent, turn = [0] * (2 * size - 1), [0] * (2 * size - 1)
+    for joined in range(size, 2 * size - 1):
+        (light, left), (heavy, right) = heapq.heappop(heap), heapq.heappop(heap)
+        parent[left] = parent[right] = joined
+        turn[left], turn[right] = LEFT, RIGHT
+        heapq.heappush(heap, (light + heavy, joined))
+    root = 2 * size - 2
+    # Parents have higher numbers than their children, so one pass from the root finds all paths.
+    paths: list[list[tuple[int, int]]] = [[] for _ in range(2 * size - 1)]
+    for node in range(root - 1, -1, -1):
+        paths[node] = [*paths[parent[node]], (root - parent[node], turn[node])]
+    longest = max(len(paths[leaf]) for leaf in range(size))
+    nodes = np.zeros((len(counts), longest), np.int32)
+    turns = np.zeros((len(counts), longest), np.int8)
+    for word, path in zip(words, paths, strict=False):
+        for depth, (node, direction) in enumerate(path):
+            nodes[word, depth], turns[word, depth] = node, direction
+    return HuffmanTree(nodes, turns)
 
 
 class TreeBlock(NamedTuple):
-    """A TextBlock with the paths to the words of each row in place of negatives.
+    """A TextBlock with the paths to the words of each row instead of negatives. A turn is 1, -1, or 0 where there is none.
 
-    ``top`` [R, T, N]: the turns at the N heaviest nodes of the tree. The other nodes on the paths of a row, word after word,
-    come in C pieces of E: ``nodes``, ``places`` and ``turns`` [R, C, E] have the node, the word of the row (0 to T - 1) that it
-    leads to, and the turn there. ``spans`` [R, C, S]: the words, one after another, that a piece is about. A turn is 1 to the
-    left, -1 to the right, and 0 where there is none.
+    ``top`` [R, T, N]: turns at the N heaviest nodes of the tree. The other nodes on the paths of a row, word after word, come
+    in C pieces of E: ``nodes``, ``positions`` and ``turns`` [R, C, E] are the node, the position in the row (0 to T - 1) of
+    the word that its path leads to, and the turn. ``spans`` [R, C, S]: the consecutive positions that a piece covers.
     """
 
     words: AnyArray
     reach: AnyArray
     top: AnyArray
     nodes: AnyArray
-    places: AnyArray
+    positions: AnyArray
     turns: AnyArray
     spans: AnyArray
 
 
-MOST_STEPS = 256
-"""Steps of a node of the tree that may add up in a block; the gradients of a block are all taken at its start."""
+class RowPaths:
+    """The paths of rows of ``length`` words as arrays of one shape: the ``top`` heaviest nodes, the other nodes in pieces.
+
+    ``counts`` [V]: of the words in the rows. Capacities are 3 standard deviations above the mean: in one row of 700 the last
+    nodes are left out, and in one piece of 700 the nodes of its last words.
+    """
+
+    def __init__(self, tree: HuffmanTree, counts: np.ndarray, length: int, top: int, piece: int = PIECE) -> None:
+        is_top = (tree.nodes < top) & (tree.turns != 0)
+        self._top = np.zeros((len(counts), top), np.int8)
+        words, depths = np.nonzero(is_top)
+        self._top[words, tree.nodes[words, depths]] = tree.turns[words, depths]
+        is_below = (tree.nodes >= top) & (tree.turns != 0)
+        self._nodes, self._turns = tree.nodes[is_below], tree.turns[is_below]
+        self._lengths = np.count_nonzero(is_below, axis=1).astype(np.int32)
+        self._starts = np.cumsum(self._lengths, dtype=np.int32) - self._lengths
+        share = counts / counts.sum()
+        mean = float(share @ self._lengths)
+        deviation = float(share @ (self._lengths - mean) ** 2) ** 0.5
+        capacity = max(int(np.ceil(length * mean + DEVIATIONS * deviation * length**0.5)), 1)
+        self._piece = min(piece, capacity)
+        self._pieces = -(-capacity // self._piece)
+        spans = np.arange(1, length)
+        fits = spans * mean - DEVIATIONS * deviation * np.sqrt(spans) >= self._piece
+        self._span = length - int(np.count_nonzero(fits))
+
+    def of(self, words: np.ndarray) -> tuple[np.ndarray, ...]:
+        """``top``, ``nodes``, ``positions``, ``turns`` and ``spans`` of a TreeBlock for words [R, T]."""
+        rows, length = words.shape
+        lengths = self._lengths[words].ravel()
+        ends = np.cumsum(lengths, dtype=np.int32)
+        word = np.repeat(np.arange(words.size, dtype=np.int32), lengths)
+        offsets = self._starts[words.ravel()] - ends + lengths
+        found = offsets[word] + np.arange(len(word), dtype=np.int32)
+        values = self._nodes[found], word % np.int32(length), self._turns[found]
+        filled = [np.zeros((rows, self._pieces * self._piece), each.dtype) for each in values]
+        start = 0
+        for row, end in enumerate(ends[length - 1 :: length].tolist()):
+            size = min(end - start, self._pieces * self._piece)
+            for target, each in zip(filled, values, strict=True):
+                target[row, :size] = each[start : start + size]
+            start = end
+        nodes, positions, turns = (each.reshape(rows, self._pieces, self._piece) for each in filled)
+        first = np.minimum(positions[:, :, :1], length - self._span)
+        turns[positions >= first + self._span] = 0
+        return self._top[words], nodes, positions, turns, first + np.arange(self._span, dtype=np.int32)
 
 
 def tree_lookups(block: TreeBlock, examples_per_word: float) -> dict[str, Lookup]:
     """The rows of both tables that a block reads: its words, the heaviest nodes, and the other nodes on its paths.
 
-    Of nodes numbered by weight about 1 / (n + 1) of all paths lead through node n. Their scale keeps the heavy ones from making
-    all steps of a block at once.
+    Nodes are numbered by weight, and about 1 / (n + 1) of all paths lead through node n: a scale limits their steps.
     """
     examples = block.reach.size * examples_per_word
 
@@ -57,10 +152,10 @@ def tree_lookups(block: TreeBlock, examples_per_word: float) -> dict[str, Lookup
 
 
 class SkipGramTree:
-    """Skip-gram with hierarchical softmax (Morin and Bengio 2005): each context word is asked for the path to the center.
+    """Skip-gram with hierarchical softmax: each context word predicts the path to the center.
 
-    All words of a row meet the heaviest nodes, and the words in and around the span of a piece its nodes; weights say which of
-    them count, and how often.
+    All words of a row meet the heaviest nodes, and the words in and around the span of a piece meet its nodes; the weight of
+    a score is the number of pairs that it belongs to.
     """
 
     def __init__(self, config: Word2vecConfig) -> None:
@@ -78,10 +173,14 @@ class SkipGramTree:
         asked = jnp.einsum("rtj,rtn->rjn", counts, jnp.abs(top_turns))
         turned = jnp.einsum("rtj,rtn->rjn", counts, top_turns)
         top = jnp.einsum("rjd,nd->rjn", rows["context"], rows["top"])
-        # Of the paths that lead through a node, (asked + turned) / 2 turn to the left: likely is sigmoid(score).
+        # Of the paths that lead through a node, (asked + turned) / 2 turn left, with the probability sigmoid(score).
         loss = jnp.sum(asked * nll_of_sign(-top) - 0.5 * (asked + turned) * top)
         size = block.spans.shape[2] + block.words.shape[1] - block.reach.shape[1]
-        contexts = slices(rows["context"], block.spans[:, :, 0], size)
+
+        def around(row: AnyArray, start: AnyArray) -> Array:
+            return lax.dynamic_slice_in_dim(row, start, size)
+
+        contexts = jax.vmap(jax.vmap(around, (None, 0)))(rows["context"], block.spans[:, :, 0])
         turns = jnp.asarray(block.turns, jnp.float32)[..., None]
         weights = self._weights(block, is_pair, size)
         scores = turns * jnp.einsum("rced,rcjd->rcej", rows["node"], contexts)
@@ -91,17 +190,17 @@ class SkipGramTree:
         return LossSums(loss, loss, right * pairs / jnp.maximum(jnp.sum(weights) + jnp.sum(asked), 1.0), pairs)
 
     def _weights(self, block: TreeBlock, is_pair: Bool[Array, "R T J"], size: int) -> Float[Array, "R C E size"]:
-        """1 where a word of ``size`` around a span is context of the word that a node leads to."""
+        """1 where one of the ``size`` words around a span is context of the word that the path of a node leads to."""
         first, last = (
-            jnp.take_along_axis(limit[:, None], block.places, axis=2)[..., None] for limit in window_limits(is_pair)
+            jnp.take_along_axis(limit[:, None], block.positions, axis=2)[..., None] for limit in window_limits(is_pair)
         )
-        places = (block.spans[:, :, :1] + jnp.arange(size)[None, None])[:, :, None]
-        is_near = (places >= first) & (places <= last) & (places != block.places[..., None] + self._window)
+        context = (block.spans[:, :, :1] + jnp.arange(size)[None, None])[:, :, None]
+        is_near = (context >= first) & (context <= last) & (context != block.positions[..., None] + self._window)
         return jnp.asarray(is_near & (block.turns[..., None] != 0), jnp.float32)
 
 
 class CbowTree:
-    """CBOW with hierarchical softmax: the mean of the words in a window is asked for the path to its center."""
+    """CBOW with hierarchical softmax: the mean of the context words predicts the path to the center."""
 
     def __init__(self, config: Word2vecConfig) -> None:
         del config
@@ -116,21 +215,12 @@ class CbowTree:
         asked = jnp.asarray(is_center, jnp.float32)[:, :, None]
         top_turns = block.top * asked
         top = jnp.einsum("rtd,nd->rtn", mean, rows["top"]) * top_turns
-        places = block.places.reshape(len(mean), -1)
-        turns = block.turns.reshape(places.shape) * jnp.take_along_axis(asked[..., 0], places, axis=1)
-        means = jnp.take_along_axis(mean, places[:, :, None], axis=1)
+        positions = block.positions.reshape(len(mean), -1)
+        turns = block.turns.reshape(positions.shape) * jnp.take_along_axis(asked[..., 0], positions, axis=1)
+        means = jnp.take_along_axis(mean, positions[:, :, None], axis=1)
         scores = turns * jnp.sum(rows["node"].reshape(means.shape) * means, axis=2)
         loss = jnp.sum(jnp.abs(top_turns) * nll_of_sign(top)) + jnp.sum(jnp.abs(turns) * nll_of_sign(scores))
         right = jnp.sum(top > 0, dtype=jnp.float32) + jnp.sum(scores > 0, dtype=jnp.float32)
         centers = jnp.sum(asked)
         questions = jnp.sum(jnp.abs(top_turns)) + jnp.sum(jnp.abs(turns))
         return LossSums(loss, loss, right * centers / jnp.maximum(questions, 1.0), centers)
-
-
-def slices(values: Float[Array, "R L D"], starts: Int[AnyArray, "R C"], size: int) -> Float[Array, "R C size D"]:
-    """``size`` places of each row from each of its starts."""
-
-    def of_row(row: Array, starts: AnyArray) -> Array:
-        return jax.vmap(lambda start: lax.dynamic_slice_in_dim(row, start, size))(starts)
-
-    return jax.vmap(of_row)(values, starts)

@@ -1,18 +1,21 @@
-"""What learns word vectors: parameters, the rows that a block reads, and its loss; all of the task that needs no data."""
+"""The objective of word vectors, without data: parameters, the rows that a block reads, their loss, the learned table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, Word2vecConfig
+from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.tools.word_vectors.task.glove import Glove, PairBlock, init_glove
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import CbowTree, SkipGramTree
+from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookup, row_update_rule
 from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, TextBlock, init_tables
+from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import ROW_RULES, Lookup, row_update_rule
 from transformer_jax.training.step import UpdateRule
 
 Word2vec = SkipGramNegative | CbowNegative | SkipGramTree | CbowTree
@@ -26,13 +29,16 @@ OBJECTIVES: dict[tuple[str, str], Callable[[Word2vecConfig], Word2vec]] = {
 """By ``model.kind`` and ``model.output``."""
 
 ROW_MULTIPLE = 64
-"""The tables have a multiple of so many rows, so that devices can share them."""
+"""The number of rows of the tables is a multiple, so that devices can share them."""
+
+TABLES = {"skip_gram": ("embedding",), "cbow": ("embedding",), "glove": ("embedding", "projection")}
+"""By ``model.kind``: the tables that are added to the vectors (both for GloVe, section 4.2 of Pennington et al. 2014)."""
 
 
 def block_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
-    """The shape of a batch of so many rows, before there is text.
+    """The shape of a batch of ``rows`` rows, without reading text.
 
-    Raises ConfigError for hierarchical softmax: how many nodes its paths have depends on the text.
+    Raises ConfigError for hierarchical softmax, where it depends on the text.
     """
     model = config.model
 
@@ -43,8 +49,8 @@ def block_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
         return jax.eval_shape(lambda: PairBlock(of(length), of(length), of(length).astype(jnp.float32)))
     if model.output == "hierarchical_softmax":
         raise ConfigError(
-            "model.output: how long the paths of hierarchical_softmax are depends on the text, which preflight does not read; "
-            "a run of a few updates shows what they cost"
+            "model.output: the path lengths of hierarchical_softmax depend on the text, which preflight does not read; "
+            "measure a run of a few updates"
         )
     return jax.eval_shape(lambda: TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives)))
 
@@ -52,21 +58,21 @@ def block_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
 class WordVectorObjective:
     """The tables for a vocabulary of this size, and the loss of blocks.
 
-    Raises ConfigError when the settings of the optimizer are not those of an update of rows.
+    Raises ConfigError for an optimizer or a setting that updates of single rows do not have.
     """
 
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
         optimizer = config.optimizer
         if optimizer.name not in ROW_RULES:
             raise ConfigError(
-                f"optimizer.name: {optimizer.name!r} updates whole tables for the few rows that a block reads; "
+                f"optimizer.name: {optimizer.name!r} updates whole tables, but a block reads few rows; "
                 f"use {' or '.join(ROW_RULES)}"
             )
         unused = {"optimizer.freeze": optimizer.freeze, "optimizer.clip_norm": optimizer.clip_norm}
         unused["training.label_smoothing"] = config.training.label_smoothing
         for name, value in unused.items():
             if value:
-                raise ConfigError(f"{name}: word vectors have none; found {value}")
+                raise ConfigError(f"{name}: {value} is not supported for word vectors; leave it out")
         self._config, self._mesh = config, mesh
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
         is_glove = config.model.kind == "glove"
@@ -90,7 +96,7 @@ class WordVectorObjective:
     def loss(
         self, params: PyTree, batch: PyTree, key: Array | None = None, hyperparameters: Hyperparameters | None = None
     ) -> LossSums:
-        """The same from whole tables; nothing is random in it."""
+        """Sums over the examples of a batch, from whole tables; deterministic."""
         del key, hyperparameters
         return self._blocks.loss(self.rows(params, batch), batch)
 
@@ -99,5 +105,15 @@ class WordVectorObjective:
         return {name: params[each.table[0]][each.table[1]][each.ids] for name, each in self.lookups(batch).items()}
 
     def rule(self) -> UpdateRule:
-        """What an update does: the blocks of a batch one after another, each on the rows that it reads."""
+        """The update: the blocks of a batch one after another, each on the rows that it reads."""
         return row_update_rule(self._config, self.lookups, self.loss_of_rows, self._mesh)
+
+
+def vectors_of(
+    params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer, without: Collection[int] = ()
+) -> WordVectors:
+    """The vectors of the words of a tokenizer, in its order, except special ids and the ids ``without`` a vector."""
+    left_out = frozenset(without)
+    ids = [number for number in range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size) if number not in left_out]
+    tables = [np.asarray(jax.device_get(params[name]["table"]), np.float32) for name in TABLES[config.model.kind]]
+    return WordVectors(tokenizer.pieces(ids), np.sum(tables, axis=0)[ids])

@@ -1,7 +1,8 @@
-"""Word vectors as a task: text as blocks, the objective, its evaluation."""
+"""Word vectors as a task: text as blocks, the objective, the evaluation."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import jax
@@ -10,34 +11,30 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, Hyperparameters
-from transformer_jax.data.document_store import DocumentStore, train_text_tokenizer
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.token_store import DocumentStore
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.protocol import DataReport
 from transformer_jax.tasks.text_task import TextTask
-from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors
-from transformer_jax.tools.word_vectors.task.evaluation import WordVectorEvaluation
-from transformer_jax.tools.word_vectors.task.frequencies import count_ids, counts_of_words
-from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective
-from transformer_jax.tools.word_vectors.task.pair_blocks import PairBlocks, open_cooccurrences
-from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks
-from transformer_jax.tools.word_vectors.task.vector_tables import vectors_of
-from transformer_jax.tools.word_vectors.test_sets import WordTestSets, read_test_sets
+from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets
+from transformer_jax.tools.word_vectors.task.glove import PairBlocks, open_cooccurrences
+from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, vectors_of
+from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows
 from transformer_jax.training.step import UpdateRule
 
 WORD_TOKENIZERS = {"word": WordTokenizer, "lower_word": LowerWordTokenizer}
 WITHOUT_VECTOR = "ids_without_vector"
-"""The key of ``data.json`` under which those ids stand."""
+"""Key of ``data.json``."""
 VALIDATION_UPDATES = 4
-"""A validation scores at most so many updates' worth of blocks."""
+"""A validation scores at most the blocks of so many updates."""
 
 
 def new_word_tokenizer(config: ExperimentConfig) -> TokenizerPair:
-    """Trained on the training split, and not saved yet: of words all of them count, not a sample.
+    """Trained on the training split, not saved yet; a vocabulary of words counts the whole split, not a sample.
 
     Raises DataError when there is no text, or no word occurs ``tokenizer.min_count`` times.
     """
@@ -55,6 +52,59 @@ def new_word_tokenizer(config: ExperimentConfig) -> TokenizerPair:
             f"data: no word of split {split!r} occurs {settings.min_count} times; lower tokenizer.min_count or give more text"
         )
     return TokenizerPair(words, words)
+
+
+@dataclass(frozen=True)
+class WordVectorEvaluation:
+    """The loss of a split, per pair of words (CBOW: per word), and the scores of the test sets, if any.
+
+    ``accuracy``: share of examples whose score has the right sign. ``test_sets``: by name, accuracies from 0 to 1,
+    correlations from -1 to 1.
+    """
+
+    split: str
+    loss: float
+    accuracy: float
+    num_examples: int
+    test_sets: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers to log."""
+        return {"loss": self.loss, "accuracy": self.accuracy, **self.test_sets}
+
+    @property
+    def outputs(self) -> None:
+        """Nothing is generated."""
+
+    @property
+    def summary(self) -> str:
+        """The numbers of a progress line."""
+        found = f", analogies {100 * self.test_sets['analogies']:.2f} %" if "analogies" in self.test_sets else ""
+        return f"loss {self.loss:.4f}{found}"
+
+    def to_json(self) -> dict[str, object]:
+        """Counts and metrics for ``json.dumps``; a number that is not finite becomes null."""
+        fields: dict[str, object] = {"split": self.split, "examples": self.num_examples}
+        return fields | {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value and remark of every line of the table."""
+        return [
+            ("split", self.split, f"{self.num_examples:,} examples"),
+            ("loss", f"{self.loss:.4f}", "nats per example, negatives included; GloVe: weighted squares"),
+            (
+                "accuracy",
+                f"{self.accuracy:.2%}",
+                "examples whose score has the right sign; GloVe: within a factor of 2",
+            ),
+            *((name, f"{100 * value:.2f}", "test set score, times 100") for name, value in self.test_sets.items()),
+        ]
+
+    def examples(self, count: int) -> str:
+        """Nothing is generated."""
+        del count
+        return ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +128,7 @@ class WordVectorData:
         return DataReport(content, f"{self.split}: {size}{without}\n{line}")
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
-        """The one shape of all batches, over all processes."""
+        """The shape of all batches, over all processes."""
         del first_update
         return [jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.blocks.block(0))]
 
@@ -108,11 +158,11 @@ class WordVectorTask(TextTask):
         self._compiled_loss = jax.jit(self.objective.loss, out_shardings=everywhere(mesh))
 
     def rule(self) -> UpdateRule:
-        """What an update does, in place of a dense gradient."""
+        """Updates of the rows that are read, instead of a dense gradient."""
         return self.objective.rule()
 
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """The rows that a batch reads, for finding what is not finite."""
+        """The rows that a batch reads, to find values that are not finite."""
         del key, hyperparameters
         return self.objective.rows(params, batch)
 
@@ -122,14 +172,14 @@ class WordVectorTask(TextTask):
         return WordVectorData(split, self._store(split), self._blocks(split), self.ids_without_vector, self._mesh)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
-        """The loss on the first blocks of a split, subsampled and with negatives drawn as in training; and the test sets.
+        """The loss on the first blocks of a split, with subsampling and negatives as in training, and the test sets.
 
-        The loss of GloVe is always that of pairs of the training split, and says so. ``limit`` is not used: what is scored is
-        little. Raises DataError when the split is empty or unknown, or a test set cannot be read.
+        GloVe is always scored on the training split, and the result says so. ``limit`` is not used. Raises DataError when
+        the split is empty or unknown, or a test set cannot be read.
         """
         del limit
         name = self.config.data.split_name(split)
-        # Counts of another text are not the ones that GloVe fits.
+        # GloVe fits the counts of the training text.
         name = self.config.data.train_split if self.config.model.kind == "glove" else name
         blocks = self._blocks(name)
         sums = LossSums.zero()
@@ -141,9 +191,9 @@ class WordVectorTask(TextTask):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """How often each id is in the training split, 0 for what gets no vector; int64 [V]."""
+        """Count of each id in the training split, 0 for ids without a vector; int64 [V]."""
         store = self._store(self.config.data.train_split)
-        return counts_of_words(count_ids(store, self.tokenizer.vocabulary_size), self.config.tokenizer.min_count)
+        return counts_of_words(store, self.tokenizer.vocabulary_size, self.config.tokenizer.min_count)
 
     @property
     def ids_without_vector(self) -> list[int]:

@@ -1,37 +1,115 @@
-"""Text as blocks for word2vec: which words go into which update is a pure function of (seed, update)."""
+"""Text as blocks for word2vec: subsampled words, windows and negatives are a pure function of (seed, update)."""
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.array_types import EOS_ID, PAD_ID
-from transformer_jax.config import BlockConfig, Word2vecConfig
+from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS, PAD_ID
+from transformer_jax.config import BlockConfig, DataError, Word2vecConfig
 from transformer_jax.config.word_vectors import SPANS_IN_UPDATE
 from transformer_jax.data.batch_plan import random_order
-from transformer_jax.data.document_store import DocumentStore
-from transformer_jax.tools.word_vectors.task.frequencies import keep_probabilities, negative_table, random_bits
-from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TreeBlock
-from transformer_jax.tools.word_vectors.task.huffman import huffman_tree
-from transformer_jax.tools.word_vectors.task.row_paths import RowPaths
+from transformer_jax.data.token_store import DocumentStore
+from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TOP_NODES, RowPaths, TreeBlock, huffman_tree
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 
+IDS_AT_ONCE = 1 << 22
+NEGATIVE_POWER = 0.75
 LONGEST_SPAN = 512
 MARGIN_OF_DEVIATIONS = 4.0
-
 SPANS_AT_ONCE = 4096
-
-TOP_NODES = 32
 
 KEEPING, WINDOWS, NEGATIVES = range(3)
 """The streams of random numbers of an update."""
 
+RandomBits = Callable[[int], np.ndarray]
+
+
+def random_bits(seed: int, update: int, stream: int) -> RandomBits:
+    """A function of n that returns n uint64 of a generator whose output NumPy guarantees; streams are independent."""
+    generator = np.random.Philox(
+        key=np.array([seed, update], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64)
+    )
+    return generator.random_raw
+
+
+def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) -> np.ndarray:
+    """Count of each id in a store, int64 [V]; 0 for ids that get no vector: special ids, and words rarer than ``min_count``.
+
+    Reads the store once, a few million ids at a time. Raises DataError unless at least two words are left.
+    """
+    counts = np.zeros(vocabulary_size, np.int64)
+    for start in range(0, store.num_tokens, IDS_AT_ONCE):
+        counts += np.bincount(store.ids[start : start + IDS_AT_ONCE], minlength=vocabulary_size)
+    kept = np.where(counts >= min_count, counts, 0)
+    kept[:NUM_SPECIAL_IDS] = 0
+    words = int(np.count_nonzero(kept))
+    if words == 0:
+        most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
+        raise DataError(
+            f"tokenizer.min_count: no word occurs {min_count} times, the most frequent word {most:,} times; lower it, or "
+            "give more text"
+        )
+    if words == 1:
+        raise DataError(
+            "data: a single word is left, and vectors are learned from pairs of words; lower tokenizer.min_count or give "
+            "more text"
+        )
+    return kept
+
+
+def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
+    """The probability that a word stays in the text; float64 [V], 0 for words without a count.
+
+    (sqrt(f / t) + 1) t / f for a word of frequency f, at most 1: the formula of word2vec.c, which keeps a little more than
+    sqrt(t / f) of Mikolov et al. 2013b, equation 5. ``subsample`` is t; with 0 all words stay.
+    """
+    frequencies = counts / counts.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = subsample / frequencies if subsample else np.ones_like(frequencies)
+        probabilities = np.minimum(np.sqrt(ratio) + ratio, 1.0)
+    return np.where(counts > 0, probabilities, 0.0)
+
+
+class AliasTable(NamedTuple):
+    """A distribution sampled in constant time (Walker 1977): index i gives ``words[i]``, above its threshold ``others[i]``."""
+
+    words: np.ndarray
+    thresholds: np.ndarray
+    others: np.ndarray
+
+    def sample(self, random: np.ndarray) -> np.ndarray:
+        """A word for each uint64 of ``random``; int32 of the same shape."""
+        high, low = random >> np.uint64(32), random & np.uint64(0xFFFFFFFF)
+        index = (high * np.uint64(len(self.words))) >> np.uint64(32)
+        chosen = np.where(low < self.thresholds[index], self.words[index], self.others[index])
+        return chosen.astype(np.int32)
+
+
+def negative_table(counts: np.ndarray) -> AliasTable:
+    """Words in proportion to their count to the power 0.75 (Mikolov et al. 2013b, section 2.2)."""
+    words = np.flatnonzero(counts)
+    weights = counts[words].astype(np.float64) ** NEGATIVE_POWER
+    scaled = weights / weights.sum() * len(words)
+    thresholds, others = np.ones(len(words)), words.copy()
+    small = [index for index, share in enumerate(scaled) if share < 1]
+    large = [index for index, share in enumerate(scaled) if share >= 1]
+    left = scaled.tolist()
+    while small and large:
+        less, more = small.pop(), large[-1]
+        thresholds[less], others[less] = left[less], words[more]
+        left[more] -= 1 - left[less]
+        if left[more] < 1:
+            small.append(large.pop())
+    return AliasTable(words, np.minimum(thresholds * 2**32, 2**32).astype(np.uint64), others)
+
 
 class TextBlocks:
-    """The blocks of all updates. Every epoch has every span of the text once, in its own order, with its own subsample.
+    """The blocks of all updates. Every epoch has every span of the text once, in an order and a subsample of its own.
 
-    An update takes so many spans that what is left of them after subsampling fits into its rows, but for one in 30,000 updates
-    whose last words are left out (4 standard deviations).
+    An update takes as many spans as fit into its rows after subsampling: in one update of 30,000 (4 standard deviations) the
+    last words are left out.
     """
 
     def __init__(
@@ -44,94 +122,81 @@ class TextBlocks:
         seed: int,
     ) -> None:
         self._ids, self._num_ids, self._seed = store.ids, store.num_tokens, seed
-        self._window, self._row_length = model.window, batching.row_length
+        self._model, self._row_length = model, batching.row_length
         self._rows = batching.blocks_per_update * batching.rows
         keep = keep_probabilities(counts, subsample)
         keep[EOS_ID] = 1.0
         self._thresholds = np.ceil(keep * 2.0**32).astype(np.uint64)
         self._span = min(LONGEST_SPAN, max(self._rows * self._row_length // SPANS_IN_UPDATE, 1))
-        self.num_spans = -(-self._num_ids // self._span)
-        self.words_per_epoch = float(keep @ counts)
-        self.spans_per_update = self._fitting_spans(keep)
-        self._complete = _completion(counts, keep * counts, model, self._rows, self._row_length)
+        self._num_spans = -(-self._num_ids // self._span)
+        self._kept_share = float(keep @ counts) / self._num_ids
+        self._spans_per_update = self._fitting_spans(keep)
+        self._negatives: AliasTable | None = None
+        if model.output == "hierarchical_softmax":
+            self._paths = RowPaths(huffman_tree(counts), keep * counts, self._row_length, TOP_NODES)
+        else:
+            self._negatives = negative_table(counts)
 
     @property
     def updates_per_epoch(self) -> int:
         """Updates in which every span is seen once."""
-        return -(-self.num_spans // self.spans_per_update)
+        return -(-self._num_spans // self._spans_per_update)
 
     def report(self) -> tuple[dict[str, object], str]:
         """Counts of words and updates: as JSON, and as a line."""
-        kept = self.words_per_epoch / self._num_ids
-        counts: dict[str, object] = {"updates_per_epoch": self.updates_per_epoch, "kept_share": kept}
-        return counts, f"batches: {self.updates_per_epoch:,} an epoch; {kept:.1%} of the tokens stay after subsampling"
+        counts: dict[str, object] = {"updates_per_epoch": self.updates_per_epoch, "kept_share": self._kept_share}
+        remark = f"{self._kept_share:.1%} of the tokens stay after subsampling"
+        return counts, f"batches: {self.updates_per_epoch:,} an epoch; {remark}"
 
     def block(self, update: int) -> TextBlock | TreeBlock:
         """The blocks of an update, counted from 0, row after row."""
         stream = self._stream(update)
-        length, window, rows = self._row_length, self._window, self._rows
+        length, window, rows = self._row_length, self._model.window, self._rows
         padded = np.full(rows * length + 2 * window, PAD_ID, np.int32)
         padded[window : window + len(stream)] = stream
         words = np.lib.stride_tricks.sliding_window_view(padded, length + 2 * window)[::length]
-        drawn = _uint32(random_bits(self._seed, update, WINDOWS), rows * length)
-        reach = ((drawn * np.uint64(window)) >> np.uint64(32)).astype(np.int32) + 1
-        bits = random_bits(self._seed, update, NEGATIVES)
-        return self._complete(np.ascontiguousarray(words), reach.reshape(rows, length), bits)
+        words = np.ascontiguousarray(words)
+        random = _uint32(random_bits(self._seed, update, WINDOWS), rows * length)
+        reach = (((random * np.uint64(window)) >> np.uint64(32)).astype(np.int32) + 1).reshape(rows, length)
+        if self._negatives is None:
+            return TreeBlock(words, reach, *self._paths.of(words[:, window:-window]))
+        shared = self._model.shared_negatives
+        bits = random_bits(self._seed, update, NEGATIVES)(rows * shared)
+        return TextBlock(words, reach, self._negatives.sample(bits).reshape(rows, shared))
 
     def _stream(self, update: int) -> np.ndarray:
-        """The words of an update that stay, EOS between documents and spans; int32."""
+        """The words of an update after subsampling, EOS between documents and spans; int32."""
         epoch, index = divmod(update, self.updates_per_epoch)
-        order = _order(self.num_spans, self._seed, epoch)
-        spans = order[index * self.spans_per_update : (index + 1) * self.spans_per_update]
+        order = _order(self._num_spans, self._seed, epoch)
+        spans = order[index * self._spans_per_update : (index + 1) * self._spans_per_update]
         ends_span = np.array([EOS_ID], self._ids.dtype)
         size = self._span
         parts = [part for span in spans for part in (self._ids[span * size : (span + 1) * size], ends_span)]
         ids = np.concatenate(parts)
-        drawn = _uint32(random_bits(self._seed, update, KEEPING), len(ids))
-        kept = ids[drawn < self._thresholds[ids]]
-        # Of a document that is left without words nothing is left.
+        random = _uint32(random_bits(self._seed, update, KEEPING), len(ids))
+        kept = ids[random < self._thresholds[ids]]
+        # A document without words leaves no EOS either.
         is_needless = (kept == EOS_ID) & np.concatenate([[True], kept[:-1] == EOS_ID])
         return kept[~is_needless][: self._rows * self._row_length]
 
     def _fitting_spans(self, keep: np.ndarray) -> int:
-        """As many spans as fit into the rows of an update, for the mean and the deviation of what is left of a span."""
-        sizes = np.concatenate([self._kept_of_spans(keep, first) for first in range(0, self.num_spans, SPANS_AT_ONCE)])
+        """Number of spans that fit into the rows of an update, by mean and deviation of the subsampled size of a span."""
+        sizes = np.concatenate([self._kept_of_spans(keep, first) for first in range(0, self._num_spans, SPANS_AT_ONCE)])
         # A span is followed by an EOS; whether a word stays has a variance of its own.
         mean = sizes.mean() + 1
         deviation = np.sqrt(sizes.var() + (1 - sizes.mean() / self._span) * sizes.mean())
-        spans = np.arange(1, self.num_spans + 1)
+        spans = np.arange(1, self._num_spans + 1)
         fits = spans * mean + MARGIN_OF_DEVIATIONS * deviation * np.sqrt(spans) <= self._rows * self._row_length
         return max(int(np.count_nonzero(fits)), 1)
 
     def _kept_of_spans(self, keep: np.ndarray, first: int) -> np.ndarray:
-        """How many ids are expected to stay of some spans."""
+        """Expected sizes of some spans after subsampling."""
         ids = self._ids[first * self._span : (first + SPANS_AT_ONCE) * self._span]
         return np.add.reduceat(keep[ids], np.arange(0, len(ids), self._span))
 
 
-Complete = Callable[[np.ndarray, np.ndarray, Callable[[int], np.ndarray]], TextBlock | TreeBlock]
-
-
-def _completion(counts: np.ndarray, kept: np.ndarray, model: Word2vecConfig, rows: int, row_length: int) -> Complete:
-    """What a block has besides words and windows: negatives, or the ways through the tree."""
-    if model.output == "hierarchical_softmax":
-        paths, window = RowPaths(huffman_tree(counts), kept, row_length, TOP_NODES), model.window
-
-        def with_paths(words: np.ndarray, reach: np.ndarray, bits: Callable[[int], np.ndarray]) -> TreeBlock:
-            del bits
-            return TreeBlock(words, reach, *paths.of(words[:, window:-window]))
-
-        return with_paths
-    table, shared = negative_table(counts), model.shared_negatives
-
-    def with_negatives(words: np.ndarray, reach: np.ndarray, bits: Callable[[int], np.ndarray]) -> TextBlock:
-        return TextBlock(words, reach, table.draw(bits(rows * shared)).reshape(rows, shared))
-
-    return with_negatives
-
-
-def _uint32(bits: Callable[[int], np.ndarray], number: int) -> np.ndarray:
-    """``number`` random uint64 below 2^32, two from each that is drawn."""
+def _uint32(bits: RandomBits, number: int) -> np.ndarray:
+    """``number`` random uint64 below 2^32, two from each of ``bits``."""
     return bits(-(-number // 2)).view(np.uint32)[:number].astype(np.uint64)
 
 

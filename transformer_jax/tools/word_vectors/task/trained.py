@@ -20,10 +20,8 @@ from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.restored_params import restored_params
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tools.word_vectors.task.evaluation import WordVectorEvaluation
-from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective
-from transformer_jax.tools.word_vectors.task.task import WITHOUT_VECTOR, WordVectorTask
-from transformer_jax.tools.word_vectors.task.vector_tables import vectors_of
+from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, vectors_of
+from transformer_jax.tools.word_vectors.task.task import WITHOUT_VECTOR, WordVectorEvaluation, WordVectorTask
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.sharding import make_mesh
 

@@ -1,4 +1,4 @@
-"""word2vec with negative sampling on blocks of text: the products of many pairs of words at once, as matrix products."""
+"""word2vec with negative sampling on blocks of text (Mikolov et al. 2013a, 2013b): many pairs in one matrix product."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,20 +6,20 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import AnyArray, Array, PyTree
+from transformer_jax.array_types import EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.config import Word2vecConfig
-from transformer_jax.tools.word_vectors.task.windows import pair_mask, window_means
+from transformer_jax.tools.word_vectors.task.row_updates import Lookup
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.row_updates import Lookup
 
 WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")
-"""The vectors of words, and those that predict: of words, or of the inner nodes of a Huffman tree."""
+"""Paths of the input vectors, of words, and of the output vectors, of words or of the inner nodes of a Huffman tree."""
 
 
 class TextBlock(NamedTuple):
-    """Rows of T words with W more on each side: ``words`` [R, T + 2 W], EOS between documents, PAD where there is none.
+    """Rows of T centers with W words of context on each side.
 
-    ``reach`` [R, T]: how many words to each side of a word belong to its window. ``negatives`` [R, K]: words drawn for the row.
+    ``words`` [R, T + 2 W]: EOS between documents, PAD beyond the text. ``reach`` [R, T]: window size of each center, 1 to W.
+    ``negatives`` [R, K]: random words for the row.
     """
 
     words: AnyArray
@@ -28,12 +28,12 @@ class TextBlock(NamedTuple):
 
 
 class SkipGramNegative:
-    """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4), for all pairs of a row at once.
+    """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4) for all pairs of a row at once.
 
-    Every center of a row meets every vector that predicts, of a context word or a negative, in one matrix product; weights say
-    which of them count: 1 for a context word, and of K shared negatives each ``negatives`` / K times the number of pairs of the
-    center. In expectation that is what negatives of their own give each pair. A negative that is the word itself counts, as in
-    the paper; word2vec.c leaves it out.
+    One matrix product scores every center of a row against every output vector, of context words and negatives. The weight
+    of a score is 1 for a context word, 0 for another word of the row, and for each of the K shared negatives the number of
+    pairs of the center times ``negatives`` / K: in expectation what each pair gets from negatives of its own. A negative that
+    equals the context word counts, as in the paper; word2vec.c skips it.
     """
 
     def __init__(self, config: Word2vecConfig) -> None:
@@ -59,7 +59,7 @@ class SkipGramNegative:
 
 
 class CbowNegative:
-    """CBOW with negative sampling: the mean of the words in a window predicts its center."""
+    """CBOW with negative sampling: the mean of the context words predicts the center."""
 
     def __init__(self, config: Word2vecConfig) -> None:
         self._negatives, self._margin = config.negatives, config.window
@@ -89,14 +89,14 @@ class CbowNegative:
 
 
 def init_tables(key: Array, words: int, width: int) -> PyTree:
-    """Vectors of words uniform in +-1 / (2 width), those that predict zero, as word2vec.c has them."""
+    """Input vectors uniform in +-1 / (2 width), output vectors zero, as in word2vec.c."""
     table = jax.random.uniform(key, (words, width), minval=-0.5 / width, maxval=0.5 / width)
     return {"embedding": {"table": table}, "projection": {"table": jnp.zeros((words, width))}}
 
 
 @jax.custom_vjp
 def nll_of_sign(scores: Array) -> Array:
-    """-log sigmoid(score), elementwise; what JAX derives of ``softplus`` takes three times as long on a CPU."""
+    """-log sigmoid(score), elementwise; three times as fast on a CPU as the gradient of ``jax.nn.softplus``."""
     return jnp.maximum(-scores, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(scores)))
 
 
@@ -114,10 +114,58 @@ nll_of_sign.defvjp(_nll_of_sign_forward, _nll_of_sign_backward)
 def _binary_sums(
     scores: Array, signs: Array, weights: Array, is_asked: Array, likely: Array, examples: Array
 ) -> LossSums:
-    """Weighted sums of -log sigmoid(sign score); ``correct`` counts the examples asked for whose score has the right sign,
-    per question of an example.
-    """
+    """Weighted sums of -log sigmoid(sign score); ``correct`` is the share of ``likely`` above 0 times ``examples``."""
     loss = jnp.sum(weights * nll_of_sign(signs * scores))
     questions = jnp.maximum(jnp.sum(is_asked, dtype=jnp.float32), 1.0)
     correct = jnp.sum(is_asked & (likely > 0), dtype=jnp.float32) * examples / questions
     return LossSums(loss, loss, correct, examples)
+
+
+def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[Array, "R T J"]:
+    """Whether word j is context of center t: at most ``reach`` apart, in the same document."""
+    length = reach.shape[1]
+    margin = (words.shape[1] - length) // 2
+    document = jnp.cumsum(words == EOS_ID, axis=1)
+    is_word = (words != EOS_ID) & (words != PAD_ID)
+    center = slice(margin, margin + length)
+    distance = jnp.abs(jnp.arange(words.shape[1])[None] - margin - jnp.arange(length)[:, None])
+    is_near = (distance > 0)[None] & (distance[None] <= reach[:, :, None])
+    is_same = document[:, center, None] == document[:, None, :]
+    return is_near & is_same & is_word[:, center, None] & is_word[:, None, :]
+
+
+def window_limits(is_pair: Bool[AnyArray, "R T J"]) -> tuple[Int[Array, "R T"], Int[Array, "R T"]]:
+    """Positions among the J words of the first and the last word of the window of each center."""
+    length, size = is_pair.shape[1:]
+    center = jnp.arange(length) + (size - length) // 2
+    is_before = jnp.arange(size)[None, None] < center[None, :, None]
+    before = jnp.sum(is_pair & is_before, axis=2)
+    return center[None] - before, center[None] + jnp.sum(is_pair & ~is_before, axis=2)
+
+
+def window_means(
+    is_pair: Bool[Array, "R T J"], contexts: Float[Array, "R J D"]
+) -> tuple[Float[Array, "R T D"], Bool[Array, "R T"]]:
+    """The mean vector of each window, and whether the window has a word.
+
+    As in word2vec.c each context word gets the whole gradient of the mean, undivided; Irsoy et al. 2021 discuss the difference.
+    """
+    weights = jnp.asarray(is_pair, jnp.float32)
+    counts = jnp.sum(weights, axis=2)
+    return _window_means(weights, counts, contexts), counts > 0
+
+
+@jax.custom_vjp
+def _window_means(weights: Array, counts: Array, contexts: Array) -> Array:
+    return jnp.einsum("rtj,rjd->rtd", weights, contexts) / jnp.maximum(counts, 1.0)[..., None]
+
+
+def _window_means_forward(weights: Array, counts: Array, contexts: Array) -> tuple[Array, Array]:
+    return _window_means(weights, counts, contexts), weights
+
+
+def _window_means_backward(weights: Array, cotangent: Array) -> tuple[None, None, Array]:
+    return None, None, jnp.einsum("rtj,rtd->rjd", weights, cotangent)
+
+
+_window_means.defvjp(_window_means_forward, _window_means_backward)

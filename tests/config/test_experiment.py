@@ -1,0 +1,142 @@
+"""Blocks of a task, the metric that selects, hyperparameters, and what is left of the settings without them."""
+
+import pytest
+from ml_collections import ConfigDict
+
+from transformer_jax.config import (
+    ConfigError,
+    DecoderOnlyConfig,
+    ExperimentConfig,
+    GenerationConfig,
+    Hyperparameters,
+    Metric,
+    Rates,
+    TextBatchingConfig,
+    TextDataConfig,
+    apply_overrides,
+    from_dict,
+    from_json,
+    hyperparameters_of,
+    structure_of,
+    to_dict,
+    to_json,
+)
+
+LANGUAGE_MODEL = {"task": "language_model"}
+MORE, LESS = Metric("bleu", "maximize", "BLEU", digits=2), Metric("bits_per_byte", "minimize")
+
+
+def test_the_best_step_by_direction_and_of_equals_the_newest():
+    values = {1: 2.0, 2: 3.0, 3: 3.0, 4: 1.0}
+    assert [metric.best_step(values) for metric in (MORE, LESS)] == [3, 4]
+    for metric in (MORE, LESS):
+        assert metric.best_step({1: 2.0, 9: 2.0, 5: 2.0}) == 9
+        assert not metric.is_better(1.0, 1.0)
+    assert LESS.is_better(1.0, 2.0) and MORE.is_better(2.0, 1.0)
+
+
+def test_each_task_has_a_metric_that_selects():
+    assert ExperimentConfig().selection == MORE
+    assert from_dict(LANGUAGE_MODEL).selection == LESS
+    assert (LESS.key, LESS.label, MORE.label) == ("validation/bits_per_byte", "bits per byte", "BLEU")
+
+
+def test_the_blocks_are_those_of_the_task():
+    config = from_dict(LANGUAGE_MODEL)
+    blocks = [type(block) for block in (config.data, config.batching, config.model, config.decoding)]
+    assert blocks == [TextDataConfig, TextBatchingConfig, DecoderOnlyConfig, GenerationConfig]
+    assert from_dict(to_dict(config)) == config
+    saved = to_json(ExperimentConfig(seed=5))
+    del saved["config"]["task"]
+    assert from_json(saved) == ExperimentConfig(seed=5)
+    with pytest.raises(ConfigError, match="^data: DataConfig is not of task=language_model, which has TextDataConfig$"):
+        ExperimentConfig(task="language_model")
+    config = from_dict(apply_overrides(LANGUAGE_MODEL, [("model.num_layers", "3"), ("decoding.top_p", "0.5")]))
+    assert (config.model.num_layers, config.decoding.top_p) == (3, 0.5)
+
+
+ON = [
+    ("optimizer.name", "adamw"),
+    ("optimizer.weight_decay", "0.1"),
+    ("optimizer.clip_norm", "1.0"),
+    ("model.attention_dropout", "0.1"),
+    ("model.activation_dropout", "0.1"),
+]
+OF_STEP = {
+    "optimizer.learning_rate": "0.3",
+    "optimizer.warmup_updates": "7",
+    "training.num_updates": "99",
+    "optimizer.b1": "0.0",
+    "optimizer.b2": "0.5",
+    "optimizer.epsilon": "1e-4",
+    "optimizer.weight_decay": "0.2",
+    "optimizer.clip_norm": "0.5",
+    "training.label_smoothing": "0.3",
+}
+OF_MODEL = {
+    "model.dropout": "0.3",
+    "model.embedding_dropout": "0.4",
+    "model.attention_dropout": "0.5",
+    "model.activation_dropout": "0.6",
+}
+
+
+def changed(config: ExperimentConfig, *overrides: tuple[str, str]) -> ExperimentConfig:
+    return from_dict(apply_overrides(ConfigDict(to_dict(config)), overrides))
+
+
+def numbers_of(config: ExperimentConfig) -> dict[str, float | None]:
+    found = hyperparameters_of(config)
+    return {name: value for name, value in found._asdict().items() if name != "rates"} | found.rates._asdict()
+
+
+TRANSFORMER = changed(ExperimentConfig(), *ON)
+RECURRENT = from_dict({"model": {"kind": "rnn", "scheduled_sampling": 0.2}})
+NUMBERS = [(TRANSFORMER, *item) for item in (OF_STEP | OF_MODEL).items()]
+NUMBERS += [(RECURRENT, "model.scheduled_sampling", "1.0"), (RECURRENT, "model.dropout", "0.3")]
+
+
+@pytest.mark.parametrize(("config", "key", "value"), NUMBERS)
+def test_another_number_is_an_argument_of_the_same_program(config, key, value):
+    other = changed(config, (key, value))
+    assert structure_of(other) == structure_of(config)
+    assert hash(structure_of(other)) == hash(structure_of(config))
+    assert numbers_of(other) == numbers_of(config) | {key.rpartition(".")[2]: float(value)}
+
+
+def test_every_number_was_tried():
+    tried = {key.rpartition(".")[2] for _, key, _ in NUMBERS}
+    assert tried == set(Hyperparameters._fields) - {"rates"} | set(Rates._fields)
+
+
+@pytest.mark.parametrize(
+    "key", ["optimizer.weight_decay", "optimizer.clip_norm", "training.label_smoothing", *OF_MODEL]
+)
+def test_a_part_that_is_off_is_another_program(key):
+    off = changed(TRANSFORMER, (key, "0.0"))
+    assert structure_of(off) != structure_of(TRANSFORMER)
+    assert numbers_of(off)[key.rpartition(".")[2]] is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_same"),
+    [
+        *((f"training.{name}", "13", True) for name in ("log_every", "evaluate_every", "patience", "keep_best")),
+        ("model.d_ff", "64", False),
+        ("optimizer.name", "adafactor", False),
+        ("batching.tokens_per_update", "8192", False),
+        ("data.generated_pairs", "99", False),
+        ("decoding.beam_width", "2", False),
+        ("mesh.fsdp", "2", False),
+    ],
+)
+def test_other_settings_change_the_program_unless_they_only_observe_the_run(key, value, is_same):
+    assert (structure_of(changed(TRANSFORMER, (key, value))) == structure_of(TRANSFORMER)) is is_same
+
+
+def test_runs_with_other_seeds_share_data_only_with_the_same_data_seed():
+    one, two = changed(TRANSFORMER, ("seed", "1")), changed(TRANSFORMER, ("seed", "2"))
+    assert (one.data_seed, two.data_seed) == (1, 2)
+    assert structure_of(one) != structure_of(two)
+    assert structure_of(changed(one, ("data.seed", "7"))) == structure_of(changed(two, ("data.seed", "7")))
+    assert structure_of(changed(one, ("data.seed", "1"))) == structure_of(one)

@@ -1,0 +1,69 @@
+"""Sentences as rows of batches, and batches of a whole split for scoring."""
+
+import numpy as np
+import pytest
+
+from transformer_jax.data.batches import scoring_batches, scoring_rows, token_rows
+from transformer_jax.data.pair_encoding import joined
+from transformer_jax.sequence_types import Tokens
+
+
+def ids_of(side, index):
+    return side.sentences(np.array([index])).ids.tolist()
+
+
+def test_packed_rows():
+    rows = token_rows(joined([[7, 8, 2], [9, 2], [5, 2]]), np.array([0, 2, 2, 3]), width=6)
+    assert rows.ids.tolist() == [[7, 8, 2, 9, 2, 0], [0, 0, 0, 0, 0, 0], [5, 2, 0, 0, 0, 0]]
+    assert rows.segments.tolist() == [[1, 1, 1, 2, 2, 0], [0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    assert rows.positions.tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]
+    assert {array.dtype for array in rows} == {np.dtype(np.int32)}
+    assert not token_rows(joined([]), np.zeros(3, np.int64), width=4).ids.any()
+
+
+def test_a_sentence_a_row_is_what_from_ids_makes():
+    rows = token_rows(joined([[7, 8, 2], [9, 2]]), np.array([0, 1, 2, 2]), width=4)
+    for array, expected in zip(rows, Tokens.from_ids(rows.ids), strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("width", [4, 2])
+def test_nothing_is_cut(width):
+    with pytest.raises(ValueError, match=f"row of {width} positions"):
+        token_rows(joined([[7, 8, 2], [9, 2]]), np.array([0, 2]), width=width)
+
+
+def sentences_of(batch):
+    for source, target in zip(batch.source.ids, batch.target.ids, strict=True):
+        if source.any():
+            yield tuple(source[source != 0].tolist()), tuple(target[target != 0].tolist())
+
+
+@pytest.fixture
+def store(store_of):
+    lengths = np.random.default_rng(0).integers(1, 70, (100, 2)).tolist()
+    return store_of([*map(tuple, lengths), (300, 2)])
+
+
+@pytest.mark.parametrize("limit", [0, 40, 1000])
+def test_scoring_has_every_pair_once_and_whole(store, limit):
+    found = [pair for batch in scoring_batches(store, 512, 4, limit=limit) for pair in sentences_of(batch)]
+    number = min(limit or store.num_pairs, store.num_pairs)
+    expected = [
+        (tuple(ids_of(store.source_side, index)), tuple(ids_of(store.target_side, index))) for index in range(number)
+    ]
+    assert sorted(found) == sorted(expected)
+
+
+def test_shapes_of_scoring_are_few(store):
+    batches = list(scoring_batches(store, 512, 4))
+    assert {batch.source.ids.shape for batch in batches} == {(4, 512), (4, 128), (8, 64), (16, 32), (32, 16)}
+    assert all(batch.source.ids.shape == batch.target.ids.shape for batch in batches)
+
+
+def test_only_the_last_batch_of_scoring_has_free_rows():
+    lengths = np.random.default_rng(1).integers(1, 70, 333)
+    *full, last = scoring_rows(lengths, lengths, 512, 4)
+    assert all(len(batch.pairs) == batch.shape[0] for batch in full)
+    assert 0 < len(last.pairs) <= last.shape[0]
+    assert last.offsets[-1] == len(last.pairs)

@@ -1,0 +1,106 @@
+"""The vocabulary follows from the characters and scripts of both sides; one that is too small is told."""
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.corpus_statistics import (
+    BLOCK,
+    FULL_WIDTH,
+    MOST_READ,
+    SAMPLED,
+    ZERO_WIDTH,
+    sample_of,
+    side_text,
+    vocabulary_of,
+)
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+WORDS = [f"{LETTERS[n % 26]}{LETTERS[n // 26 % 26]}{LETTERS[n // 7 % 26]}{LETTERS[n // 26]}" for n in range(600)]
+ENGLISH = [f"the dog sees {number} old {WORDS[number % 600]}s and a word of {number * 7}" for number in range(900)]
+HAN = [chr(0x4E00 + 3 * number) for number in range(300)]
+# Every character six times, in other company.
+JAPANESE = [f"{HAN[number % 300]}\u306e{HAN[(number * 7 + number // 300) % 300]}" for number in range(900)]
+
+
+def test_a_side_in_another_script_gets_its_own_vocabulary_of_three_pieces_a_character():
+    chosen, said = vocabulary_of(side_text(ENGLISH), side_text(JAPANESE), "bpe", 1000)
+    assert chosen == {
+        "tokenizer.vocabulary_size": 260 + 3 * 301,
+        "tokenizer.joint": False,
+        "tokenizer.character_coverage": 0,
+        "model.tying": "output",
+    }
+    assert said.startswith(
+        "two vocabularies of 1,163 pieces (Latin and Han/Hiragana, 0% of the letters in scripts of both; "
+    )
+    chosen, _ = vocabulary_of(side_text(ENGLISH), side_text(["der Hund"]), "bpe", 600)
+    assert chosen == {"tokenizer.vocabulary_size": 600, "tokenizer.joint": True, "tokenizer.character_coverage": 0}
+
+
+def test_the_size_is_one_that_the_text_supports():
+    few = ENGLISH[:200]
+    size = vocabulary_of(side_text(few), side_text(JAPANESE), "bpe", 2000).settings["tokenizer.vocabulary_size"]
+    assert size < 700
+    for texts in (few, JAPANESE):
+        config = TokenizerConfig("bpe", size, joint=False, character_coverage=0)
+        assert train_tokenizer(config, texts).vocabulary_size == size
+    # Even the smallest vocabulary of the one side is more than the other supports.
+    chosen, said = vocabulary_of(side_text(ENGLISH[:20]), side_text(JAPANESE), "bpe", 2000)
+    assert chosen["tokenizer.joint"]
+    assert "too little text for two" in said
+    config = TokenizerConfig("bpe", chosen["tokenizer.vocabulary_size"], character_coverage=0)
+    assert train_tokenizer(config, [*ENGLISH[:20], *JAPANESE])
+
+
+def test_what_is_stated_stays():
+    sides = side_text(ENGLISH), side_text(JAPANESE)
+    for stated in ({"tokenizer.joint": True}, {"model.tying": "all"}):
+        chosen = vocabulary_of(*sides, "bpe", 2000, stated).settings
+        assert chosen.get("tokenizer.joint", True)
+        assert "model.tying" not in chosen
+    assert vocabulary_of(*sides, "bpe", 2000, {"tokenizer.vocabulary_size": 700}).sentence.startswith(
+        "two vocabularies of 700"
+    )
+    # Words are not spelled in characters.
+    assert vocabulary_of(*sides, "word", 500).settings["tokenizer.vocabulary_size"] == 500
+
+
+def test_coverage_by_script_leaves_rare_characters_of_a_large_script_to_bytes():
+    rare = "\u9f98\u00df"
+    config = TokenizerConfig("bpe", 700, character_coverage=0)
+    in_japanese, in_english = (
+        train_tokenizer(config, [*texts * 3, rare]).pieces(range(700)) for texts in (JAPANESE, ENGLISH)
+    )
+    assert "\u00df" in in_english
+    assert "\u00df" not in in_japanese
+    assert "\u306e" in in_japanese
+
+
+def test_the_sample_is_spread_and_knows_every_character():
+    far = [SentencePair(f"a {number}", chr(0x3400 + number % 5000)) for number in range(3 * SAMPLED)]
+    sample = sample_of(iter(far), len(far))
+    assert SAMPLED - BLOCK < len(sample.pairs) <= SAMPLED
+    assert sample.lines[0] == 0
+    assert sample.lines[-1] > len(far) - 4 * BLOCK
+    assert [far[line] for line in sample.lines] == sample.pairs
+    assert len(sample.target.characters) == 5000
+    assert sample_of(iter(far[:300]), 300).lines == list(range(300))
+    assert MOST_READ > SAMPLED
+
+
+def test_odd_characters_are_counted_and_said():
+    source, target = side_text(["\uff11 \uff12\u200b x", "\u00ady"]), side_text(["z"])
+    assert (source.count(FULL_WIDTH), source.count(ZERO_WIDTH)) == (2, 2)
+    said = vocabulary_of(source, target, "bpe", 300).sentence
+    assert said.endswith("text is not normalized: 2 full-width, 2 zero-width characters in a sample of 2 pairs")
+
+
+def test_text_that_is_spelled_in_letters_or_bytes_is_told():
+    pairs = [SentencePair("immeasurable considerations", "\u8a9e\u5f59\u6570")] * 3
+    letters = train_tokenizer(TokenizerConfig("bpe", 280), ["i m e a s u r b l c o n d t"])
+    english, japanese = too_many_pieces(TokenizerPair(letters, letters), pairs, ("en", "ja"))
+    assert len(too_many_pieces(TokenizerPair(letters, letters), pairs, ("und", "und"))) == 2, "languages may be unknown"
+    assert " pieces a word of en: a vocabulary of 280 spells it in letters or bytes" in english
+    assert " pieces a character of ja: " in japanese
+    words = train_tokenizer(TokenizerConfig("character", 300), ["ab"])
+    assert too_many_pieces(TokenizerPair(words, words), pairs, ("en", "ja")) == []

@@ -1,0 +1,198 @@
+"""Parallel text files: sentences as they are written, faults named with file and line, held-out pairs never trained on."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of, parse_flags
+from transformer_jax.config import ConfigError, DataConfig, DataError
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.text_files import hash_file
+
+
+def write(path, content):
+    data = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def corpus(folder, source=None, target=None, table=None, gz=""):
+    for name, content in (("train.en", source), ("train.de", target), ("train.tsv", table)):
+        if content is not None:
+            write(folder / (name + gz), content)
+    return TextCorpus(str(folder), "en", "de")
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize("as_table", [False, True])
+def test_reads_pairs_in_order(tmp_path, gz, as_table):
+    texts = {"table": "a\tA\nb c\tB C\n"} if as_table else {"source": "a\nb c\n", "target": "A\nB C\n"}
+    reader = corpus(tmp_path, **texts, gz=gz)
+    assert list(reader.pairs("train")) == [SentencePair("a", "A"), SentencePair("b c", "B C")]
+    reader.require_sound("train")
+
+
+def test_only_line_feeds_end_a_line_and_all_else_stays(tmp_path):
+    source = "\ufeffa\u2028b\x0bc\x85d\re\r\n\nsame\n\ufefff\r\r\n" + "wort " * 200_000
+    pairs = list(corpus(tmp_path, source, "A\n\nsame\nF\nG").pairs("train"))
+    assert pairs[:-1] == [("a\u2028b\x0bc\x85d\re", "A"), ("", ""), ("same", "same"), ("\ufefff\r", "F")]
+    assert pairs[-1] == ("wort " * 200_000, "G")
+    assert next(TextCorpus(str(tmp_path), "de", "en").pairs("train"))[0] == "A"
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            {"source": b"good\nab\xff c\n", "target": "A\nB\n"},
+            r"train\.en\S*, line 2: invalid UTF-8: byte 0xff at byte offset 2",
+        ),
+        ({"source": "a\nb\n", "target": b"A\n\xc3\xa4b\0\n"}, r"train\.de\S*, line 2: NUL byte at byte offset 3"),
+        ({"source": "a\nb\nc\n", "target": "A\n"}, r"train\.en\S* has 3 lines but \S*train\.de\S* has 1; line n"),
+        ({"source": "", "target": "A\n"}, r"train\.en\S* has 0 lines but \S*train\.de\S* has 1; line n"),
+        ({"source": "", "target": ""}, "the files are empty"),
+        ({"table": ""}, "the file is empty"),
+        ({"table": "a\tA\nno tab\n"}, r"train\.tsv\S*, line 2: 0 tabs, expected exactly one"),
+        ({"table": "a\tA\ntwo\ttabs\there\n"}, r"train\.tsv\S*, line 2: 2 tabs, expected exactly one"),
+        ({"source": gzip.compress(b"a\n", mtime=0), "target": "A\n"}, r"train\.en\S*: looks like gzip; name it \.gz"),
+        ({"source": "a\n".encode("utf-16"), "target": "A\n"}, r"train\.en\S*: is UTF-16; convert it to UTF-8"),
+        ({"source": b"\x7fELF\x02\x01", "target": "A\n"}, r"train\.en\S*: is not a text file"),
+    ],
+)
+def test_faults_are_named_with_file_and_line(tmp_path, gz, texts, message):
+    reader = corpus(tmp_path, **texts, gz=gz)
+    for read in (lambda: list(reader.pairs("train")), lambda: reader.require_sound("train")):
+        with pytest.raises(DataError, match=message):
+            read()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: b"not gzip", lambda data: data[:-6] + b"\1" * 6]
+)
+def test_damaged_gzip(tmp_path, damage):
+    text = "".join(f"line {number * 7919 % 10007}\n" for number in range(2000))
+    reader = corpus(tmp_path, text, text, gz=".gz")
+    path = tmp_path / "train.de.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file, damaged after line \d+"):
+        list(reader.pairs("train"))
+
+
+def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
+    def refuses(message, split="train", source="en", target="de", folder=tmp_path):
+        with pytest.raises(DataError, match=message):
+            TextCorpus(str(folder), source, target).pairs(split)
+
+    refuses("'/no/such' is not a folder", folder="/no/such")
+    refuses("no split 'train'.*splits found: none")
+    corpus(tmp_path, "a\n", "A\n")
+    write(tmp_path / "val.en.gz", "a\n")
+    refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
+    refuses(r"no split 'validation'.*set --config\.data\.validation_split=NAME$", "validation")
+    refuses(r"no file train\.dk \(or \.gz\); languages found: de, en", target="dk")
+    write(tmp_path / "train.deu", "A\n")
+    refuses(r"languages found: de, deu, en; did you mean 'deu'", target="ddeu")
+    corpus(tmp_path, table="a\tA\n")
+    refuses(r"both train\.tsv and train\.\*")
+    corpus(tmp_path, "b\n", gz=".gz")
+    refuses(r"both train\.en and train\.en\.gz exist")
+
+
+def test_fingerprint_follows_content_and_direction_but_not_place(tmp_path):
+    (tmp_path / "copy").mkdir()
+    first = corpus(tmp_path, "a\n", "A\n")
+    fingerprint = first.fingerprint("train")
+    assert corpus(tmp_path / "copy", "a\n", "A\n").fingerprint("train") == fingerprint
+    assert TextCorpus(str(tmp_path), "de", "en").fingerprint("train") != fingerprint
+    write(tmp_path / "train.de", "B\n")
+    assert first.fingerprint("train") != fingerprint
+
+
+def test_large_files_are_hashed_by_samples(tmp_path, monkeypatch):
+    path = tmp_path / "large"
+    path.write_bytes(bytes(300_000))
+    whole = hash_file(path)
+    monkeypatch.setattr("transformer_jax.data.text_files.WHOLE_HASH_BYTES", 1000)
+    sampled = hash_file(path)
+    assert whole != sampled == hash_file(path)
+    path.write_bytes(bytes(150_000) + b"x" + bytes(149_999))
+    assert hash_file(path) != sampled
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent / "nowhere")])
+def test_what_is_no_file_is_named(tmp_path, make):
+    make(tmp_path / "train.en")
+    (tmp_path / "train.de").write_text("a\n")
+    with pytest.raises(DataError, match=r"train\.en is a folder, a broken link, a pipe or a device; give a text file"):
+        TextCorpus(str(tmp_path), "en", "de").pairs("train")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "a corpus"
+    folder.mkdir()
+    lines = [f"line {number % 50}" for number in range(60)]
+    (folder / "train.en").write_text("".join(f"{line}\n" for line in lines))
+    with gzip.open(folder / "train.de.gz", "wt") as file:
+        file.write("".join(f"Zeile {line.split()[1]}\n" for line in lines))
+    (folder / "test.tsv").write_text("a\tb\n")
+    return folder
+
+
+def test_named_files_are_found_however_they_are_written(folder):
+    for text in (f"{folder}/train.{{en,de}}", f"{folder}/train.en,{folder}/train.de.gz"):
+        config = DataConfig(source="text", train=text, test=f"{folder}/test.tsv").absolute()
+        found = open_corpus(config, 0)
+        assert len(list(found.pairs("train"))) == 60
+        assert list(found.pairs("test")) == [("a", "b")]
+        with pytest.raises(
+            DataError,
+            match=r"no split .validation.; splits here: train, test; name its files with .*validation, or hold",
+        ):
+            found.pairs("validation")
+
+
+def test_a_shell_splits_braces_and_they_are_joined_again():
+    values = parse_flags(
+        define_override_flag,
+        ["--config.data.train=t.en", "--config.data.train=t.de", "--config.seed=1", "--config.seed=2"],
+    )
+    assert overrides_of(values) == [("data.train", "t.en,t.de"), ("seed", "1"), ("seed", "2")]
+
+
+def test_held_out_pairs_are_never_trained_on_nor_are_their_copies(folder):
+    config = DataConfig(source="text", train=f"{folder}/train.{{en,de}}", held_out=9)
+    first, again, other = (open_corpus(config, seed) for seed in (1, 1, 2))
+    held, trained = list(first.pairs("validation")), list(first.pairs("train"))
+    assert len(held) == 9 == first.count("validation")
+    assert set(held).isdisjoint(trained)
+    # Lines 0 to 9 occur twice: their copies are missing as well.
+    assert 60 - 2 * len(set(held)) <= len(trained) <= 60 - len(held)
+    assert list(again.pairs("validation")) == held != list(other.pairs("validation"))
+    assert len({each.fingerprint(split) for each in (first, other) for split in ("train", "validation")}) == 4
+    tenth = open_corpus(DataConfig(source="text", train=config.train, held_out=0.1), 0)
+    assert tenth.count("validation") == 6
+    with pytest.raises(DataError, match=r"data\.held_out: 40 of 60 pairs; hold out at least one, and at most half"):
+        list(open_corpus(DataConfig(source="text", train=config.train, held_out=40), 0).pairs("train"))
+
+
+def test_what_is_no_pair_of_files_is_refused(folder):
+    for text, message in (
+        (f"{folder}/train.en", "data.train: .*train.en' is neither two files"),
+        (f"{folder}/train.{{en,fr}}", "data.train: .*train.fr is not a file"),
+    ):
+        with pytest.raises(DataError, match=message):
+            open_corpus(DataConfig(source="text", train=text), 0).pairs("train")
+    for settings, message in (
+        ({"source": "grammar", "train": "a.en,a.de"}, "data.source: grammar reads no files"),
+        (
+            {"source": "text", "train": "a.tsv", "validation": "b.tsv", "held_out": 3},
+            "data.held_out: data.validation names",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            DataConfig(**settings)

@@ -1,0 +1,131 @@
+"""Which attention runs on which devices: pretended ones, that say they are of another kind."""
+
+from typing import NamedTuple
+
+import jax
+import pytest
+
+from transformer_jax.config import ConfigError, MeshConfig, RnnConfig, TransformerConfig
+from transformer_jax.layers.attention_backends import (
+    ByLength,
+    CudnnAttention,
+    EinsumAttention,
+    RowBlockAttention,
+    TpuFlashAttention,
+)
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.models import devices
+from transformer_jax.models.devices import attention_of, devices_of
+from transformer_jax.runtime import hardware
+from transformer_jax.runtime.hardware import batch_tokens_on
+from transformer_jax.training.sharding import make_mesh
+
+MESH = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+
+
+class Client(NamedTuple):
+    platform_version: str
+
+
+class Device(NamedTuple):
+    platform: str
+    device_kind: str
+    client: Client
+
+
+KINDS = {
+    "cpu": Device("cpu", "cpu", Client("")),
+    "cuda": Device("gpu", "NVIDIA H100", Client("PJRT C API\ncuda 12090")),
+    # Compiled for, and not here.
+    "absent": Device("gpu", "CUDA NVIDIA H100 80GB HBM3", Client("PJRT C API")),
+    "rocm": Device("gpu", "MI300X", Client("PJRT C API\nrocm 60000")),
+    "tpu": Device("tpu", "TPU v5e", Client("")),
+}
+
+
+def choice(kind: str, **settings: object):
+    """What runs on a device of this kind."""
+    model = TransformerConfig(**({"compute_dtype": "bfloat16"} | settings))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "device_of", lambda mesh: KINDS[kind])
+        return attention_of(model, MESH)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "kernel"),
+    [
+        ("cpu", {}, BlockwiseAttention),
+        ("rocm", {}, BlockwiseAttention),
+        ("cuda", {}, CudnnAttention),
+        ("absent", {}, CudnnAttention),
+        ("tpu", {}, TpuFlashAttention),
+        # What the kernels cannot do is done without them.
+        ("cuda", {"compute_dtype": "float32"}, BlockwiseAttention),
+        ("cuda", {"d_key": 256, "d_value": 256}, BlockwiseAttention),
+        ("tpu", {"attention_dropout": 0.1}, BlockwiseAttention),
+        ("tpu", {"d_key": 32}, BlockwiseAttention),
+    ],
+)
+def test_long_rows_take_the_best_that_runs_there(kind, settings, kernel):
+    found = choice(kind, **settings)
+    assert isinstance(found, ByLength)
+    assert isinstance(found.short, RowBlockAttention if kernel is TpuFlashAttention else EinsumAttention)
+    assert isinstance(found.long, kernel)
+
+
+def test_cudnn_is_taken_from_fewer_scores_on_where_it_needs_no_mask():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "device_of", lambda mesh: KINDS["cuda"])
+        model = TransformerConfig(compute_dtype="bfloat16")
+        packed, found = (attention_of(model, MESH, one_sentence=each) for each in (False, True))
+    assert found == ByLength(long=CudnnAttention(one_sentence=True), limit=64 * 64)
+    assert packed == ByLength(long=CudnnAttention(one_sentence=False))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "backend"),
+    [
+        ("cpu", "einsum", EinsumAttention),
+        ("tpu", "blockwise", BlockwiseAttention),
+        ("cuda", "cudnn", CudnnAttention),
+        ("tpu", "tpu_flash", TpuFlashAttention),
+    ],
+)
+def test_what_is_asked_for_runs(kind, name, backend):
+    assert isinstance(choice(kind, attention_backend=name), backend)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (
+            "cpu",
+            {"attention_backend": "cudnn"},
+            "cudnn needs an NVIDIA GPU, and the devices here are of the kind 'cpu'",
+        ),
+        ("rocm", {"attention_backend": "cudnn"}, "cudnn needs an NVIDIA GPU, .* 'MI300X'"),
+        ("cuda", {"attention_backend": "tpu_flash"}, "tpu_flash needs a TPU, .*H100.*; use auto, einsum or blockwise"),
+        ("cuda", {"attention_backend": "cudnn", "compute_dtype": "float32"}, "compute_dtype=bfloat16, not float32"),
+        ("cuda", {"attention_backend": "cudnn", "attention_dropout": 0.1}, "has no dropout, .* is 0.1"),
+        ("tpu", {"attention_backend": "tpu_flash", "d_key": 32}, "keys as wide as values, not d_key=32 and d_value=64"),
+        ("cuda", {"attention_backend": "cudnn", "d_key": 20, "d_value": 20}, "a multiple of 8 up to 128, not of 20"),
+    ],
+)
+def test_what_cannot_run_here_is_refused(kind, settings, message):
+    with pytest.raises(ConfigError, match=rf"model\.attention_backend: .*{message}"):
+        choice(kind, **settings)
+
+
+def test_recurrent_models_have_attentions_of_their_own():
+    assert isinstance(attention_of(RnnConfig(), MESH), EinsumAttention)
+
+
+def test_heads_that_devices_cannot_share_are_refused():
+    with pytest.raises(ConfigError, match="model.num_heads=6 does not divide over context=4 x tensor=1"):
+        devices_of(TransformerConfig(num_heads=6, d_model=48), make_mesh(MeshConfig(data=2, context=4)))
+
+
+def test_accelerators_decode_more_at_once_unless_told(monkeypatch):
+    for kind, expected in {"cpu": 4096, "cuda": 16_384, "tpu": 16_384}.items():
+        monkeypatch.setattr(hardware, "device_of", lambda mesh, kind=kind: KINDS[kind])
+        assert [batch_tokens_on(MESH, stated) for stated in (0, 70)] == [expected, 70]

@@ -1,0 +1,100 @@
+"""Sentences as the rows of batches, for training and for scoring a whole split; NumPy alone, without TensorFlow."""
+
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import PAD_ID
+from transformer_jax.config.data import one_of_two_widths
+from transformer_jax.data.batch_plan import BatchPlan, BatchRows
+from transformer_jax.data.buckets import rows_of
+from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.sequence_types import Batch, Tokens
+
+NARROWEST = 16
+
+Parts = tuple[Sequence[int], int]
+"""Indices of the parts of the rows of a batch, and the number of equal parts."""
+WHOLE: Parts = ((0,), 1)
+
+
+def token_rows(sentences: Sentences, row_offsets: np.ndarray, width: int) -> Tokens:
+    """Rows of ``width`` positions; row ``r`` holds sentences ``row_offsets[r]`` up to ``row_offsets[r + 1]``.
+
+    Three sentences in rows of 2, 0 and 1, that is ``row_offsets`` [0, 2, 2, 3], and width 6::
+
+        ids 7 8 2  9 2  5 2     [[7, 8, 2, 9, 2, 0],  [0, 0, 0, 0, 0, 0],  [5, 2, 0, 0, 0, 0]]
+        lengths 3 2 2           segments [[1, 1, 1, 2, 2, 0], ...]  positions [[0, 1, 2, 0, 1, 0], ...]
+
+    Raises ValueError when the sentences of a row do not fit into it: nothing is ever cut.
+    """
+    flat, lengths = sentences.ids, sentences.lengths.astype(np.int64)
+    rows = len(row_offsets) - 1
+    row_of_sentence = np.repeat(np.arange(rows), np.diff(row_offsets))
+    begins = np.concatenate([[0], np.cumsum(lengths)])
+    begin_in_row = begins[:-1] - begins[row_offsets[row_of_sentence]]
+    if np.any(begin_in_row + lengths > width):
+        raise ValueError(f"sentences do not fit into a row of {width} positions")
+    position = np.arange(len(flat)) - np.repeat(begins[:-1], lengths)
+    index = np.repeat(row_of_sentence * width + begin_in_row, lengths) + position
+    segment = np.arange(len(lengths)) - row_offsets[row_of_sentence] + 1
+    ids = np.full(rows * width, PAD_ID, np.int32)
+    segments, positions = np.zeros_like(ids), np.zeros_like(ids)
+    ids[index] = flat
+    segments[index] = np.repeat(segment, lengths)
+    positions[index] = position
+    return Tokens(*(array.reshape(rows, width) for array in (ids, segments, positions)))
+
+
+def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
+    """The tokens of planned rows."""
+    (_, source_width, target_width), pairs, offsets = rows
+    return Batch(
+        token_rows(store.source_side.sentences(pairs), offsets, source_width),
+        token_rows(store.target_side.sentences(pairs), offsets, target_width),
+    )
+
+
+def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: Parts = WHOLE) -> Batch:
+    """The rows of one update, or some equal ``parts`` of them, one after another; reads no other."""
+    whole = plan.batch(update)
+    made = [read_rows(store, whole.part(index, parts[1])) for index in parts[0]]
+    return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
+
+
+def scoring_batches(
+    store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0, few_shapes: bool = False
+) -> Iterator[Batch]:
+    """Every pair of ``store`` (the first ``limit`` if above 0) exactly once, a pair a row, as ``scoring_rows`` plans."""
+    number = min(limit, store.num_pairs) if limit else store.num_pairs
+    lengths = store.source_lengths[:number], store.target_lengths[:number]
+    for rows in scoring_rows(*lengths, batch_tokens, row_multiple, few_shapes=few_shapes):
+        yield read_rows(store, rows)
+
+
+def scoring_rows(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    batch_tokens: int,
+    row_multiple: int,
+    *,
+    few_shapes: bool = False,
+) -> Iterator[BatchRows]:
+    """Assignment of pairs to rows of batches, longest first: memory runs out at once or never.
+
+    Widths are powers of two from 16 on, or two with ``few_shapes``, each with one number of rows, so there are few shapes;
+    free rows of a batch are filled with shorter pairs, and the free rows of the last one with padding.
+    """
+    longer_side = np.maximum(source_lengths, target_lengths)
+    order = np.argsort(-longer_side.astype(np.int64), kind="stable")
+    start = 0
+    while start < len(order):
+        length = int(longer_side[order[start]])
+        width = max(NARROWEST, 1 << (length - 1).bit_length())
+        width = one_of_two_widths(length, int(longer_side[order[0]])) if few_shapes else width
+        rows = rows_of(width, batch_tokens, row_multiple)
+        pairs = order[start : start + rows]
+        yield BatchRows((rows, width, width), pairs, np.minimum(np.arange(rows + 1), len(pairs)))
+        start += rows

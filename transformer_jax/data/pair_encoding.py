@@ -1,0 +1,236 @@
+"""Sentence pairs to flat arrays of token ids: filtered, in order, on all cores once there are many.
+
+Only training pairs are filtered; dropped pairs are counted by reason.
+"""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from transformer_jax.array_types import EOS_ID
+from transformer_jax.config import DataConfig, DataError
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
+
+CHUNK_PAIRS = 8192
+CHUNK_CHARACTERS = 4_000_000
+# To start, a worker needs as much CPU time as 60,000 pairs do: a smaller corpus is tokenized sooner without workers.
+CHUNKS_WITHOUT_WORKERS = 24
+# Reading, passing on and writing take a quarter of the work: one process does not keep more of them busy.
+MAX_WORKERS = 16
+# A line of a megabyte is not a sentence: it is counted without being tokenized.
+MAX_LINE_BYTES = 1_000_000
+# Sources where the target may equal the source.
+GENERATED = ("grammar", "copy", "reverse")
+Example = TypeVar("Example")
+
+
+class Sentences(NamedTuple):
+    """Sentences one after another: flat ``ids`` with an EOS after each, and their ``lengths`` (int32, EOS included)."""
+
+    ids: np.ndarray
+    lengths: np.ndarray
+
+
+class EncodedPair(NamedTuple):
+    """Texts and token ids (without EOS) of a pair; the ids of an overlong line are empty."""
+
+    source: str
+    target: str
+    source_ids: list[int]
+    target_ids: list[int]
+
+
+class EncodedChunk(NamedTuple):
+    """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason."""
+
+    read: int
+    dropped: Counter[str]
+    source: Sentences
+    target: Sentences
+
+
+Filter = Callable[[EncodedPair], bool]
+"""Returns True for a pair that is left out."""
+
+
+def training_filters(config: DataConfig) -> dict[str, Filter]:
+    """The filters of the training split by their reason; only the first that applies to a pair is counted.
+
+    Token limits do not count EOS; the length ratio does, so that one token against none has the ratio 2.
+    """
+    filters: dict[str, Filter] = {
+        f"a line above {MAX_LINE_BYTES:,} bytes": lambda pair: is_overlong(pair.source) or is_overlong(pair.target),
+        "empty source": lambda pair: not pair.source.strip(),
+        "empty target": lambda pair: not pair.target.strip(),
+    }
+    if config.source not in GENERATED:
+        filters["target is the source"] = lambda pair: pair.source == pair.target
+    return filters | {
+        f"source above {config.max_source_tokens} tokens": lambda pair: len(pair.source_ids) > config.max_source_tokens,
+        f"target above {config.max_target_tokens} tokens": lambda pair: len(pair.target_ids) > config.max_target_tokens,
+        f"one side above {config.max_length_ratio:g} times the other": lambda pair: (
+            max(len(pair.source_ids), len(pair.target_ids)) + 1
+            > config.max_length_ratio * (min(len(pair.source_ids), len(pair.target_ids)) + 1)
+        ),
+    }
+
+
+def filter_settings(config: DataConfig) -> list[int | float | bool]:
+    """The settings in ``config`` that determine which pairs are kept."""
+    may_be_identical = config.source in GENERATED
+    limits = config.max_source_tokens, config.max_target_tokens, config.max_length_ratio
+    return [*limits, may_be_identical, MAX_LINE_BYTES]
+
+
+def is_overlong(text: str) -> bool:
+    """Whether a line has more than ``MAX_LINE_BYTES`` bytes of UTF-8."""
+    return len(text) * 4 > MAX_LINE_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES
+
+
+class PairEncoder:
+    """Tokenizes and filters chunks of pairs. ``filtering`` None keeps everything, as validation and test need."""
+
+    def __init__(self, tokenizers: TokenizerPair, filtering: DataConfig | None, num_threads: int = -1) -> None:
+        self._tokenizers = tokenizers
+        self._filters = training_filters(filtering) if filtering else {}
+        self._num_threads = num_threads
+
+    def __call__(self, chunk: list[SentencePair]) -> EncodedChunk:
+        """Encodes a chunk; the kept pairs stay in order."""
+        dropped: Counter[str] = Counter()
+        kept = []
+        for pair in self.encoded(chunk):
+            reason = self.reason_to_drop(pair)
+            if reason is None:
+                kept.append(pair)
+            else:
+                dropped[reason] += 1
+        source_side = flattened([pair.source_ids for pair in kept], self._tokenizers.source)
+        target_side = flattened([pair.target_ids for pair in kept], self._tokenizers.target)
+        return EncodedChunk(len(chunk), dropped, source_side, target_side)
+
+    def encoded(self, chunk: Sequence[SentencePair]) -> Iterator[EncodedPair]:
+        """The pairs with their ids."""
+        sides = []
+        for texts, tokenizer in zip(zip(*chunk, strict=True), self._tokenizers, strict=True):
+            short = ["" if self._filters and is_overlong(text) else text for text in texts]
+            sides.append(tokenizer.encode_batch(short, num_threads=self._num_threads))
+        for (source, target), source_ids, target_ids in zip(chunk, *sides, strict=True):
+            yield EncodedPair(source, target, source_ids, target_ids)
+
+    def reason_to_drop(self, pair: EncodedPair) -> str | None:
+        """The first filter that applies, or None."""
+        return next((reason for reason, applies in self._filters.items() if applies(pair)), None)
+
+
+def encoded_chunks(
+    pairs: Iterator[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None, *, num_workers: int = 0
+) -> Iterator[EncodedChunk]:
+    """Encodes a stream of pairs, chunk after chunk in order; memory holds a few chunks, whatever the corpus.
+
+    The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core, to a limit). Raises
+    the errors of ``pairs``, and DataError when a worker dies.
+    """
+    chunks = chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target))
+    encode = PairEncoder(tokenizers, filtering)
+    for chunk in itertools.islice(chunks, CHUNKS_WITHOUT_WORKERS):
+        yield encode(chunk)
+    following = next(chunks, None)
+    if following is not None:
+        rest = itertools.chain([following], chunks)
+        yield from _encoded_by_workers(rest, tokenizers, filtering, num_workers or min(available_cores(), MAX_WORKERS))
+
+
+def _encoded_by_workers(
+    chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None, num_workers: int
+) -> Iterator[EncodedChunk]:
+    """Distributes the chunks over processes, a few more than there are processes at a time."""
+    # Not fork: the child of a process in which JAX runs its threads may never wake up.
+    context = multiprocessing.get_context("spawn")
+    waiting: deque[Future[EncodedChunk]] = deque()
+    with tempfile.TemporaryDirectory(prefix="tokenizers-") as folder:
+        # Not as arguments: a worker that dies before it reads a large argument would leave this process waiting.
+        save_tokenizers(tokenizers, folder)
+        pool = ProcessPoolExecutor(num_workers, context, _start_worker, (folder, filtering))
+        try:
+            for chunk in chunks:
+                waiting.append(pool.submit(_encode_in_worker, chunk))
+                if len(waiting) > num_workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            causes = "out of memory, or a script that trains without the line `if __name__ == '__main__':`"
+            raise DataError(f"data: a process that tokenized has died: {causes}; its own message is above") from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(folder: str, filtering: DataConfig | None) -> None:
+    global _encoder
+    # The parent handles Ctrl-C and then ends its workers; they also end when it is killed.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _encoder = PairEncoder(load_tokenizers(folder), filtering, num_threads=1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+_encoder: PairEncoder
+
+
+def _encode_in_worker(chunk: list[SentencePair]) -> EncodedChunk:
+    return _encoder(chunk)
+
+
+def available_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], int]) -> Iterator[list[Example]]:
+    """Consecutive examples, at most ``CHUNK_PAIRS`` and not many more than ``CHUNK_CHARACTERS`` in total."""
+    chunk: list[Example] = []
+    characters = 0
+    for example in examples:
+        chunk.append(example)
+        characters += characters_of(example)
+        if len(chunk) == CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def id_type(tokenizer: Tokenizer) -> np.dtype:
+    """The smallest of uint16 and int32 that holds every id."""
+    return np.dtype(np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.int32)
+
+
+def flattened(sentences: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Sentences:
+    """Sentences one after another, an EOS after each."""
+    ids = itertools.chain.from_iterable(itertools.chain(sentence, (EOS_ID,)) for sentence in sentences)
+    lengths = np.array([len(sentence) + 1 for sentence in sentences], np.int32)
+    return Sentences(np.fromiter(ids, id_type(tokenizer), int(lengths.sum())), lengths)
+
+
+def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
+    """Sentences that end with EOS already, one after another."""
+    lengths = np.array([len(ids) for ids in sentences], np.int32)
+    return Sentences(np.fromiter(itertools.chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths)

@@ -1,0 +1,193 @@
+"""Parallel text files: two files a split, or one file of tab-separated pairs, in a folder or named one by one."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.config import DataError
+from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.data import spelled_files
+from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
+from transformer_jax.data.text_files import count_sound_lines, hash_file, plain_or_gzip, raw_blocks, read_lines
+
+
+@dataclass(frozen=True)
+class TextCorpus:
+    """Splits in ``named``, pairs of a split and its files: ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv``; each plain or .gz.
+
+    A split that is not named lies in ``directory``: ``{split}.{language}`` twice, or ``{split}.tsv`` (source, tab, target).
+    Line n of one file translates line n of the other. Empty lines and lines of any length are passed on: the token store
+    counts and filters. Memory does not grow with the corpus.
+
+    Of the ``train`` split ``held_out`` pairs (below 1: a fraction), drawn by ``seed``, are the ``validation`` split instead; a
+    training pair that equals one of them is left out too.
+
+    Raises DataError as ``read_lines`` does, and on a missing or ambiguous file, different line counts, a TSV line without
+    exactly one tab, an empty split, and when nothing or more than half is held out.
+    """
+
+    directory: str
+    source_language: str
+    target_language: str
+    named: tuple[tuple[str, str], ...] = ()
+    train: str = "train"
+    validation: str = "validation"
+    test: str = "test"
+    held_out: float = 0.0
+    seed: int = 0
+
+    def pairs(self, split: str) -> Iterator[SentencePair]:
+        """Streams a split in file order."""
+        if self._is_held_out(split):
+            return iter(self._held_pairs)
+        found = self._all_pairs(split)
+        if not self.held_out or split != self.train:
+            return found
+        held = frozenset(self._held_pairs)
+        return (pair for pair in found if pair not in held)
+
+    def count(self, split: str) -> int:
+        """Number of lines of a split's first file, or of the pairs held out."""
+        if self._is_held_out(split):
+            return len(self._held_pairs)
+        return sum(block.count(b"\n") for block in raw_blocks(self.files(split)[0]))
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of the content of the split's files, source first, and of the part held out; their folder does not matter."""
+        is_held = self._is_held_out(split)
+        name = self.train if is_held else split
+        content = digest(f"{path.name.removeprefix(name)} {hash_file(path)}" for path in self.files(name))
+        if not self.held_out or name != self.train:
+            return content
+        return digest([content, "held out" if is_held else "training", str(self.held_out), str(self.seed)])
+
+    def files(self, split: str) -> tuple[Path, ...]:
+        """The one (TSV) or two (source, target) files of a split."""
+        named = dict(self.named).get(self.train if self._is_held_out(split) else split)
+        if named:
+            return named_files(named, f"data.{split}")
+        if not self.directory:
+            raise DataError(self._how_to_name(split))
+        folder = Path(absolute_path(self.directory, "data.directory"))
+        if not folder.is_dir():
+            raise DataError(f"data.directory: {str(folder)!r} is not a folder")
+        table = plain_or_gzip(folder / f"{split}.tsv")
+        source, target = (
+            plain_or_gzip(folder / f"{split}.{language}") for language in (self.source_language, self.target_language)
+        )
+        if table and (source or target):
+            raise DataError(
+                f"{folder}: both {table.name} and {split}.* files of single languages exist; remove one of the two"
+            )
+        if table:
+            return (table,)
+        if not (source and target):
+            raise DataError(self._missing(folder, split))
+        return source, target
+
+    def require_sound(self, split: str) -> None:
+        """Raises DataError, with file and line, unless every line of a split can be read and has its translation.
+
+        A file is read in blocks, and line by line only where a block shows that something is wrong, or the pairs are in one
+        file.
+        """
+        next(self.pairs(split), None)
+        files = self.files(split)
+        counts = {count_sound_lines(path) for path in files}
+        if len(files) == 1 or len(counts) > 1 or None in counts:
+            deque(self.pairs(split), maxlen=0)
+
+    def _is_held_out(self, split: str) -> bool:
+        return bool(self.held_out) and split == self.validation
+
+    @cached_property
+    def _held_pairs(self) -> list[SentencePair]:
+        count = sum(1 for _ in self._all_pairs(self.train))
+        number = round(self.held_out if self.held_out >= 1 else self.held_out * count)
+        if not 0 < 2 * number <= count:
+            raise DataError(f"data.held_out: {number:,} of {count:,} pairs; hold out at least one, and at most half")
+        chosen = set(np.random.default_rng(self.seed).choice(count, number, replace=False).tolist())
+        return [pair for index, pair in enumerate(self._all_pairs(self.train)) if index in chosen]
+
+    def _all_pairs(self, split: str) -> Iterator[SentencePair]:
+        paths = self.files(split)
+        return _tab_separated(paths[0]) if len(paths) == 1 else _side_by_side(*paths)
+
+    def _how_to_name(self, split: str) -> str:
+        found = [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
+        settings = {self.train: "train", self.validation: "validation", self.test: "test"}
+        remedy = did_you_mean(split, found)
+        if split in settings:
+            remedy = f"; name its files with --config.data.{settings[split]}"
+        if split == self.validation:
+            remedy += ", or hold out training pairs: --config.data.held_out=0.01"
+        return f"no split {split!r}; splits here: {', '.join(found)}{remedy}"
+
+    def _missing(self, folder: Path, split: str) -> str:
+        names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir())
+        languages = sorted({name.removeprefix(f"{split}.") for name in names if name.startswith(f"{split}.")})
+        if languages:
+            sides = {"source_language": self.source_language, "target_language": self.target_language}
+            setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
+            remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
+            found = ", ".join(languages[:20])
+            return f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{remedy}"
+        endings = self.source_language, self.target_language, "tsv"
+        splits = sorted({name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in endings})
+        wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
+        remedy = did_you_mean(split, splits)
+        if split in ("train", "validation", "test"):
+            remedy += f"; where it has another name, set --config.data.{split}_split=NAME"
+        found = ", ".join(splits[:20]) or "none"
+        return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
+
+
+def named_files(text: str, key: str) -> tuple[Path, ...]:
+    """The files that ``text`` names, with ``.gz`` where only that exists.
+
+    Raises DataError, which names ``key``, unless they are two of one language each, or one of tab-separated pairs.
+    """
+    names = spelled_files(text)
+    if len(names) > 2 or (len(names) == 1 and not names[0].removesuffix(".gz").endswith(".tsv")):
+        raise DataError(f"{key}: {text!r} is neither two files, such as train.en,train.de, nor one .tsv")
+    files = []
+    for name in names:
+        path = Path(name).expanduser()
+        found = [each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()]
+        if not found:
+            raise DataError(f"{key}: {path} is not a file")
+        files.append(found[0])
+    return tuple(files)
+
+
+def _tab_separated(path: Path) -> Iterator[SentencePair]:
+    number = 0
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.count("\t") != 1:
+            problem = f"{line.count(chr(9))} tabs, expected exactly one, between source and target"
+            raise DataError(f"{path}, line {number}: {problem}")
+        yield SentencePair(*line.split("\t"))
+    if not number:
+        raise DataError(f"{path}: the file is empty; expected lines of source, tab, target")
+
+
+def _side_by_side(source_path: Path, target_path: Path) -> Iterator[SentencePair]:
+    sources, targets = read_lines(source_path), read_lines(target_path)
+    count = 0
+    while True:
+        source, target = next(sources, None), next(targets, None)
+        if source is None or target is None:
+            break
+        count += 1
+        yield SentencePair(source, target)
+    source_count = count + (source is not None) + sum(1 for _ in sources)
+    target_count = count + (target is not None) + sum(1 for _ in targets)
+    if source_count != target_count:
+        counts = f"{source_path} has {source_count} lines but {target_path} has {target_count}"
+        raise DataError(f"{counts}; line n of one must translate line n of the other")
+    if not count:
+        raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")

@@ -1,0 +1,198 @@
+"""The kinds of tokenizers: how each is trained on a sample of a corpus, saved beside a run, and loaded."""
+
+import hashlib
+import json
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.config import ConfigError, DataError, TokenizerConfig
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_text
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
+from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
+from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.listed import ByteTokenizer, CharacterTokenizer, LowerWordTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
+from transformer_jax.runtime.atomic_files import write_whole
+
+FORMAT_VERSION = 1
+DESCRIPTION_FILE = "tokenizer.json"
+TOKENIZER_FILES = (
+    DESCRIPTION_FILE,
+    *(f"tokenizer.{role}.{ending}" for role in ("joint", "source", "target") for ending in ("model", "json")),
+)
+"""All names that ``tokenizer_files`` gives; a name that was read from a file must be among them before it is opened."""
+MOST_PIECES_A_WORD, MOST_PIECES_A_CHARACTER = 4.0, 1.5
+Example = TypeVar("Example")
+_SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+_LISTED = {each.kind: each for each in (WordTokenizer, LowerWordTokenizer, CharacterTokenizer)}
+_LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
+    **{kind: partial(SubwordTokenizer, kind) for kind in SUBWORD_KINDS},
+    **{
+        each.kind: each.from_bytes
+        for each in (*_LISTED.values(), ByteTokenizer, MappedSubwordTokenizer, BpeCodesTokenizer)
+    },
+}
+
+
+def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[Example]:
+    """A uniform sample of at most ``count`` examples of a stream (Vitter 1985, algorithm R)."""
+    rng = random.Random(seed)
+    sample: list[Example] = []
+    for index, example in enumerate(examples):
+        if index < count:
+            sample.append(example)
+            continue
+        slot = rng.randrange(index + 1)
+        if slot < count:
+            sample[slot] = example
+    return sample
+
+
+def train_tokenizers(config: TokenizerConfig, corpus: Corpus, split: str, seed: int) -> TokenizerPair:
+    """Learns the vocabulary, or the two, from at most ``config.training_sentences`` pairs sampled over a whole split.
+
+    ``bpe`` and ``unigram`` have exactly ``config.vocabulary_size`` ids and raise ConfigError, naming the possible sizes, where
+    the text does not support that; ``word`` and ``character`` have at most that many. Raises DataError when a side of the
+    sample has no text at all.
+    """
+    sample = sample_examples(corpus.pairs(split), config.training_sentences, seed)
+    sides = {"source": [pair.source for pair in sample], "target": [pair.target for pair in sample]}
+    for side, sentences in sides.items():
+        if not any(map(str.strip, sentences)):
+            raise DataError(f"split {split!r}: no {side} sentence with any text to train the tokenizer on")
+    if config.joint:
+        joint = train_tokenizer(config, sides["source"] + sides["target"])
+        return TokenizerPair(joint, joint)
+    separate = []
+    for side, sentences in sides.items():
+        try:
+            separate.append(train_tokenizer(config, sentences))
+        except ConfigError as error:
+            raise ConfigError(f"{error} (the {side} side alone, since tokenizer.joint=False)") from None
+    return TokenizerPair(*separate)
+
+
+def train_text_tokenizer(config: TokenizerConfig, source: DocumentSource, split: str, seed: int) -> Tokenizer:
+    """Learns a vocabulary from at most ``config.training_sentences`` documents sampled over a whole split.
+
+    Raises ConfigError, naming the possible sizes, where the text does not support ``config.vocabulary_size``, and DataError
+    when there is no text.
+    """
+    if config.kind == "byte":
+        return ByteTokenizer()
+    texts = (document.text for document in source.documents(split))
+    sample = sample_examples(texts, config.training_sentences, seed)
+    if not any(map(str.strip, sample)):
+        raise DataError(f"split {split!r}: no document with any text to train the tokenizer on")
+    return train_tokenizer(config, sample)
+
+
+def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str]) -> Tokenizer:
+    """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for a kind that is imported only."""
+    if config.kind == "byte":
+        return ByteTokenizer()
+    if config.kind in _LISTED:
+        return _LISTED[config.kind].train(sentences, config.vocabulary_size)
+    if config.kind not in SUBWORD_KINDS:
+        problem = f"{config.kind} comes with an imported model; adopt it with --config.init.run=RUN"
+        raise ConfigError(f"tokenizer.kind: {problem}")
+    coverage = config.character_coverage
+    if not coverage:
+        coverage = 0.9995 if side_text(sentences[:: len(sentences) // SAMPLED + 1]).has_many_characters else 1.0
+    return train_subword_tokenizer(config.kind, sentences, config.vocabulary_size, coverage)
+
+
+def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    """A warning for each side that subwords cut into more than four pieces a word, or 1.5 a character without spaces."""
+    found = []
+    texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    for language, sentences, tokenizer in zip(languages, texts, tokenizers, strict=True):
+        if tokenizer.kind not in SUBWORD_KINDS:
+            continue
+        side = side_text(sentences)
+        pieces = sum(map(len, tokenizer.encode_batch(sentences, num_threads=1)))
+        unit, number = ("word", side.words) if side.is_spaced else ("character", side.characters.total())
+        ratio = pieces / max(number, 1)
+        if ratio > (MOST_PIECES_A_WORD if side.is_spaced else MOST_PIECES_A_CHARACTER):
+            found.append(
+                f"WARNING: {ratio:.1f} pieces a {unit} of {language}: a vocabulary of {tokenizer.vocabulary_size:,} spells "
+                f"it in letters or bytes; raise tokenizer.vocabulary_size"
+            )
+    return found
+
+
+def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
+    """The tokenizer whose ``kind`` and ``to_bytes()`` these are; raises DataError if they are not."""
+    if kind not in _LOADERS:
+        raise DataError(f"unknown kind of tokenizer {kind!r}; known are {', '.join(_LOADERS)}")
+    return _LOADERS[kind](data)
+
+
+def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
+    """``tokenizer.json`` (kinds, sizes, special ids, digests) and one vocabulary file a tokenizer, by name."""
+    roles = {"joint": pair.source} if pair.source is pair.target else {"source": pair.source, "target": pair.target}
+    entries, files = {}, {}
+    for role, tokenizer in roles.items():
+        ending = "model" if tokenizer.kind in SUBWORD_KINDS else "json"
+        name, data = f"tokenizer.{role}.{ending}", tokenizer.to_bytes()
+        files[name] = data
+        size, digest = tokenizer.vocabulary_size, hashlib.sha256(data).hexdigest()
+        entries[role] = {"kind": tokenizer.kind, "file": name, "vocabulary_size": size, "sha256": digest}
+    description = {"format_version": FORMAT_VERSION, "special_ids": _SPECIAL_IDS, "tokenizers": entries}
+    # Last: where it is, the files that it describes are.
+    return files | {DESCRIPTION_FILE: json.dumps(description, indent=2).encode() + b"\n"}
+
+
+def save_tokenizers(pair: TokenizerPair, directory: str | os.PathLike[str]) -> None:
+    """Writes ``tokenizer_files`` to a folder."""
+    for name, data in tokenizer_files(pair).items():
+        write_whole(Path(directory) / name, data)
+
+
+def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
+    """Reads the files of ``save_tokenizers``; raises DataError naming the file that is missing or damaged."""
+    path = Path(directory) / DESCRIPTION_FILE
+    content = _read(path)
+    try:
+        description = parse_json(content)
+        version, special_ids, entries = (description[key] for key in ("format_version", "special_ids", "tokenizers"))
+        roles = set(entries)
+        is_sound = all(
+            entry["file"] in TOKENIZER_FILES and {"sha256", "kind"} <= set(entry) for entry in entries.values()
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(f"{path}: not the description of a tokenizer") from None
+    if version != FORMAT_VERSION or special_ids != _SPECIAL_IDS:
+        problem = f"format {version} with special ids {special_ids}"
+        raise DataError(f"{path}: {problem}; this version reads format {FORMAT_VERSION} with {_SPECIAL_IDS}")
+    if not is_sound:
+        raise DataError(
+            f"{path}: not the description of a tokenizer; its files can only be {', '.join(TOKENIZER_FILES)}"
+        )
+    if roles == {"joint"}:
+        joint = _load(path.parent, entries["joint"])
+        return TokenizerPair(joint, joint)
+    if roles != {"source", "target"}:
+        raise DataError(f"{path}: describes {sorted(roles)}; expected joint, or source and target")
+    return TokenizerPair(_load(path.parent, entries["source"]), _load(path.parent, entries["target"]))
+
+
+def _load(folder: Path, entry: dict[str, str | int]) -> Tokenizer:
+    path = folder / str(entry["file"])
+    data = _read(path)
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise DataError(f"{path}: the content is not what {DESCRIPTION_FILE} describes; copy the run's tokenizer again")
+    return tokenizer_from_bytes(str(entry["kind"]), data)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read this part of the saved tokenizer: {error.strerror or error}") from None

@@ -1,0 +1,170 @@
+"""Execution of a model on the devices of a mesh: attention backend, sharding constraints, precision policies."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.array_types import Array, Hidden
+from transformer_jax.config import ConfigError, RnnConfig, TransformerLayersConfig
+from transformer_jax.layers.attention_backends import (
+    BY_HEAD,
+    AllToAllAttention,
+    ByLength,
+    CudnnAttention,
+    RowBlockAttention,
+    TpuFlashAttention,
+)
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.embedding import Lookup, rows_of_table
+from transformer_jax.layers.mesh_axes import ROW_AXES, constrain_rows, splits
+from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
+from transformer_jax.precision import POLICIES, POLICIES_ON_CPU, Precision
+from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu
+
+
+def identity(hidden: Hidden) -> Hidden:
+    """``hidden``."""
+    return hidden
+
+
+class Devices(NamedTuple):
+    """Device-dependent parts of a Transformer.
+
+    The attention backend, the sharding constraint of hidden states [B, L, D], the lookup in a table that may be sharded,
+    and the precision policies by ``compute_dtype``.
+    """
+
+    attention: AttentionBackend = ByLength()
+    constrain: Callable[[Hidden], Hidden] = identity
+    lookup: Lookup = rows_of_table
+    policies: Mapping[str, Precision] = POLICIES_ON_CPU
+
+
+ANY_DEVICES = Devices()
+
+
+def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False) -> Devices:
+    """The parts for ``mesh``; ``one_sentence``: each row is one sentence, padded on the right.
+
+    Raises ConfigError when ``model.attention_backend`` cannot run there, or heads cannot be split as ``mesh`` says.
+    """
+    attention = attention_of(config, mesh, one_sentence=one_sentence)
+    if mesh.shape["context"] * mesh.shape["tensor"] > 1 and not config.is_recurrent:
+        attention = _over_heads(attention, config, mesh)
+    lookup = sharded_lookup(mesh) if mesh.shape["tensor"] > 1 else rows_of_table
+    return Devices(attention, constrain_hidden(mesh), lookup, policies_on(mesh))
+
+
+def attention_of(
+    config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False
+) -> AttentionBackend:
+    """The backend ``model.attention_backend``; ``auto`` is the best that can run on the devices of ``mesh``.
+
+    Raises ConfigError when it cannot run here.
+    """
+    name = config.attention_backend
+    kernels: dict[str, AttentionBackend] = {
+        "cudnn": CudnnAttention(one_sentence),
+        "tpu_flash": TpuFlashAttention(mesh, BY_HEAD),
+    }
+    if name == "auto":
+        able = [key for key in kernels if not _obstacle(key, config, mesh)]
+        if not able:
+            return ByLength()
+        if able[0] == "tpu_flash":
+            # Counted: up to 512 positions row blocks move as few bytes as the kernel.
+            return ByLength(RowBlockAttention(mesh, BY_HEAD), kernels["tpu_flash"], limit=512 * 512)
+        # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask.
+        limit = 64 * 64 if one_sentence else ByLength.limit
+        return ByLength(long=kernels["cudnn"], limit=limit)
+    obstacle = _obstacle(name, config, mesh)
+    if obstacle:
+        raise ConfigError(f"model.attention_backend: {name} {obstacle}; use auto, einsum or blockwise")
+    return (kernels | {"einsum": EinsumAttention(), "blockwise": BlockwiseAttention()})[name]
+
+
+def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
+    """Why a backend cannot run, None if it can."""
+    if name in ("einsum", "blockwise"):
+        return None
+    device = device_of(mesh)
+    is_there = is_nvidia_gpu(device) if name == "cudnn" else device.platform == "tpu"
+    if not is_there:
+        owners = {"cudnn": "an NVIDIA GPU", "tpu_flash": "a TPU"}
+        return f"needs {owners[name]}, and the devices here are of the kind {device.device_kind!r}"
+    if config.attention_dropout:
+        return f"has no dropout, and model.attention_dropout is {config.attention_dropout}"
+    if config.head_key_size != config.head_value_size:
+        sizes = f"d_key={config.head_key_size} and d_value={config.head_value_size}"
+        return f"needs keys as wide as values, not {sizes}"
+    if name == "cudnn" and config.compute_dtype != "bfloat16":
+        return f"needs model.compute_dtype=bfloat16, not {config.compute_dtype}"
+    if name == "cudnn" and (config.head_key_size % 8 or config.head_key_size > 128):
+        return f"needs heads of a multiple of 8 up to 128, not of {config.head_key_size}"
+    return None
+
+
+def _over_heads(attention: AttentionBackend, config: Any, mesh: Mesh) -> AllToAllAttention:
+    """``attention`` with heads split over devices; raises ConfigError unless their number divides."""
+    if config.num_heads % (mesh.shape["context"] * mesh.shape["tensor"]):
+        raise ConfigError(
+            f"mesh: devices along context and tensor share the heads of attention, and model.num_heads={config.num_heads} does "
+            f"not divide over context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
+        )
+    return AllToAllAttention(attention, mesh)
+
+
+def policies_on(mesh: Mesh) -> Mapping[str, Precision]:
+    """Precision policies, by ``model.compute_dtype``, on the devices of ``mesh``."""
+    policies = POLICIES_ON_CPU if device_of(mesh).platform == "cpu" else POLICIES
+    if mesh.shape["context"] * mesh.shape["tensor"] == 1:
+        return policies
+    return {name: replace(policy, merges_positions=False) for name, policy in policies.items()}
+
+
+def constrain_hidden(mesh: Mesh) -> Callable[[Array], Array]:
+    """The sharding constraint of hidden states [B, L, D] between sublayers: positions split over ``context`` and ``tensor``.
+
+    So no device repeats the norms, residuals and dropout of another, and the all-reduce of a sublayer's output becomes a
+    reduce-scatter and an all-gather (Korthikanti et al. 2022, section 4.2.2).
+    """
+    if mesh.shape["context"] * mesh.shape["tensor"] == 1:
+        return constrain_rows(mesh)
+
+    def constrain(hidden: Array) -> Array:
+        tokens = _token_partition(hidden.shape[1], mesh, ("context", "tensor"), ("context",))
+        return lax.with_sharding_constraint(hidden, NamedSharding(mesh, tokens))
+
+    return constrain
+
+
+def sharded_lookup(mesh: Mesh) -> Lookup:
+    """Reads rows of a table [V, D] split over ``tensor``: each device reads its own, and a psum joins them.
+
+    The compiler alone would gather the whole table on every device.
+    """
+
+    def local_rows(table: Array, token_ids: Array) -> Array:
+        index = token_ids - lax.axis_index("tensor") * len(table)
+        is_mine = (index >= 0) & (index < len(table))
+        rows = table[jnp.clip(index, 0, len(table) - 1)]
+        return lax.psum(jnp.where(is_mine[..., None], rows, 0.0), "tensor")
+
+    def lookup(table: Array, token_ids: Array) -> Array:
+        tokens = _token_partition(token_ids.shape[1], mesh, ("context",))
+        in_specs = P("tensor", None), tokens
+        rows: Array = jax.shard_map(local_rows, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
+        return rows
+
+    return lookup
+
+
+def _token_partition(length: int, mesh: Mesh, *choices: tuple[str, ...]) -> P:
+    """Partition of [B, L, ...]: ``length`` positions over the first of ``choices`` of axes that splits them, or none."""
+    return P(ROW_AXES, next((axes for axes in choices if splits(length, mesh, axes)), None))

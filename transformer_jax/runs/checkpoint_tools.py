@@ -1,0 +1,293 @@
+"""Tools for the checkpoints of a run: listed, described, compared, averaged, pruned. No model is built."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import AnyArray, PyTree
+from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, were_set_aside
+from transformer_jax.checkpoints.manager import Checkpoints, Progress, on_host
+from transformer_jax.checkpoints.selection import (
+    best_step,
+    chosen_step,
+    scored_checkpoints,
+    selection_of,
+    steps_to_average,
+)
+from transformer_jax.config import ConfigError, Metric, from_json, load_run_config, to_json
+from transformer_jax.config.errors import natural_order
+from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.written_run import write_run_directory
+from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
+from transformer_jax.training.parameters import named_leaves
+
+HEAD_OF_LISTING = ("update", "validation {metric}", "size", "written", "")
+HEAD_OF_PARAMETERS = ("parameters", "shape", "type", "numbers", "bytes")
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+Arrays = Mapping[str, AnyArray]
+
+
+def checkpoint_table(run: RunDirectory) -> str:
+    """Every checkpoint with its score, size and time, which is best and last; then those set aside because they are damaged."""
+    stored = scored_checkpoints(run)
+    selection = selection_of(run)
+    marks = marks_of(stored, selection)
+    rows = [tuple(heading.format(metric=selection.label) for heading in HEAD_OF_LISTING)]
+    for each in stored:
+        score = "" if each.score is None else selection.text(each.score)
+        size = bytes_text(bytes_in(each.folder))
+        rows.append((str(each.step), score, size, time_text(each.written), marks[each.step]))
+    total = bytes_text(sum(bytes_in(each.folder) for each in stored))
+    lines = [aligned_table(rows, "rrrll")] if stored else []
+    lines.append(f"{count_text(len(stored))}, {total}, in {run.checkpoints}")
+    aside = were_set_aside(run.path)
+    lines += [f"damaged, set aside: {folder}, {bytes_text(bytes_in(folder))}" for folder in aside]
+    return "\n".join(lines)
+
+
+def marks_of(stored: list[StoredCheckpoint], selection: Metric) -> dict[int, str]:
+    """Marks of each checkpoint: ``{630: "", 3775: "best, last"}``."""
+    sound = [each for each in stored if each.is_sound]
+    best = best_step(stored, selection)
+    last = sound[-1].step if sound else None
+    marks = {}
+    for each in stored:
+        found = ["best"] * (each.step == best) + ["last"] * (each.step == last)
+        found += [] if each.is_sound else ["damaged: its score cannot be read"]
+        found += [] if each.can_be_continued else ["parameters alone"]
+        marks[each.step] = ", ".join(found)
+    return marks
+
+
+def describe_checkpoint(run: RunDirectory, which: str) -> str:
+    """Parameters module by module, optimizer state, counters, and digests of data and settings; no array is read.
+
+    Raises CheckpointError when there is no such checkpoint, or it cannot be read.
+    """
+    step = chosen_step(run, which)
+    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+        params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
+        progress = checkpoints.progress(step)
+    stored, selection = scored_checkpoints(run), selection_of(run)
+    here = next(each for each in stored if each.step == step)
+    marks = marks_of(stored, selection)[step]
+    counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value)
+    is_same = from_json(progress["config"]) == load_run_config(run.path)
+    rows = [
+        ("checkpoint", f"{here.folder}{f' ({marks})' if marks else ''}"),
+        ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
+        ("update", str(step)),
+        (f"validation {selection.label}", "not measured" if here.score is None else selection.text(here.score)),
+        ("parameters", parameter_count(params)),
+        ("optimizer state", parameter_count(rest["optimizer_state"]) if rest else "none: no run resumes from it"),
+        *([("counters", counters)] if counters else []),
+        *sorted(progress["data"].items()),
+        ("settings", f"{settings_digest(progress)}, {'those' if is_same else 'NOT those'} of {run.config.name}"),
+    ]
+    if "average_of" in progress:
+        rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
+    return f"{aligned_table(rows, 'll')}\n\n{parameter_table(params)}"
+
+
+def settings_digest(progress: Progress) -> str:
+    """SHA-256 of the settings that a checkpoint was written with, the same whatever version wrote them."""
+    settings = to_json(from_json(progress["config"]))
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def parameter_count(shapes: PyTree) -> str:
+    """``11 numbers in 3 arrays, 42 B`` for a tree of arrays, or of their shapes."""
+    return f"{_numbers(shapes):,} numbers in {len(jax.tree.leaves(shapes))} arrays, {_size(shapes)}"
+
+
+def parameter_table(shapes: Mapping[str, Any]) -> str:
+    """A line a module with its total, and below it, indented, its parts; at the end the total of all."""
+    last = ("total", "", "", f"{_numbers(shapes):,}", _size(shapes))
+    return aligned_table([HEAD_OF_PARAMETERS, *_rows(shapes, 0), last], "lllrr")
+
+
+def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
+    for name in sorted(tree, key=natural_order):
+        branch = tree[name]
+        numbers, size = f"{_numbers(branch):,}", _size(branch)
+        label = "  " * depth + name
+        if isinstance(branch, Mapping):
+            yield label, "", "", numbers, size
+            yield from _rows(branch, depth + 1)
+        else:
+            shape = " x ".join(map(str, branch.shape)) or "scalar"
+            yield label, shape, str(branch.dtype), numbers, size
+
+
+def _numbers(shapes: PyTree) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+def _size(shapes: PyTree) -> str:
+    return bytes_text(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)))
+
+
+class Distance(NamedTuple):
+    """``relative``: the norm of the difference over the norm of the left one; ``largest``: of the differences of numbers."""
+
+    name: str
+    relative: float
+    largest: float
+
+
+class ParameterDifference(NamedTuple):
+    """Parameters only in one, shared ones of two shapes, and the distances of the rest, largest relative distance first."""
+
+    only_left: list[str]
+    only_right: list[str]
+    reshaped: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
+    distances: list[Distance]
+    total: float
+
+
+def compare_parameters(left: Arrays, right: Arrays) -> ParameterDifference:
+    """Compares arrays by their paths; ``total`` is the relative distance of all shared ones, taken as one vector."""
+    shared = [name for name in left if name in right]
+    distances, squares = [], []
+    for name in (name for name in shared if left[name].shape == right[name].shape):
+        before, after = (np.asarray(side[name], np.float64) for side in (left, right))
+        squares.append((float(np.sum((before - after) ** 2)), float(np.sum(before**2))))
+        distances.append(Distance(name, _relative(*squares[-1]), float(np.max(np.abs(before - after), initial=0))))
+    # NaN comes first, where it is seen.
+    distances.sort(key=lambda each: (not math.isnan(each.relative), -each.relative, each.name))
+    shapes = [(name, left[name].shape, right[name].shape) for name in shared]
+    return ParameterDifference(
+        only_left=[name for name in left if name not in right],
+        only_right=[name for name in right if name not in left],
+        reshaped=[each for each in shapes if each[1] != each[2]],
+        distances=distances,
+        total=_relative(*(sum(each) for each in zip(*squares, strict=True))) if squares else 0.0,
+    )
+
+
+def _relative(of_difference: float, of_left: float) -> float:
+    if of_difference == 0:
+        return 0.0
+    return math.sqrt(of_difference / of_left) if of_left else math.inf
+
+
+def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyArray]]:
+    """The step that ``which`` means and its parameters by path, in host memory.
+
+    Raises CheckpointError when there is no such checkpoint, or it cannot be read.
+    """
+    step = chosen_step(run, which)
+    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+        return step, named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
+
+
+def require_same_kind(left: RunDirectory, right: RunDirectory) -> None:
+    """Raises ConfigError unless both runs are models of one kind."""
+    kinds = [load_run_config(run.path).model.kind for run in (left, right)]
+    if kinds[0] != kinds[1]:
+        raise ConfigError(
+            f"diff: {left.path} is a model of kind {kinds[0]}, {right.path} one of kind {kinds[1]}; their parameters cannot be "
+            "compared"
+        )
+
+
+def difference_table(difference: ParameterDifference, left: str, right: str) -> str:
+    """The difference as text."""
+    lines = [f"only in {left}: {name}" for name in difference.only_left]
+    lines += [f"only in {right}: {name}" for name in difference.only_right]
+    lines += [
+        f"other shape: {name}: {before} in {left}, {after} in {right}" for name, before, after in difference.reshaped
+    ]
+    moved = [each for each in difference.distances if each.relative != 0]
+    if moved:
+        rows = [("parameters", "relative distance", "largest difference")]
+        rows += [(name, f"{relative:.3e}", f"{largest:.3e}") for name, relative, largest in moved]
+        lines.append(aligned_table(rows, "lrr"))
+    equal = len(difference.distances) - len(moved)
+    lines.append(
+        f"{len(moved)} arrays differ, {equal} are equal; relative distance of all that both have {difference.total:.3e}"
+    )
+    return "\n".join(lines)
+
+
+def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
+    """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
+
+    It has the newest step's number, settings, counters and tokenizers, and no optimizer state: it can be evaluated, and be the
+    beginning of a new run, but no run resumes from it.
+    Raises ConfigError when ``output`` is not empty, CheckpointError when a checkpoint cannot be read.
+    """
+    if any(Path(output).expanduser().glob("*")):
+        raise ConfigError(f"--output: {output} is not empty; give a folder for the new run")
+    config = load_run_config(source.path)
+    tokenizers = tokenizers_of_run(source)
+    with closing(Checkpoints(source.checkpoints, read_only=True)) as checkpoints:
+        like = on_host(checkpoints.shapes(steps[-1]))
+        params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
+        progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
+    folder = require_writable(output, "--output")
+    origin = {"run": str(source.path.absolute()), "steps": list(steps)}
+    return write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+
+
+def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str]) -> list[int]:
+    """The steps to average: those ``stated``, or else the ``count`` newest up to ``which``; oldest first.
+
+    Raises ConfigError when one is stated twice, CheckpointError when one is not there or there are too few.
+    """
+    if not stated:
+        return steps_to_average(run, which, count)
+    steps = sorted(chosen_step(run, text.strip()) for text in stated)
+    if len(set(steps)) < len(steps):
+        raise ConfigError(f"--steps: {', '.join(stated)} has one twice; each counts once")
+    return steps
+
+
+def to_remove(
+    stored: list[StoredCheckpoint], keep_last: int, keep_best: int, selection: Metric
+) -> list[StoredCheckpoint]:
+    """All but the ``keep_last`` newest and the ``keep_best`` with the best score (of equals the newest), oldest first.
+
+    One whose score cannot be read is never removed. Raises ConfigError when nothing would be left.
+    """
+    sound = [each for each in stored if each.is_sound]
+    scored = {each.step: each.score for each in sound if each.score is not None}
+    kept: set[int] = set()
+    while len(kept) < min(keep_best, len(scored)):
+        kept.add(selection.best_step({step: score for step, score in scored.items() if step not in kept}))
+    kept |= {each.step for each in sound[max(len(sound) - keep_last, 0) :]}
+    if sound and not kept:
+        raise ConfigError(
+            f"prune: keep_last={keep_last} and keep_best={keep_best} leave none of {len(sound)} checkpoints, "
+            f"{len(scored)} of them with a score; keep one"
+        )
+    return [each for each in sound if each.step not in kept]
+
+
+def bytes_text(count: int) -> str:
+    """``512 B``, ``1.5 KiB``, ``20.6 MiB``."""
+    if count < 1024:
+        return f"{count} B"
+    power = min(int(math.log2(count) // 10), len(UNITS))
+    return f"{count / 1024**power:.1f} {UNITS[power - 1]}"
+
+
+def count_text(count: int) -> str:
+    """``1 checkpoint``, ``2 checkpoints``."""
+    return f"{count} checkpoint{'' if count == 1 else 's'}"
+
+
+def time_text(seconds: float) -> str:
+    """A time in the time zone of this machine."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,1 +1,0 @@
-"""Checkpoints of runs listed, described, compared, averaged, deleted."""

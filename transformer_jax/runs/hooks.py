@@ -1,0 +1,346 @@
+"""The hooks of a run: functions of the run that are called after its updates, in the order of ``hooks_of``."""
+
+import faulthandler
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.config import ConfigError, hyperparameters_of
+from transformer_jax.runs.goodput import TRAINING, Clock
+from transformer_jax.runs.progress import LOGGER
+from transformer_jax.runs.run import Hook, TrainingDiverged, TrainingRun
+from transformer_jax.runtime.background import in_background
+from transformer_jax.runtime.distributed import is_first
+from transformer_jax.runtime.hardware import host_usage
+from transformer_jax.runtime.preemption import CutShort
+from transformer_jax.tasks.protocol import Evaluation
+from transformer_jax.training.nonfinite import find_nonfinite
+from transformer_jax.training.sharding import put_batch, put_hyperparameters
+from transformer_jax.training.step import StepMetrics
+
+Due = Callable[[int], bool]
+"""The updates after which a hook is called, by their numbers."""
+
+# A batch of CPUs: the programs of the dry run serve validations too.
+DRY_RUN_EXAMPLES = 32
+# Shorter misses of the budget than this share stay, so that noise of the clock does not move the end of the schedule.
+TOLERANCE = 0.03
+# A run that stretches says so again when its estimate has changed by more than this share.
+SAID_AGAIN = 0.1
+# EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
+HANGING = 75
+LEAST_SECONDS_OF_HANG = 60.0
+
+
+def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hook]]:
+    """The hooks of a run in their order, each with the updates after which it is called.
+
+    ``run.state`` is the state of the update where a validation or a checkpoint is due. ``observers`` are called after every
+    update, when all of it is logged and saved.
+    """
+
+    def always(number: int) -> bool:
+        return True
+
+    return [
+        (always, count),
+        (run.is_logged_after, Log(run)),
+        (run.is_saved_after, require_sound_data),
+        (run.is_validated_after, validate),
+        (run.is_saved_after, KeepToBudget()),
+        (run.is_saved_after, save),
+        *((always, observer) for observer in observers),
+    ]
+
+
+def call_hooks(run: TrainingRun, hooks: Sequence[tuple[Due, Hook]], number: int, unread: StepMetrics | None) -> None:
+    """Waits for the metrics of update ``number``, unless they were read before, and calls its hooks.
+
+    Raises TrainingDiverged where loss or gradient are not finite.
+    """
+    if unread is None:
+        return
+    run.number, run.metrics = number, jax.device_get(unread)
+    run.logged, run.validated, run.score, run.is_saved = {}, {}, None, False
+    for is_due, hook in hooks:
+        if is_due(number):
+            hook(run)
+
+
+class Callback:
+    """A hook with a method for each event; override what you need.
+
+    ``step`` is the number of updates so far; metrics have their names in the log of the run: ``train/loss``.
+    """
+
+    def __call__(self, run: TrainingRun) -> None:
+        """Calls the methods whose events happened."""
+        if trained := {name: value for name, value in run.logged.items() if name not in run.validated}:
+            self.on_log(run.number, trained)
+        if run.validated and self.on_validation(run.number, run.validated):
+            run.stop()
+        if run.is_saved:
+            self.on_checkpoint(run.number, run.directory.checkpoints / str(run.number))
+
+    def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Every ``training.log_every`` updates."""
+
+    def on_validation(self, step: int, metrics: Mapping[str, float]) -> bool | None:
+        """After every validation; True ends the run there."""
+
+    def on_checkpoint(self, step: int, folder: Path) -> None:
+        """After a checkpoint was given to be written to ``folder``."""
+
+
+def count(run: TrainingRun) -> None:
+    """Counts the update; raises TrainingDiverged, and says where, when more were not finite than may be skipped."""
+    run.checkpoints.require_saving()
+    assert run.metrics is not None
+    if not run.metrics.finite and run.counters.skipped >= run.config.training.skip_nonfinite:
+        raise TrainingDiverged(_explained_divergence(run, run.metrics))
+    run.counters.add(run.metrics)
+
+
+def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
+    """Repeats the update, whose batch and key follow from its number, and says where it went wrong."""
+    before = run.number - 1
+    batch = put_batch(next(run.data.batches(before)), run.update.mesh)
+    key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
+    hyperparameters = put_hyperparameters(hyperparameters_of(run.config), run.update.mesh)
+    parts = run.config.batching.accumulation_steps
+    where = find_nonfinite(run.task.activations, run.task.loss, parts, run.state.params, batch, key, hyperparameters)
+    return (
+        f"update {run.number}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
+        f"that is not finite: {where or 'none when the update was repeated'}. {_remedy(run)}"
+    )
+
+
+def _remedy(run: TrainingRun) -> str:
+    return (
+        f"Checkpoints kept: {run.checkpoints.steps()}. Look at that tensor, or restart, in another --workdir, with a "
+        "lower optimizer.learning_rate, with optimizer.clip_norm or, of word vectors, with fewer batching.rows"
+    )
+
+
+class Log:
+    """Logs the means over the updates since the last line, and the speed."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._tokens, self._seconds = run.counters.total_tokens, 0.0
+
+    def __call__(self, run: TrainingRun) -> None:
+        """Writes a line of the log."""
+        assert run.metrics is not None
+        seconds, tokens = run.clock.total(TRAINING), run.counters.total_tokens
+        rate = (tokens - self._tokens) / max(seconds - self._seconds, 1e-9)
+        self._tokens, self._seconds = tokens, seconds
+        run.record(
+            run.counters.take_means()
+            | {
+                "train/gradient_norm": float(run.metrics.gradient_norm),
+                "train/learning_rate": float(run.update.schedule(run.hyperparameters)(run.number)),
+                "train/target_tokens": tokens,
+                "speed/target_tokens_per_second": rate,
+                **host_usage(run.directory.path),
+            }
+        )
+        run.goodput.write(run.number)
+
+
+def require_sound_data(run: TrainingRun) -> None:
+    """Raises DataError where the tokenized data are damaged, before anything that was trained on them is saved."""
+    run.data.require_sound()
+
+
+def validate(run: TrainingRun) -> None:
+    """Validates the state, unless a signal ends the run or cuts the validation short; then a resumed run makes up for it.
+
+    Raises TrainingDiverged when the validation loss is not finite.
+    """
+    found: Evaluation | None = None
+    if not run.is_interrupted:
+        with suppress(CutShort), run.interruption.cutting_short(), run.clock.spend("evaluation"):
+            found = run.task.evaluate(run.state.params, "validation", limit=run.config.training.validation_sentences)
+    run.is_interrupted = run.is_validation_due = found is None
+    if found is None:
+        return
+    selection = run.config.selection
+    run.validated = {f"validation/{name}": value for name, value in found.metrics.items()}
+    run.record(run.validated)
+    if not math.isfinite(found.metrics["loss"]):
+        raise TrainingDiverged(f"update {run.number}: the validation loss is {found.metrics['loss']}; {_remedy(run)}")
+    run.score = found.metrics[selection.name]
+    is_best = run.counters.add_validation(run.score, selection)
+    best = "the best so far" if is_best else f"best {selection.text(run.counters.best or 0.0)}"
+    LOGGER.info("update %d: validation %s (%s)", run.number, found.summary, best)
+    for sign in run.signs.sentences(run.num_updates):
+        LOGGER.warning("update %d: WARNING: %s", run.number, sign)
+
+
+class KeepToBudget:
+    """Estimates when the run will end; says so where that misses ``training.budget_seconds``, and moves the end if it may."""
+
+    def __init__(self) -> None:
+        self._said_minutes = 0.0
+
+    def __call__(self, run: TrainingRun) -> None:
+        """A run of several processes keeps its length: their clocks differ."""
+        budget, policy = run.config.training.budget_seconds, run.config.training.budget_policy
+        if not budget or run.number >= run.num_updates or jax.process_count() > 1:
+            return
+        spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update
+        planned = run.config.training.num_updates
+        length = affordable_updates(run.number, spent, each, budget, run.num_updates, planned)
+        if length == run.num_updates:
+            return
+        expected = (spent + (run.num_updates - run.number) * each) / 60
+        problem = (
+            f"update {run.number}: {run.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
+        )
+        if policy == "stretch":
+            if abs(expected - self._said_minutes) > SAID_AGAIN * expected:
+                self._said_minutes = expected
+                LOGGER.info("%s (training.budget_policy=stretch)", problem)
+            return
+        LOGGER.info(
+            "%s; the run now ends at update %s, and its learning rate decays until then", problem, f"{length:,}"
+        )
+        run.counters.num_updates = length
+
+
+def affordable_updates(
+    number: int, spent: float, seconds_per_update: float, budget: float, current: int, planned: int
+) -> int:
+    """The number of updates at which a run ends when the budget does; at least one more, at most ``planned``.
+
+    ``number`` updates took ``spent`` of ``budget`` seconds. The ``current`` length stays where it misses the budget by less
+    than 3 %.
+    """
+    expected = spent + (current - number) * seconds_per_update
+    if abs(expected - budget) <= TOLERANCE * budget:
+        return current
+    affordable = number + int((budget - spent) / max(seconds_per_update, 1e-9))
+    return min(max(affordable, number + 1), planned)
+
+
+def save(run: TrainingRun) -> None:
+    """Starts to write a checkpoint, with the score of its validation, unless there is one of this update."""
+    run.log.sync()
+    with run.clock.spend("checkpoint"):
+        run.checkpoints.save(run.state, run.progress(), run.score)
+    run.is_saved = True
+    run.goodput.saved()
+    run.goodput.write(run.number)
+
+
+def dry_run(run: TrainingRun) -> None:
+    """Evaluates, decodes and saves the first state, so that none of it fails for the first time after hours.
+
+    Its evaluation counts as start-up. Raises KeyboardInterrupt where a signal cuts it short: there is nothing to save.
+    """
+    done = "saving done"
+    if run.config.training.evaluate_every:
+        examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)
+        try:
+            with run.interruption.cutting_short():
+                evaluation = run.task.evaluate(run.state.params, "validation", limit=examples)
+        except CutShort:
+            raise KeyboardInterrupt(run.interruption.number) from None
+        done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"
+    save(run)
+    run.checkpoints.wait()
+    LOGGER.info("dry run: %s", done)
+
+
+def make_up_validation(run: TrainingRun) -> None:
+    """Validates the restored state, which a signal kept from it, and saves it again with its score."""
+    validate(run)
+    if not run.is_interrupted:
+        run.log.sync()
+        run.checkpoints.remove_unless_only(run.number)
+        save(run)
+
+
+class ProfiledSteps(NamedTuple):
+    """Updates ``first`` to ``last``, counted from 1, both inside."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "ProfiledSteps":
+        """From ``A:B``. Raises ConfigError when it is not two numbers in order."""
+        first, colon, last = text.partition(":")
+        if not (colon and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last)):
+            raise ConfigError(f"--profile_steps: {text!r} is not A:B with 0 < A <= B, as 20:24")
+        return cls(int(first), int(last))
+
+
+class Profile:
+    """Traces the given updates, if any, into ``folder``, for TensorBoard and Perfetto; ``close`` ends an unfinished trace."""
+
+    def __init__(self, steps: ProfiledSteps | None, folder: Path) -> None:
+        self._steps, self._folder = steps, folder
+        self._is_tracing = False
+
+    def is_due(self, number: int) -> bool:
+        """Whether the trace starts or ends after update ``number``."""
+        return self._steps is not None and number in (self._steps.first - 1, self._steps.last)
+
+    def __call__(self, run: TrainingRun) -> None:
+        """Starts or ends the trace, of process 0."""
+        if self._steps and run.number == self._steps.first - 1 and is_first():
+            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            self._is_tracing = True
+        elif self.is_due(run.number):
+            self.close()
+
+    def close(self) -> None:
+        """Ends a running trace."""
+        if self._is_tracing:
+            self._is_tracing = False
+            jax.profiler.stop_trace()
+
+
+@contextmanager
+def watchdog(
+    clock: Clock,
+    factor: float,
+    stacks: Path,
+    end: Callable[[int], object] = os._exit,
+    least: float = LEAST_SECONDS_OF_HANG,
+) -> Iterator[None]:
+    """Ends the process when an update takes ``factor`` times the median, and at least ``least`` seconds; 0: never.
+
+    A lost device or a dead collective never returns and raises nothing. The stacks of all threads are appended to ``stacks``
+    first. Compiling, evaluating and saving are not watched.
+    """
+
+    def watch(over: threading.Event) -> None:
+        while not over.wait(least / 20):
+            median = clock.median_update_seconds()
+            limit = max(factor * median, least)
+            if median and clock.kind in TRAINING and time.perf_counter() - clock.turned > limit:
+                # Never through a link that somebody else put into the run directory.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
+                    faulthandler.dump_traceback(file, all_threads=True)
+                found = f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}"
+                print(found, file=sys.stderr, flush=True)
+                end(HANGING)
+                return
+
+    if not factor:
+        yield
+        return
+    with in_background(watch, "watchdog"):
+        yield

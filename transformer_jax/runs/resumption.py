@@ -1,0 +1,49 @@
+"""Checks of a run directory before JAX starts: whether the settings can resume the run in it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
+from transformer_jax.runs.run_directory import RunDirectory, require_settings
+from transformer_jax.runtime.object_store import local_run
+
+
+def require_same_run(config: ExperimentConfig, workdir: str) -> None:
+    """Raises ConfigError, with the differences, when ``workdir`` holds checkpoints that ``config`` cannot continue.
+
+    Where it holds none, when the run that it is to start from is not there.
+    """
+    run_directory = RunDirectory(workdir)
+    checkpoints = stored_checkpoints(run_directory.checkpoints)
+    if not checkpoints:
+        if config.init.run:
+            RunDirectory(local_run(config.init.run)).require_run("init.run")
+        if config.init.embeddings and not Path(config.init.embeddings).is_file():
+            raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
+        return
+    if not checkpoints[-1].can_be_continued:
+        raise ConfigError(
+            f"--workdir: {workdir} holds averaged parameters, without the state of an optimizer, so no run resumes from "
+            f"them; one starts from them in another folder, with --init_from={workdir}"
+        )
+    if not run_directory.config.is_file():
+        raise ConfigError(
+            f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name}; put it back, or use "
+            "another folder"
+        )
+    require_settings(run_directory.path)
+    saved = load_run_config(workdir)
+    clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
+    if clashes:
+        lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
+        text = "\n".join(lines)
+        raise ConfigError(
+            f"--workdir: {workdir} holds a run with other settings; use another folder, or these:\n{text}"
+        )
+
+
+def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
+    """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
+    has_begun = RunDirectory(workdir).has_checkpoints()
+    return replace(config, init=load_run_config(workdir).init) if has_begun else config

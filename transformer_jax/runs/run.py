@@ -1,0 +1,204 @@
+"""The state of a run while it trains."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from transformer_jax.checkpoints.manager import Checkpoints, Progress
+from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
+from transformer_jax.runs.goodput import REPEATED, Clock, Goodput
+from transformer_jax.runs.learning_signs import LearningSigns
+from transformer_jax.runs.metrics_log import MetricsLog
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
+from transformer_jax.tasks.protocol import Task, TrainingData
+from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
+from transformer_jax.training.step import StepMetrics
+from transformer_jax.training.update import Update
+
+
+class TrainingDiverged(RuntimeError):
+    """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
+
+
+class Outcome(NamedTuple):
+    """Outcome of a run, as in ``outcome.json``.
+
+    ``reason`` is ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by ``signal``); ``best`` the best
+    validation of ``metric``; ``time_spent`` a line of text; ``signs``: signs that the model does not learn.
+    """
+
+    step: int
+    reason: str
+    best: float | None
+    time_spent: str
+    metric: str = ""
+    signal: int = 0
+    signs: tuple[str, ...] = ()
+
+
+@dataclass
+class Counters:
+    """Counters that are saved in every checkpoint, so that a resumed run has them.
+
+    ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
+    last line of the log. ``skipped`` updates were not finite and changed nothing. ``num_updates``: the length of a run that
+    was shortened to its budget, 0 while it is ``training.num_updates``.
+    """
+
+    best: float | None = None
+    evaluations_without_gain: int = 0
+    loss: float = 0.0
+    nll: float = 0.0
+    correct: float = 0.0
+    tokens: float = 0.0
+    total_tokens: float = 0.0
+    skipped: int = 0
+    num_updates: int = 0
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> "Counters":
+        """The inverse of ``dataclasses.asdict``; checkpoints of version 0.1 call the best value ``best_bleu``."""
+        return cls(**{"best" if name == "best_bleu" else name: value for name, value in saved.items()})
+
+    def add(self, metrics: StepMetrics) -> None:
+        """Adds the metrics of one update; a skipped one is only counted."""
+        if not metrics.finite:
+            self.skipped += 1
+            return
+        for name, value in metrics.sums._asdict().items():
+            setattr(self, name, getattr(self, name) + float(value))
+        self.total_tokens += float(metrics.sums.tokens)
+
+    def take_means(self) -> dict[str, float]:
+        """Means per target token since the last call."""
+        # No tokens where all updates since were skipped.
+        tokens = self.tokens or 1.0
+        means = {
+            "train/loss": self.loss / tokens,
+            "train/nll": self.nll / tokens,
+            "train/accuracy": self.correct / tokens,
+        }
+        if self.skipped:
+            means["train/skipped_updates"] = float(self.skipped)
+        self.loss = self.nll = self.correct = self.tokens = 0.0
+        return means
+
+    def add_validation(self, value: float, selection: Metric) -> bool:
+        """Counts a validation; True when none was better, so its checkpoint is the best. Only a gain resets patience."""
+        is_gain = self.best is None or selection.is_better(value, self.best)
+        self.best = value if is_gain else self.best
+        self.evaluations_without_gain = 0 if is_gain else self.evaluations_without_gain + 1
+        return value == self.best
+
+
+@dataclass
+class TrainingRun:
+    """A run while it trains: its parts, its position, and the results of the newest update, which hooks read and write.
+
+    ``number`` updates are made, and hooks are called about the last of them, whose ``metrics`` are on the host (None before
+    the first). ``state`` is that of update ``number`` wherever something is saved; elsewhere it is one update ahead, because
+    an update is dispatched before the metrics of the one before are read.
+    ``logged``: everything recorded after update ``number``, by name (``train/loss``, ``validation/bleu``), ``validated`` the
+    validation alone, and ``score`` its value of the selection metric; ``is_saved``: whether a checkpoint of it was given to be
+    written. ``is_validation_due``: a signal came before the validation, and a resumed run makes up for it.
+    """
+
+    config: ExperimentConfig
+    directory: RunDirectory
+    task: Task
+    update: Update
+    data: TrainingData
+    checkpoints: Checkpoints
+    clock: Clock
+    goodput: Goodput
+    log: MetricsLog
+    signs: LearningSigns
+    interruption: Interruption | AgreedInterruption
+    first_update: int = 0
+    counters: Counters = field(default_factory=Counters)
+    is_validation_due: bool = False
+    state: Any = None
+    number: int = 0
+    metrics: StepMetrics | None = None
+    logged: dict[str, float] = field(default_factory=dict)
+    validated: dict[str, float] = field(default_factory=dict)
+    score: float | None = None
+    is_saved: bool = False
+    is_interrupted: bool = False
+    is_stopped: bool = False
+
+    @property
+    def num_updates(self) -> int:
+        """The update at which the run ends: as configured, or sooner where its budget of time asked for that."""
+        return self.counters.num_updates or self.config.training.num_updates
+
+    @property
+    def hyperparameters(self) -> Hyperparameters:
+        """The hyperparameters of the updates to come."""
+        found = hyperparameters_of(self.config)
+        if self.num_updates == self.config.training.num_updates:
+            return found
+        # A shortened run may end within its warm-up.
+        warmup = min(found.warmup_updates, max(self.num_updates - 1.0, 1.0))
+        return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Mean time of this process for an update, with validations and checkpoints, without start-up and compilation."""
+        return self.clock.total(REPEATED) / max(self.number - self.first_update, 1)
+
+    def is_logged_after(self, number: int) -> bool:
+        """Whether update ``number`` ends with a line of the log."""
+        return number % self.config.training.log_every == 0
+
+    def is_validated_after(self, number: int) -> bool:
+        """Whether update ``number`` ends with a validation; of the last one always, unless the run never validates."""
+        every = self.config.training.evaluate_every
+        return every > 0 and (number % every == 0 or number == self.num_updates)
+
+    def is_saved_after(self, number: int) -> bool:
+        """Whether update ``number`` ends with a checkpoint: every validation does, the last update, and the end of a run."""
+        is_due = number % self.config.training.checkpoint_every == 0 or number == self.num_updates
+        return is_due or self.is_interrupted or self.is_stopped or self.is_validated_after(number)
+
+    @property
+    def reason_to_end(self) -> str | None:
+        """Reason to end before the next update; None to continue."""
+        if self.is_interrupted:
+            return "interrupted"
+        if self.is_validation_due:
+            return None
+        if self.number >= self.num_updates:
+            return "finished"
+        patience = self.config.training.patience
+        if self.is_stopped:
+            return "stopped"
+        return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
+
+    def stop(self) -> None:
+        """Ends the run, for a hook: after this update where it ends with a checkpoint, else after the next."""
+        self.is_stopped = True
+
+    def record(self, metrics: dict[str, float]) -> None:
+        """Writes ``metrics`` of update ``number`` to the log."""
+        self.log.write(self.number, metrics)
+        self.signs.add({"step": self.number, **metrics})
+        self.logged |= metrics
+
+    def progress(self) -> Progress:
+        """Metadata of a checkpoint: settings, digests of the data, tokenizers, counters, and the state of the log."""
+        logged = self.log.contents
+        return {
+            "config": to_json(self.config),
+            "data": dict(self.task.identity),
+            "tokenizer": tokenizers_to_json(self.task.tokenizers),
+            "counters": asdict(self.counters),
+            "num_records": logged.num_records,
+            "log_digest": logged.digest,
+            "is_validation_due": self.is_validation_due,
+        }
+
+
+Hook = Callable[[TrainingRun], object]
+"""Called after an update with its run; its result is ignored."""

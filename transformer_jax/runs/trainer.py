@@ -1,0 +1,314 @@
+"""Trains a run: mesh -> run directory -> tokenizers -> task -> batches -> state -> updates and their hooks -> outcome."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh
+
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.save_failure import require_room
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
+from transformer_jax.config.optimization import require_rows_divide
+from transformer_jax.data.tensorflow_runtime import require_tensorflow
+from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.runs.goodput import Clock, Goodput
+from transformer_jax.runs.hooks import (
+    Profile,
+    ProfiledSteps,
+    call_hooks,
+    dry_run,
+    hooks_of,
+    make_up_validation,
+    watchdog,
+)
+from transformer_jax.runs.initial_state import InitialState
+from transformer_jax.runs.learning_signs import LearningSigns
+from transformer_jax.runs.metrics_log import LogContents, MetricsLog
+from transformer_jax.runs.progress import LOGGER, ProgressBar
+from transformer_jax.runs.run import Counters, Hook, Outcome, TrainingRun
+from transformer_jax.runs.run_directory import RunDirectory, write_json
+from transformer_jax.runs.trackers import Trackers
+from transformer_jax.runtime.compilation_cache import start_jax
+from transformer_jax.runtime.distributed import (
+    first_goes_first,
+    from_first,
+    is_first,
+    join_processes,
+    require_same,
+    require_shared_folder,
+    wait_for_all,
+)
+from transformer_jax.runtime.hardware import fastest_compute_dtype, require_memory, resolve_compute_dtype
+from transformer_jax.runtime.preemption import interruption
+from transformer_jax.tasks.protocol import Task, TrainingData
+from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers, objective_of
+from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.training.parameters import frozen_mask
+from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
+from transformer_jax.training.state import TrainState, count_parameters
+from transformer_jax.training.step import compiler_options
+from transformer_jax.training.update import CompiledStep, Update
+
+GENERATED = ("grammar", "copy", "reverse")
+
+
+def run_training(
+    config: ExperimentConfig,
+    workdir: str | Path,
+    callbacks: Sequence[Hook] = (),
+    *,
+    profiled: ProfiledSteps | None = None,
+    is_distributed: bool = False,
+    origin: Mapping[str, Any] = MappingProxyType({}),
+) -> Outcome:
+    """Trains a new run in ``workdir``, or resumes the one that is there, until its end, a signal, or ``run.stop()`` by a hook.
+
+    ``callbacks``: hooks of the caller. ``is_distributed``: this is one of several processes that train one model. ``origin``:
+    where the settings come from, for ``run.json``.
+
+    Raises:
+        ConfigError, DataError: what the user can mend; nearly all before the corpus is tokenized.
+        TrainingDiverged: loss or gradient were not finite.
+    """
+    clock = Clock()
+    require_tensorflow()
+    if is_distributed:
+        join_processes()
+        require_same(repr(config), "--distributed: the processes have different settings; use the same command")
+    start_jax(config.data.cache_directory)
+    mesh = make_mesh(config.mesh)
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        directory = RunDirectory(workdir, scratch=None if is_first() else enter(TemporaryDirectory()))
+        config = resolved_config(config, directory, mesh)
+        enter(_locked(directory))
+
+        tokenizers = tokenizers_for_training(config, directory, new_tokenizers)
+        task = build_task(config, tokenizers, mesh)
+        update = Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
+        _require_state_fits(update)
+        last, best = config.training.keep_last, config.training.keep_best
+        checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
+        enter(closing(checkpoints))
+        saved = _restored(checkpoints, update, task, directory)
+        initial = InitialState(config, update, tokenizers, is_resumed=saved.state is not None)
+        if not saved.is_over(config):
+            saved.notes.extend(require_room(directory.path, update.state_shapes, last + best))
+        data = task.training_data()
+        _require_same_batches(task, data)
+        LOGGER.info("%s", data.report.text)
+
+        # Everything fits: from here on files are written.
+        with first_goes_first():
+            goodput = Goodput(directory.goodput, saved.number, clock)
+            _describe(directory, config, update, task, data, initial.origin() | dict(origin))
+            log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))
+            trackers = enter(closing(Trackers(directory.metrics.parent, config, saved.number)))
+        signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
+        interrupted = interruption()
+        enter(interrupted)
+        run = TrainingRun(
+            config,
+            directory,
+            task,
+            update,
+            data,
+            checkpoints,
+            clock,
+            goodput,
+            log,
+            signs,
+            interrupted,
+            first_update=saved.number,
+            counters=saved.counters,
+            is_validation_due=saved.is_validation_due,
+            state=saved.state,
+            number=saved.number,
+        )
+        for note in [*saved.notes, *log.contents.changes_since(saved.logged), *initial.notes()]:
+            LOGGER.info("%s", note)
+        if saved.number:
+            LOGGER.info("resumed at update %d", saved.number)
+        if run.reason_to_end:
+            return _concluded(run)
+
+        # Compiled in the background from here on, while the dry run evaluates.
+        compiled = enter(closing(CompiledStep(update, data.batch_shapes(run.number))))
+        profile = enter(closing(Profile(profiled, directory.profile)))
+        observers: list[Hook] = [trackers, enter(ProgressBar()), profile, *callbacks]
+        hooks = hooks_of(run, observers)
+        if run.state is None:
+            run.state = initial.state()
+            dry_run(run)
+        elif run.is_validation_due:
+            make_up_validation(run)
+        for hook in observers:
+            hook(run)
+        if run.reason_to_end:
+            return _concluded(run)
+
+        clock.turn_to("step")
+        enter(watchdog(clock, config.training.hang_factor, directory.hang))
+        hyperparameters, unread = put_hyperparameters(run.hyperparameters, mesh), None
+        for number, rows in enumerate(clock.waiting_for(data.batches(run.number)), run.number + 1):
+            batch = put_batch(rows, mesh)
+            if jax.process_count() == 1 and not compiled.is_ready(batch):
+                # Compiling takes minutes: what was measured is logged first. Several processes must log at the same point.
+                call_hooks(run, hooks, number - 1, unread)
+                unread = None
+            with clock.spend("compile"):
+                step, is_first_of_its_shape = compiled.for_batch(batch)
+                if is_first_of_its_shape:
+                    wait_for_all(f"compilation for update {number}")
+            run.state, metrics = step(run.state, batch, hyperparameters)
+            # The update is dispatched; while the devices make it, the metrics of the one before are read.
+            call_hooks(run, hooks, number - 1, unread)
+            unread = metrics
+            run.is_interrupted = interrupted.stops_after(number)
+            if run.is_saved_after(number) or profile.is_due(number):
+                call_hooks(run, hooks, number, unread)
+                # A budget of time may have shortened the run.
+                hyperparameters, unread = put_hyperparameters(run.hyperparameters, mesh), None
+            if run.reason_to_end:
+                break
+        return _concluded(run)
+
+
+def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
+    """The settings as the run keeps them: absolute folders, so that it can be used from anywhere, and ``auto`` resolved.
+
+    Raises ConfigError when the model is larger than the memory, rows do not divide over the devices, nothing or everything is
+    frozen, or the compiler does not take ``training.xla_options``, and DataError when there is no validation split.
+    """
+    compiler_options(config.training, mesh)
+    # At least the embeddings, before corpus, tokenizers and tables of that width are made.
+    embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
+    require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
+    if config.training.evaluate_every and (config.data.has_pairs or config.data.directory):
+        TASKS[config.task].require_split(config, "validation")
+    if config.data.directory and config.data.source in GENERATED:
+        LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
+    config = TASKS[config.task].begin(config, directory)
+    config = resolve_compute_dtype(config, partial(_compute_dtype_of, directory, mesh))
+    if config.optimizer.freeze:
+        frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)
+    return config
+
+
+def _compute_dtype_of(directory: RunDirectory, mesh: Mesh) -> str:
+    """The dtype of the run, once it has checkpoints, on whatever hardware it is resumed; else the one that suits process 0."""
+
+    def find() -> str:
+        if directory.has_checkpoints():
+            return load_run_config(directory.path).model.compute_dtype
+        return fastest_compute_dtype(mesh.devices.flat[0])
+
+    return from_first(find)
+
+
+@contextmanager
+def _locked(directory: RunDirectory) -> Iterator[None]:
+    """The folder of a run: writable, seen by all processes, and locked until the end."""
+    with ExitStack() as lock:
+        with first_goes_first():
+            lock.enter_context(directory.locked())
+        require_shared_folder(directory.path)
+        yield
+
+
+def _require_state_fits(update: Update) -> None:
+    devices = update.mesh.local_devices
+    leaves = jax.tree.leaves(update.state_shapes)
+    shards = (math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+    require_memory(len(devices) * sum(shards), devices)
+
+
+class _Saved(NamedTuple):
+    """What a checkpoint knows of its run; a new run has no ``state``. ``notes``: newer checkpoints that are damaged."""
+
+    state: TrainState | None
+    counters: Counters
+    logged: LogContents
+    is_validation_due: bool
+    notes: list[str]
+
+    @property
+    def number(self) -> int:
+        """The number of updates made."""
+        return 0 if self.state is None else int(self.state.step)
+
+    @property
+    def num_records(self) -> int | None:
+        """The number of lines of the log to keep, where more may be of update ``number`` than its checkpoint knows."""
+        return self.logged.num_records if self.is_validation_due else None
+
+    def is_over(self, config: ExperimentConfig) -> bool:
+        """Whether no update is left, so that nothing will be saved."""
+        return self.number >= (self.counters.num_updates or config.training.num_updates)
+
+
+def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:
+    """The newest checkpoint that can be read, if there is one.
+
+    Raises ConfigError when the data changed since it was written; CheckpointError when none can be read.
+    """
+    if not checkpoints.steps():
+        return _Saved(None, Counters(), LogContents(), False, [])
+    state, progress, notes = checkpoints.restore_newest(update.state_shapes)
+    for name, digest in task.identity.items():
+        if progress["data"][name] != digest:
+            raise ConfigError(
+                f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
+                "the data they were trained on"
+            )
+    logged = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
+    counters = Counters.from_json(progress["counters"])
+    return _Saved(state, counters, logged, progress.get("is_validation_due", False), notes)
+
+
+def _require_same_batches(task: Task, data: TrainingData) -> None:
+    same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(0)]
+    problem = "data: the processes read different data; give all of them the same data.directory content"
+    require_same(repr(same), problem)
+
+
+def _describe(
+    directory: RunDirectory,
+    config: ExperimentConfig,
+    update: Update,
+    task: Task,
+    data: TrainingData,
+    origin: Mapping[str, Any],
+) -> None:
+    """Writes settings, tokenizers, a report on the data, and who started the run where."""
+    directory.remove_partial_files()
+    directory.outcome.unlink(missing_ok=True)
+    write_json(directory.config, to_json(config))
+    save_tokenizers(task.tokenizers, directory.tokenizer)
+    write_json(directory.data_report, data.report.content)
+    devices = [str(device) for device in update.mesh.devices.flat]
+    directory.write_run(devices, config.seed, count_parameters(update.state_shapes.params), **origin)
+
+
+def _concluded(run: TrainingRun) -> Outcome:
+    """Writes the outcome of the run, once the last checkpoint is on disk."""
+    with run.clock.spend("checkpoint"):
+        run.checkpoints.wait()
+    run.goodput.write(run.number)
+    reason = run.reason_to_end or "interrupted"
+    signal = run.interruption.number if reason == "interrupted" else 0
+    signs = tuple(run.signs.sentences(run.num_updates))
+    metric = run.config.selection.key
+    outcome = Outcome(run.number, reason, run.counters.best, run.goodput.line(), metric, signal, signs)
+    write_json(run.directory.outcome, outcome._asdict())
+    return outcome

@@ -1,0 +1,134 @@
+"""The archive format: parameters in safetensors, settings, tokenizers, and a manifest with digests of the files.
+
+``model.safetensors`` has the parameters by path, in this package's layout; ``golden.safetensors`` token ids of a few sentences
+and their logits, to check another implementation; ``manifest.json`` digests of the files, and shapes and types of the tensors.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.config import DataError, load_run_config, to_json
+from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers
+from transformer_jax.runs.run_directory import write_json
+from transformer_jax.tools.interop.imported_model import ImportedModel
+from transformer_jax.tools.interop.opened_model import Example, OpenedModel
+from transformer_jax.tools.interop.parity import Check, Counterpart, require_same_tokenizers
+from transformer_jax.tools.interop.weight_files import read_object, read_tensors, value_of, write_tensors
+
+SCHEMA_VERSION = 1
+GOLDEN_SENTENCES = 5
+# Of a logit that another device computes.
+GOLDEN_BOUND = 1e-4
+MANIFEST, CONFIG, TOKENIZER = "manifest.json", "config.json", "tokenizer"
+MODEL, GOLDEN = "model.safetensors", "golden.safetensors"
+
+
+def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
+    """Writes the archive of a run of any sequence model, with the logits of the first ``texts``, if there are any."""
+    write_tensors(folder / MODEL, model.named)
+    examples = model.examples(texts[:GOLDEN_SENTENCES]) if texts else []
+    golden = {}
+    for number, (example, logits) in enumerate(zip(examples, model.logits(examples), strict=True)):
+        golden[f"target_{number}"] = np.asarray(example.target, np.int32)
+        golden[f"logits_{number}"] = logits
+        if model.translates:
+            golden[f"source_{number}"] = np.asarray(example.source, np.int32)
+    write_tensors(folder / GOLDEN, golden)
+    write_json(folder / CONFIG, to_json(model.saved_config))
+    save_tokenizers(model.tokenizers, folder / TOKENIZER)
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    manifest = {
+        "format": "transformer_jax",
+        "schema_version": SCHEMA_VERSION,
+        "steps": list(model.steps),
+        "files": {str(file.relative_to(folder)): _digest(file) for file in files},
+        "tensors": _described(model.named),
+        "golden": _described(golden),
+    }
+    write_json(folder / MANIFEST, manifest)
+
+
+def read(folder: Path) -> ImportedModel:
+    """Settings, tokenizers and parameters.
+
+    Raises DataError unless every file is as in the manifest, and when the model does not compute the golden logits.
+    """
+    found = _read_files(folder)
+    for check in _golden_checks(folder, found.opened()):
+        if check.agreeing < check.total:
+            problem = f"{check.total - check.agreeing} of {check.total} sentences have other logits"
+            raise DataError(f"{folder / GOLDEN}: {problem} than this version computes with {MODEL} and {CONFIG}")
+    return found
+
+
+def counterpart_of(folder: Path) -> type[Counterpart] | None:
+    """The counterpart, if this is an archive."""
+    return ArchiveCounterpart if (folder / MANIFEST).is_file() else None
+
+
+class ArchiveCounterpart(Counterpart):
+    """The model of an archive, with its own parameters and settings, decoding as the run does."""
+
+    name = "the archive"
+
+    def __init__(self, folder: Path, model: OpenedModel) -> None:
+        require_same_tokenizers(folder / TOKENIZER, model)
+        self._folder = folder
+        found = _read_files(folder).opened(model.mesh)
+        self._model = replace(found, config=replace(found.config, decoding=model.config.decoding))
+
+    def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Logits [T, V] of every target."""
+        return self._model.logits(examples)
+
+    def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
+        """The greedy translation of every source, without EOS; the settings limit its length."""
+        del longest
+        return [target[:-1] for target in self._model.greedy(sources)]
+
+    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+        """The golden logits."""
+        del model, texts, examples
+        return _golden_checks(self._folder, self._model)
+
+
+def _read_files(folder: Path) -> ImportedModel:
+    path = folder / MANIFEST
+    manifest = read_object(path, "a folder that export --format=safetensors wrote")
+    version = value_of(manifest, "schema_version", int, path)
+    if version != SCHEMA_VERSION:
+        raise DataError(f"{path}: schema_version {version}; this version reads {SCHEMA_VERSION}")
+    for name, digest in value_of(manifest, "files", dict, path).items():
+        file = folder / name
+        if not file.is_file() or _digest(file) != digest:
+            problem = "is not what the manifest describes" if file.is_file() else "is missing"
+            raise DataError(f"{file}: {problem}; copy the archive again")
+    config, tokenizers = load_run_config(folder / CONFIG), load_tokenizers(folder / TOKENIZER)
+    return ImportedModel(config, tokenizers, read_tensors(folder / MODEL))
+
+
+def _golden_checks(folder: Path, model: OpenedModel) -> list[Check]:
+    """How many of the sentences in the archive have the logits that are stored with them."""
+    stored = read_tensors(folder / GOLDEN)
+    numbers = list(itertools.takewhile(lambda number: f"target_{number}" in stored, itertools.count()))
+    examples = [
+        Example(stored.get(f"source_{number}", np.zeros(0, np.int32)).tolist(), stored[f"target_{number}"].tolist())
+        for number in numbers
+    ]
+    pairs = zip(model.logits(examples), (stored[f"logits_{number}"] for number in numbers), strict=True)
+    near = [a.shape == b.shape and bool(np.all(np.abs(a - b) <= GOLDEN_BOUND)) for a, b in pairs]
+    return [Check("golden logits", sum(near), len(near))] if near else []
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _described(tensors: Mapping[str, np.ndarray]) -> dict[str, dict[str, object]]:
+    """Shape and type of each array, by name."""
+    return {name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)} for name, leaf in sorted(tensors.items())}

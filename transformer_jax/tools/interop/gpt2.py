@@ -1,0 +1,176 @@
+"""Language models as ``GPT2LMHeadModel`` of the library transformers (Radford et al. 2019).
+
+GPT-2 is the pre-norm decoder with learned positions and biases in attention: absent biases are written as zeros. A scaled
+embedding is written scaled, with an output projection of its own. The tokenizer is written in this package's format, since
+transformers has no tokenizer class with these ids, and only such a folder can be read.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.config import ConfigError, DataError, DecoderOnlyConfig, from_dict
+from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers
+from transformer_jax.runs.run_directory import write_json
+from transformer_jax.tools.interop.imported_model import ImportedModel, require_same_names, require_same_shapes
+from transformer_jax.tools.interop.marian import ACTIVATIONS, FEED_FORWARDS
+from transformer_jax.tools.interop.matrix_layout import as_kernels, as_matrices, matrix_shapes, without_zero_biases
+from transformer_jax.tools.interop.opened_model import OpenedModel, require_settings
+from transformer_jax.tools.interop.weight_files import read_object, read_weights, value_of, write_tensors
+
+MODEL_TYPE = "gpt2"
+TOKENIZER = "tokenizer"
+SPECIAL_IDS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
+SIZES = {"d_model": "n_embd", "num_heads": "n_head", "num_layers": "n_layer", "max_positions": "n_positions"}
+# The only value of each setting that can be read.
+NEEDED = {
+    "model_type": MODEL_TYPE,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "bos_token_id": BOS_ID,
+    "eos_token_id": EOS_ID,
+}
+# Parts of a layer there, and here; queries, keys and values are one matrix there.
+NORMS = {"ln_1": "self_attention_residual/norm", "ln_2": "feed_forward_residual/norm"}
+FEED_FORWARD = {"mlp.c_fc": "feed_forward/wide", "mlp.c_proj": "feed_forward/narrow"}
+ATTENTION = {"attn.c_attn": ("query", "key", "value"), "attn.c_proj": ("output",)}
+# Causal masks that older versions wrote.
+NO_PARAMETER = re.compile(r"\.attn\.(masked_)?bias$")
+LONGEST_ROW = 256
+
+
+def export(model: OpenedModel, folder: Path) -> None:
+    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that GPT-2 lacks."""
+    config: DecoderOnlyConfig = model.config.model
+    choices = {"normalization": ("pre",), "positions": ("learned",), "feed_forward": ACTIVATIONS}
+    require_settings(config, "is not supported by GPT-2", choices)
+    if config.logits_bias:
+        raise ConfigError("model.logits_bias: True is not supported by GPT-2; export with --format=safetensors")
+    is_tied = config.tying == "output" and config.embedding == "unscaled"
+    matrices = as_matrices(model.named)
+    table = matrices["embedding/table"]
+    matrices.setdefault("projection/table", table)
+    matrices["embedding/table"] = table * np.float32(config.d_model**0.5 if config.embedding == "scaled" else 1.0)
+    parts: dict[str, list[np.ndarray]] = {}
+    for ours, theirs in parameter_names(config.num_layers, is_tied).items():
+        absent = np.zeros(config.d_model, np.float32)
+        parts.setdefault(theirs, []).append(_transposed(ours, matrices.get(ours, absent)))
+    state = {name: np.concatenate(each, axis=-1) for name, each in parts.items()}
+    prefix = {name: "" if name.startswith("lm_head") else "transformer." for name in state}
+    write_tensors(folder / "model.safetensors", {prefix[name] + name: leaf for name, leaf in state.items()})
+    content = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": MODEL_TYPE,
+        "vocab_size": model.tokenizers.target.vocabulary_size,
+        **{theirs: getattr(config, ours) for ours, theirs in SIZES.items()},
+        "n_inner": config.d_ff,
+        "activation_function": ACTIVATIONS[config.feed_forward].replace("swish", "silu"),
+        "layer_norm_epsilon": config.norm_epsilon,
+        "resid_pdrop": config.dropout,
+        "embd_pdrop": config.embedding_dropout,
+        "attn_pdrop": config.attention_dropout,
+        "tie_word_embeddings": is_tied,
+        "dtype": "float32",
+    }
+    write_json(folder / "config.json", content | SPECIAL_IDS)
+    write_json(folder / "generation_config.json", {"bad_words_ids": [[PAD_ID], [BOS_ID]], **SPECIAL_IDS})
+    save_tokenizers(model.tokenizers, folder / TOKENIZER)
+
+
+def parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
+    """GPT-2's name, without ``transformer.``, of each parameter; queries, keys and values share one."""
+    names = {"embedding/table": "wte.weight", "positions/table": "wpe.weight"}
+    names |= {} if is_tied else {"projection/table": "lm_head.weight"}
+    norms = {"decoder_norm": "ln_f"}
+    for number in range(num_layers):
+        ours, theirs = f"decoder_layers_{number}/", f"h.{number}."
+        norms |= {ours + norm: theirs + name for name, norm in NORMS.items()}
+        for name, part in FEED_FORWARD.items():
+            names |= {f"{ours}{part}_kernel": f"{theirs}{name}.weight", f"{ours}{part}_bias": f"{theirs}{name}.bias"}
+        for name, parts in ATTENTION.items():
+            names |= {f"{ours}self_attention/{part}": f"{theirs}{name}.weight" for part in parts}
+            names |= {f"{ours}self_attention/{part}_bias": f"{theirs}{name}.bias" for part in parts}
+    for ours, theirs in norms.items():
+        names |= {f"{ours}/scale": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
+    return names
+
+
+def read(folder: Path) -> ImportedModel:
+    """Settings, tokenizer and parameters of a language model.
+
+    Raises ConfigError naming a setting that no model here has, DataError naming a file or tensor that is missing, damaged or
+    unexpected; also for GPT-2's own tokenizer, whose merges of bytes are not implemented here.
+    """
+    path = folder / "config.json"
+    theirs = read_object(path)
+    for name, value in NEEDED.items():
+        if theirs.get(name, value) != value:
+            raise ConfigError(f"{path}: {name}={theirs[name]!r} is not supported; expected {value!r}")
+    if not (folder / TOKENIZER).is_dir():
+        problem = "no tokenizer that export wrote; GPT-2's own (vocab.json, merges.txt) has no counterpart here"
+        raise DataError(f"{folder / TOKENIZER}: {problem}")
+    tokenizers = load_tokenizers(folder / TOKENIZER)
+    size, pieces = value_of(theirs, "vocab_size", int, path), tokenizers.target.vocabulary_size
+    if size != pieces:
+        raise DataError(f"{path}: vocab_size={size:,}, but the tokenizer has {pieces:,} pieces")
+    state = {name.removeprefix("transformer."): leaf for name, leaf in read_weights(folder).items()}
+    state = {name: leaf for name, leaf in state.items() if not NO_PARAMETER.search(name)}
+    model = model_settings(theirs, path)
+    is_tied = theirs.get("tie_word_embeddings", True)
+    if is_tied:
+        state.pop("lm_head.weight", None)
+    names = parameter_names(model["num_layers"], is_tied)
+    require_same_names(set(state), set(names.values()), folder)
+    biased = {ours: _transposed(ours, _part(ours, state[name])) for ours, name in names.items()}
+    matrices = without_zero_biases(biased)
+    if len(matrices) < len(biased):
+        model["attention"] = "multi_head"
+    length = min(LONGEST_ROW, model["max_positions"])
+    config = from_dict(
+        {
+            "task": "language_model",
+            "tokenizer": {"kind": tokenizers.target.kind, "vocabulary_size": size},
+            "model": model | {"tying": "output" if is_tied else "none"},
+            "batching": {"context_length": length, "tokens_per_update": 16 * length},
+            "decoding": {"max_new_tokens": min(100, length)},
+        }
+    )
+    shapes = ImportedModel(config, tokenizers, {}).shapes()
+    require_same_shapes(matrices, matrix_shapes(shapes), folder)
+    return ImportedModel(config, tokenizers, as_kernels(matrices, shapes))
+
+
+def model_settings(theirs: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The block ``model``; raises ConfigError or DataError naming a setting."""
+    activation = theirs.get("activation_function", "gelu_new")
+    if activation not in FEED_FORWARDS:
+        raise ConfigError(f"{path}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
+    sizes = {ours: value_of(theirs, name, int, path) for ours, name in SIZES.items()}
+    return sizes | {
+        "kind": "decoder_only",
+        "d_ff": theirs.get("n_inner") or 4 * sizes["d_model"],
+        "attention": "biased",
+        "embedding": "unscaled",
+        "feed_forward": FEED_FORWARDS[activation],
+        "norm_epsilon": float(theirs.get("layer_norm_epsilon", 1e-5)),
+        "dropout": float(theirs.get("resid_pdrop", 0.1)),
+        "embedding_dropout": float(theirs.get("embd_pdrop", 0.1)),
+        "attention_dropout": float(theirs.get("attn_pdrop", 0.1)),
+    }
+
+
+def _part(name: str, leaf: np.ndarray) -> np.ndarray:
+    """The part of queries, keys and values side by side that ``name`` is; other parameters are whole."""
+    if found := re.search(r"attention/(query|key|value)(_bias)?$", name):
+        return np.array_split(leaf, 3, axis=-1)[ATTENTION["attn.c_attn"].index(found[1])]
+    return leaf
+
+
+def _transposed(name: str, leaf: np.ndarray) -> np.ndarray:
+    """Matrices are [in, out] there; tables are not transposed."""
+    return leaf.T if leaf.ndim == 2 and not name.endswith("table") else leaf

@@ -1,0 +1,167 @@
+"""Folders of the library transformers: which architecture writes or reads one, and the model as that library runs it."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.tokenizers.subword import is_escaped
+from transformer_jax.tools.interop import gpt2, m2m, marian
+from transformer_jax.tools.interop.fairseq_family import NOWHERE
+from transformer_jax.tools.interop.imported_model import ImportedModel
+from transformer_jax.tools.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel, until_eos
+from transformer_jax.tools.interop.parity import Check, Counterpart, Tolerance, require_same_tokenizers
+from transformer_jax.tools.interop.weight_files import needing, read_object, torch_library, value_of
+
+READERS = {marian.MODEL_TYPE: marian.read, gpt2.MODEL_TYPE: gpt2.read, m2m.MODEL_TYPE: m2m.read}
+CLASSES = {marian.MODEL_TYPE: "MarianMTModel", m2m.MODEL_TYPE: "M2M100ForConditionalGeneration"}
+VOCABULARIES = {marian.MODEL_TYPE: marian.vocabulary_orders, m2m.MODEL_TYPE: m2m.vocabulary_orders}
+
+
+def export(model: OpenedModel, folder: Path, texts: Sequence[str] = ()) -> None:
+    """Writes what ``from_pretrained`` loads: a Marian model of a translation, a GPT-2 of a language model.
+
+    Raises ConfigError naming a setting that their class lacks.
+    """
+    del texts
+    (marian if model.translates else gpt2).export(model, folder)
+
+
+def read(folder: Path, **languages: str) -> ImportedModel:
+    """The model in a folder that ``save_pretrained`` wrote, for M2M-100 with ``source_language`` and ``target_language``.
+
+    Raises ConfigError where the architecture cannot be read, and as the ``read`` of the architecture does.
+    """
+    kind = str(model_type(folder))
+    if kind not in READERS:
+        known = ", ".join(READERS)
+        raise ConfigError(f"{folder / 'config.json'}: model_type={kind!r} is not one of {known}")
+    if languages and kind != m2m.MODEL_TYPE:
+        problem = f"a model of model_type={kind} has no choice of languages"
+        raise ConfigError(f"--{next(iter(languages))}: {problem}; leave it out")
+    return READERS[kind](folder, **languages)
+
+
+def model_type(folder: Path) -> object:
+    """The architecture that ``config.json`` names; raises DataError where there is no such file."""
+    return read_object(folder / "config.json").get("model_type")
+
+
+def counterpart_of(folder: Path) -> type[Counterpart] | None:
+    """The counterpart, if this is a folder of an architecture that is compared."""
+    kind = model_type(folder) if (folder / "config.json").is_file() else None
+    if kind == gpt2.MODEL_TYPE:
+        return Gpt2Counterpart
+    return TranslationCounterpart if kind in CLASSES else None
+
+
+class HuggingFaceCounterpart(Counterpart):
+    """A model of transformers in float32 on the CPU."""
+
+    tolerance = Tolerance(1e-4, 2e-5)
+
+    def _load(self, folder: Path, class_name: str) -> Any:
+        """The library; raises DataError where the model cannot be loaded."""
+        self._torch = torch_library()
+        with needing("transformers", "torch"):
+            import transformers
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.name = f"transformers {class_name}"
+        try:
+            self._model = getattr(transformers, class_name).from_pretrained(folder, dtype=self._torch.float32).eval()
+        # The library raises any kind of error for a damaged folder.
+        except Exception as error:
+            raise DataError(f"{folder}: transformers cannot load it: {str(error)[:200]}") from None
+        return transformers
+
+    def _padded(self, rows: Sequence[list[int]], filler: int) -> Any:
+        width = max(map(len, rows))
+        return self._torch.tensor([row + [filler] * (width - len(row)) for row in rows])
+
+
+class Gpt2Counterpart(HuggingFaceCounterpart):
+    """A ``GPT2LMHeadModel``."""
+
+    def __init__(self, folder: Path, model: OpenedModel) -> None:
+        require_same_tokenizers(folder / gpt2.TOKENIZER, model)
+        self._load(folder, "GPT2LMHeadModel")
+        self.longest_target = self._model.config.n_positions
+
+    def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Logits [T, V] of every target."""
+        inputs = self._padded([[BOS_ID, *example.target[:-1]] for example in examples], BOS_ID)
+        with self._torch.inference_mode():
+            logits = self._model(input_ids=inputs).logits.numpy()
+        return [row[: len(example.target)] for row, example in zip(logits, examples, strict=True)]
+
+
+class TranslationCounterpart(HuggingFaceCounterpart):
+    """A ``MarianMTModel`` or ``M2M100ForConditionalGeneration`` and its tokenizer."""
+
+    def __init__(self, folder: Path, model: OpenedModel) -> None:
+        path = folder / "config.json"
+        theirs = read_object(path)
+        kind = theirs["model_type"]
+        self._source, self._target = VOCABULARIES[kind](folder, theirs)
+        self.longest_source = self.longest_target = value_of(theirs, "max_position_embeddings", int, path)
+        # The tokens that the run puts before every translation.
+        self._forced = self._target.to_theirs(model.tokenizers.target.encode(""))
+        for order, tokenizer in zip((self._source, self._target), model.tokenizers, strict=True):
+            if len(order.theirs) != tokenizer.vocabulary_size:
+                problem = f"{len(order.theirs):,} ids, but the run has {tokenizer.vocabulary_size:,}"
+                raise DataError(f"{folder}: a vocabulary of {problem}: another model")
+        with warnings.catch_warnings():
+            # It recommends sacremoses, which would change punctuation.
+            warnings.simplefilter("ignore")
+            self._tokenizer = self._load(folder, CLASSES[kind]).AutoTokenizer.from_pretrained(folder)
+        if kind == m2m.MODEL_TYPE:
+            self._tokenizer.src_lang = model.config.data.source_language
+
+    def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Logits [T, V] of every target."""
+        inputs = self._sources([example.source for example in examples])
+        targets = [self._target.to_theirs([BOS_ID, *example.target[:-1]]) for example in examples]
+        decoder = self._padded(targets, int(self._target.theirs[BOS_ID]))
+        with self._torch.inference_mode():
+            logits = self._model(**inputs, decoder_input_ids=decoder).logits.numpy()
+        ours = self._target.logits(logits)
+        return [row[: len(example.target)] for row, example in zip(ours, examples, strict=True)]
+
+    def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
+        """The greedy translation of every source, at most ``longest`` tokens, without EOS."""
+        theirs = self._target.to_theirs([PAD_ID, BOS_ID])
+        never = [[i] for i in set(theirs) if i not in (NOWHERE, self._target.theirs[EOS_ID])]
+        found: list[list[int]] = []
+        for start in range(0, len(sources), ROWS_AT_ONCE):
+            inputs = self._sources(sources[start : start + ROWS_AT_ONCE])
+            with self._torch.inference_mode():
+                ids = self._model.generate(
+                    **inputs,
+                    num_beams=1,
+                    do_sample=False,
+                    max_new_tokens=longest,
+                    bad_words_ids=never,
+                    max_length=None,
+                    forced_bos_token_id=self._forced[0] if self._forced else None,
+                )
+            found += [until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
+        return found
+
+    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+        """Texts as tokens of their own tokenizer, except texts that only this package escapes."""
+        del model
+        plain = [(text, each.source) for text, each in zip(texts, examples, strict=True) if not is_escaped(text)]
+        alike = [self._source.to_ours(self._tokenizer(text).input_ids) == ids for text, ids in plain]
+        return [Check("tokenized alike", sum(alike), len(plain))]
+
+    def _sources(self, sources: Sequence[list[int]]) -> dict[str, Any]:
+        rows = [self._source.to_theirs(source) for source in sources]
+        lengths = self._torch.tensor([len(row) for row in rows])
+        ids = self._padded(rows, rows[0][-1])
+        mask = self._torch.arange(ids.shape[1])[None] < lengths[:, None]
+        return {"input_ids": ids, "attention_mask": mask.long()}

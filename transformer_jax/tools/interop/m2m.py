@@ -1,0 +1,105 @@
+"""M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022) of the library transformers: ``M2M100ForConditionalGeneration``.
+
+A pre-norm Transformer with the sinusoids of fairseq. The source begins with the token of its language; the decoder begins with
+EOS, then the token of the target language. One pair of languages is chosen, whose tokenizers put the tokens before every text.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
+from transformer_jax.tools.interop.fairseq_family import Orders, imported_translation, vocabulary_order
+from transformer_jax.tools.interop.imported_model import ImportedModel
+from transformer_jax.tools.interop.marian import layers_and_tables, model_settings, special_ids_of, tables_of
+from transformer_jax.tools.interop.weight_files import read_bytes, read_object, value_of
+
+MODEL_TYPE = "m2m_100"
+# In the order of their tokens (Fan et al. 2020, table 1; Tran et al. 2021).
+LANGUAGES = {
+    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi "
+    "hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns "
+    "oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh "
+    "zu",
+    "wmt21": "en ha is ja cs ru zh de",
+}
+LANGUAGE_TOKEN = re.compile(r"__\w+__|[a-z]{3}_[A-Z][a-z]{3}")
+
+
+def read(folder: Path, source_language: str = "", target_language: str = "") -> ImportedModel:
+    """Settings, tokenizers and parameters, to translate from one language to another: ``en``, or ``eng_Latn`` with NLLB.
+
+    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming a setting that no model
+    here has, or a language that their model does not have.
+    """
+    theirs = read_object(folder / "config.json")
+    model = model_settings(theirs, {"model_type": MODEL_TYPE}) | {"normalization": "pre", "positions": "fairseq"}
+    state = layers_and_tables(folder)
+    by_id = pieces_by_id(folder)
+    languages = {"source_language": source_language, "target_language": target_language}
+    prefixes = [language_token(by_id, language, f"--{flag}") for flag, language in languages.items()]
+    try:
+        orders = vocabulary_orders(folder, theirs)
+        tables = tables_of(state, theirs.get("tie_word_embeddings", True))
+        spm, pieces = read_bytes(folder / "sentencepiece.bpe.model"), orders[0].pieces(by_id)
+        tokenizers = TokenizerPair(*(MappedSubwordTokenizer(spm, pieces, [prefix]) for prefix in prefixes))
+        data = {flag: language.strip("_") for flag, language in languages.items()}
+        return imported_translation(model, data, tokenizers, state, tables, orders)
+    except DataError as error:
+        raise DataError(f"{folder}: {error}") from None
+
+
+def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
+    """The shared vocabulary, twice; raises DataError where config.json has fewer ids than the tokenizer pieces."""
+    path = folder / "config.json"
+    size = value_of(theirs, "vocab_size", int, path)
+    by_id = pieces_by_id(folder)
+    if max(by_id) >= size:
+        raise DataError(f"{path}: vocab_size={size:,}, but the tokenizer has a piece of number {max(by_id):,}")
+    unk = next((number for number, piece in by_id.items() if piece == "<unk>"), None)
+    if unk is None:
+        raise DataError(f"{folder}: the vocabulary has no <unk>")
+    order = vocabulary_order(size, unk=unk, **special_ids_of(theirs, path))
+    return order, order
+
+
+def pieces_by_id(folder: Path) -> dict[int, str]:
+    """All pieces and language tokens, from ``vocab.json`` and the list of languages, or from NLLB's ``tokenizer.json``."""
+    if not (folder / "vocab.json").is_file():
+        path = folder / "tokenizer.json"
+        content = read_object(path)
+        try:
+            added = {each["id"]: each["content"] for each in content["added_tokens"]}
+            return {number: piece for piece, number in content["model"]["vocab"].items()} | added
+        except (KeyError, TypeError, AttributeError):
+            raise DataError(f"{path}: no vocabulary in it") from None
+    by_id = {number: piece for piece, number in read_object(folder / "vocab.json").items()}
+    return by_id | dict(enumerate(_listed_languages(folder), start=len(by_id)))
+
+
+def _listed_languages(folder: Path) -> list[str]:
+    """Language tokens in the order of their ids, which follow the ids of ``vocab.json``: as listed, or as published."""
+    described: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        described |= read_object(folder / name) if (folder / name).is_file() else {}
+    listed = [str(token) for token in described.get("additional_special_tokens") or []]
+    if tokens := [token for token in listed if LANGUAGE_TOKEN.fullmatch(token)]:
+        return tokens
+    codes = described.get("language_codes", "m2m100")
+    if codes not in LANGUAGES:
+        problem = f"language_codes={codes!r} is not one of {', '.join(LANGUAGES)}"
+        raise DataError(f"{folder / 'tokenizer_config.json'}: {problem}")
+    return [f"__{code}__" for code in LANGUAGES[codes].split()]
+
+
+def language_token(by_id: Mapping[int, str], language: str, flag: str) -> str:
+    """The token of ``language``; raises ConfigError, which names ``flag`` and the languages, where there is none."""
+    known = [piece for piece in by_id.values() if LANGUAGE_TOKEN.fullmatch(piece)]
+    for token in (language, f"__{language}__"):
+        if token in known:
+            return token
+    names = ", ".join(sorted(token.strip("_") for token in known)[:200])
+    raise ConfigError(f"{flag}: {language!r} is no language of this model; it has {names}")

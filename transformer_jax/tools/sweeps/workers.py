@@ -1,0 +1,114 @@
+"""The worker processes of one host: their GPUs and cores, their logs, and how they are stopped."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+from transformer_jax.config import ConfigError
+
+POLL_SECONDS = 1.0
+STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+# Of prctl(2).
+PR_SET_PDEATHSIG = 1
+
+
+def gpus() -> list[str]:
+    """The NVIDIA GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [name for name in given.split(",") if name.strip()]
+    # CUDA counts the visible ones: in a container with the fourth GPU of a host, that is number 0.
+    return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str]]:
+    """Variables for each worker: several GPUs a worker, or several workers a GPU with equal shares of its memory.
+
+    ``gpu_environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``.
+    Nothing without GPUs, and for one worker. Raises ConfigError when GPUs and workers do not divide.
+    """
+    if not devices or workers == 1:
+        return [{} for _ in range(workers)]
+    most, least = max(workers, len(devices)), min(workers, len(devices))
+    if most % least:
+        divisors = [number for number in range(1, workers) if len(devices) % number == 0 or number % len(devices) == 0]
+        raise ConfigError(
+            f"--workers: {workers} workers and {len(devices)} GPUs do not divide; use {divisors[-1]} workers"
+        )
+    if workers > len(devices):
+        memory = f"{0.9 * len(devices) / workers:.3f}"
+        return [
+            {"CUDA_VISIBLE_DEVICES": devices[number % len(devices)], "XLA_PYTHON_CLIENT_MEM_FRACTION": memory}
+            for number in range(workers)
+        ]
+    each = len(devices) // workers
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(devices[number * each :][:each])} for number in range(workers)]
+
+
+def share_cores(number: int, workers: int) -> None:
+    """Restricts this process to its part of the cores: worker 1 of 2 on cores 0 to 3 gets 2 and 3."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+    each = len(cores) // workers
+    if each:
+        os.sched_setaffinity(0, cores[number * each :][:each])
+
+
+def end_with_parent() -> None:
+    """Makes Linux send this process SIGTERM when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def log_file(logs: Path, number: int) -> Path:
+    """Log file of worker ``number`` of this host."""
+    return logs / f"{os.uname().nodename}-{number}.log"
+
+
+def run_workers(
+    command: Sequence[str], environments: Sequence[dict[str, str]], logs: Path, look: Callable[[], None]
+) -> list[int]:
+    """Runs the command in each environment, and ``look`` every second, until all have ended; returns their exit statuses.
+
+    Their output goes to ``logs``, a file each. SIGINT, SIGTERM and SIGHUP are passed on; the workers save, and then end.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        workers = []
+        for number, environment in enumerate(environments):
+            log = stack.enter_context(log_file(logs, number).open("ab"))
+            # Process groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
+            workers.append(
+                subprocess.Popen(
+                    command,
+                    env=os.environ | environment,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    process_group=0,
+                )
+            )
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            print("stopping: the workers save; the same command resumes", file=sys.stderr)
+            for worker in workers:
+                if worker.poll() is None:
+                    worker.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
+
+        for number in STOPPING:
+            stack.callback(signal.signal, number, signal.signal(number, pass_on))
+        try:
+            while any(worker.poll() is None for worker in workers):
+                look()
+                time.sleep(POLL_SECONDS)
+        finally:
+            for worker in workers:
+                worker.terminate()
+            statuses = [worker.wait() for worker in workers]
+    return statuses

@@ -1,0 +1,152 @@
+"""Parameters by their paths: listed, frozen, matched to a checkpoint."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from jax import lax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import ConfigError, InitConfig
+from transformer_jax.config.model import renamings
+from transformer_jax.training.sharding import path_of
+
+NAMES_SHOWN = 8
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes by path: ``{"encoder_layers_0/self_attention/query": (512, 8, 64)}``."""
+
+
+def named_leaves(tree: PyTree) -> dict[str, Any]:
+    """The leaves of a tree by their paths: ``{"encoder_layers_0/self_attention/query": ...}``."""
+    return {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    rest = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def frozen_mask(params: PyTree, pattern: str) -> PyTree:
+    """True for the leaves (or shapes) in whose path ``pattern`` is found; raises ConfigError when it is all of them or none."""
+    mask = jax.tree_util.tree_map_with_path(lambda path, _: re.search(pattern, path_of(path)) is not None, params)
+    found = jax.tree.leaves(mask)
+    if all(found) or not any(found):
+        problem = "is found in the path of every parameter" if all(found) else "is found in the path of no parameter"
+        names = some_of(list(named_leaves(params)))
+        raise ConfigError(f"optimizer.freeze: {pattern!r} {problem}; paths are {names}")
+    return mask
+
+
+def frozen(optimizer: optax.GradientTransformation, pattern: str) -> optax.GradientTransformation:
+    """``optimizer`` without the parameters that ``pattern`` chooses: they are not updated or decayed and have no state."""
+
+    def kinds(params: PyTree) -> PyTree:
+        return jax.tree.map(lambda is_frozen: "frozen" if is_frozen else "trained", frozen_mask(params, pattern))
+
+    return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, kinds)
+
+
+def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., Any]:
+    """``loss(params, ...)`` whose gradient is 0 for the parameters that ``pattern`` chooses, so its norm leaves them out.
+
+    It is not computed for them, except under ``model.scan_layers`` where only some layers are frozen: the gradient of stacked
+    layers is computed whole.
+    """
+
+    def loss_of_trained(params: PyTree, *rest: Any) -> Any:
+        mask = frozen_mask(params, pattern)
+        stopped = jax.tree.map(lambda leaf, is_frozen: lax.stop_gradient(leaf) if is_frozen else leaf, params, mask)
+        return loss(stopped, *rest)
+
+    return loss_of_trained
+
+
+def trained_share(params: PyTree, pattern: str) -> str:
+    """Number of parameters that are trained, in a line."""
+    sizes = [leaf.size for leaf in jax.tree.leaves(params)]
+    mask = jax.tree.leaves(frozen_mask(params, pattern))
+    trained = sum(size for size, is_frozen in zip(sizes, mask, strict=True) if not is_frozen)
+    held = f"{sum(mask)} of {len(mask)} arrays"
+    return f"{trained:,} of {sum(sizes):,} parameters train; optimizer.freeze={pattern!r} holds {held}"
+
+
+class Match(NamedTuple):
+    """Parameters that a model takes from a checkpoint: ``taken`` maps its own name to the name in the checkpoint.
+
+    ``missing`` are not in the checkpoint and ``left_out`` are excluded: both are randomly initialized. ``unused`` are only in
+    the checkpoint, under their names there.
+    """
+
+    taken: dict[str, str]
+    missing: list[str]
+    left_out: list[str]
+    unused: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.taken)} arrays taken"]
+        for text, names in (
+            ("not in the checkpoint, randomly initialized", self.missing),
+            ("left out, randomly initialized", self.left_out),
+            ("in the checkpoint only, unused", self.unused),
+        ):
+            if names:
+                lines.append(f"{len(names)} {text}: {some_of(names)}")
+        return "; ".join(lines)
+
+
+def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
+    """Finds for every parameter of the model, ``wanted``, its source among the parameters ``saved`` in a checkpoint.
+
+    Raises ConfigError, with names, when two of the checkpoint are renamed to one, when a rule has no effect, when the shape
+    differs, or when there is nothing to take.
+    """
+    origin = renamed(list(saved), init)
+    left_out = [name for name in wanted if init.leave_out and re.search(init.leave_out, name)]
+    if init.leave_out and not left_out:
+        problem = f"{init.leave_out!r} is found in no path of this model"
+        raise ConfigError(f"init.leave_out: {problem}; paths are {some_of(list(wanted))}")
+    skipped = set(left_out)
+    taken = {name: origin[name] for name in wanted if name in origin and name not in skipped}
+    missing = [name for name in wanted if name not in origin and name not in skipped]
+    unused = [old for new, old in origin.items() if new not in wanted]
+    if not taken:
+        raise ConfigError(
+            f"init.run: {init.run} has no parameter of this model; it has {some_of(list(saved))}; the model has "
+            f"{some_of(list(wanted))}; use init.rename to map them"
+        )
+    clashes = [name for name, old in taken.items() if saved[old] != wanted[name]]
+    if clashes:
+        shown = clashes[:NAMES_SHOWN]
+        lines = [f"  {name}: {saved[taken[name]]} in the checkpoint, {wanted[name]} here" for name in shown]
+        if len(clashes) > NAMES_SHOWN:
+            lines.append(f"  and {len(clashes) - NAMES_SHOWN} more")
+        raise ConfigError(
+            f"init.run: {len(clashes)} of {len(taken)} parameters that the checkpoint has too are of another shape; use the "
+            f"sizes of that model, or leave them out, as by --config.init.leave_out='^{clashes[0]}$':\n"
+            + "\n".join(lines)
+        )
+    return Match(taken, missing, left_out, unused)
+
+
+def renamed(names: list[str], init: InitConfig) -> dict[str, str]:
+    """Maps each name after ``init.rename`` to the name before.
+
+    Raises ConfigError when a rule changes none, or two come out the same.
+    """
+    current = {name: name for name in names}
+    for pattern, new in renamings(init.rename):
+        after = {old: pattern.sub(new, name) for old, name in current.items()}
+        if after == current:
+            problem = f"{pattern.pattern!r} changes no path of the checkpoint"
+            raise ConfigError(f"init.rename: {problem}; paths are {some_of(list(current.values()))}")
+        current = after
+    origin: dict[str, str] = {}
+    for old, new in current.items():
+        if new in origin:
+            raise ConfigError(f"init.rename: {origin[new]} and {old} of the checkpoint would both be {new}")
+        origin[new] = old
+    return origin
