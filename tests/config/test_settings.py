@@ -104,7 +104,7 @@ REFUSED = [
     (
         {"batching": {"kind": "packed", "packed_length": 128}},
         "batching.packed_length: 128 positions do not hold a pair of 256; raise it, lower data.max_*_tokens, or set "
-        "batching.count=tokens, where long pairs get wider rows",
+        "batching.count=tokens, where longer pairs get wider rows",
     ),
     (
         {"batching": {"kind": "packed", "count": "tokens", "packed_length": 60, "width_multiple": 16}},

@@ -62,7 +62,7 @@ def test_a_short_run_has_small_batches_and_little_dropout():
 def test_without_time_the_smallest_model_is_trained_or_none():
     plan = plan_translation(Corpus(10**7, 25), 200, FLOPS)
     assert size_of(plan.settings) == (2, 128, 256) and plan.seconds <= 202
-    with pytest.raises(ConfigError, match=r"--budget: 30 s do not pay start-up, .* 20 updates here; give 3m"):
+    with pytest.raises(ConfigError, match=r"--budget: 30 s do not pay start-up, .* 20 updates here; give 1m"):
         plan_translation(Corpus(10**7, 25), 30, FLOPS)
     # The advice of the message is enough.
     assert plan_translation(Corpus(10**7, 25), 180, FLOPS).settings["training.num_updates"] >= 20

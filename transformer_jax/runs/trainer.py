@@ -234,18 +234,14 @@ def _require_state_fits(update: Update) -> None:
 
 
 class _Saved(NamedTuple):
-    """What a checkpoint knows of its run; a new run has no ``state``. ``notes``: newer checkpoints that are damaged."""
+    """A checkpoint, after ``number`` updates; a new run has no ``state``. ``notes``: newer checkpoints that are damaged."""
 
+    number: int
     state: TrainState | None
     counters: Counters
     logged: LogContents
     is_validation_due: bool
     notes: list[str]
-
-    @property
-    def number(self) -> int:
-        """The number of updates made."""
-        return 0 if self.state is None else int(self.state.step)
 
     @property
     def num_records(self) -> int | None:
@@ -263,7 +259,7 @@ def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: R
     Raises ConfigError when the data changed since it was written; CheckpointError when none can be read.
     """
     if not checkpoints.steps():
-        return _Saved(None, Counters(), LogContents(), False, [])
+        return _Saved(0, None, Counters(), LogContents(), False, [])
     state, progress, notes = checkpoints.restore_newest(update.state_shapes)
     for name, digest in task.identity.items():
         if progress["data"][name] != digest:
@@ -273,7 +269,7 @@ def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: R
             )
     logged = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
     counters = Counters.from_json(progress["counters"])
-    return _Saved(state, counters, logged, progress.get("is_validation_due", False), notes)
+    return _Saved(int(state.step), state, counters, logged, progress.get("is_validation_due", False), notes)
 
 
 def _require_same_batches(task: Task, data: TrainingData) -> None:

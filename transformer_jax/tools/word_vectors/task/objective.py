@@ -49,7 +49,7 @@ def block_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
         return jax.eval_shape(lambda: PairBlock(of(length), of(length), of(length).astype(jnp.float32)))
     if model.output == "hierarchical_softmax":
         raise ConfigError(
-            "model.output: the path lengths of hierarchical_softmax depend on the text, which preflight does not read; "
+            "model.output: the size of a batch of hierarchical_softmax depends on the text, which preflight does not read; "
             "measure a run of a few updates"
         )
     return jax.eval_shape(lambda: TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives)))
