@@ -187,7 +187,7 @@ class ChosenRun(NamedTuple):
 
     workdir: str
     config: ExperimentConfig
-    checkpoint: str
+    checkpoint: str = "best"
 
 
 def write_json(path: Path, content: Any) -> None:
